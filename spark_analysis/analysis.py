@@ -1,6 +1,5 @@
 """Analysis: all questions asked of all runs; the results are small and lie on the driver."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -14,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_analysis import contracts
 from spark_analysis.comparing import (
-    POINTS,
     SET,
     VALUE,
     outliers,
@@ -81,8 +79,6 @@ class Analysis:
     work: pa.Table
     windows: pa.Table
     violations: pa.Table
-    step_s: int
-    """Time between two points of `work` and `windows`."""
 
 
 def analyse(
@@ -148,8 +144,6 @@ class _Analysing:
         # Runs are compared by the first metric of each answer.
         first = found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
         recovered = self._local(answers["recovery"])
-        longest_s = max(run.end["ended_s"] for run in self._runs)
-        step_s = max(math.ceil(longest_s / POINTS), 1)
         return Analysis(
             runs=self._runs,
             left_out=tuple(sorted(left_out, key=lambda one: (one.path, one.reason))),
@@ -158,10 +152,11 @@ class _Analysing:
             region=in_order(region(recovered, inputs.runs), *MAP_KEY),
             summary=in_order(summary(found, self._sets), *VALUE),
             outliers=in_order(outliers(first, self._sets), *VALUE, "run_id"),
-            work=in_order(work_course(inputs.seconds, self._sets, step_s), *SET, "from_s"),
-            windows=in_order(window_course(inputs.samples, self._sets, step_s), *SET, "from_s"),
+            work=in_order(work_course(inputs.seconds, self._sets, inputs.runs), *SET, "from_s"),
+            windows=in_order(
+                window_course(inputs.samples, self._sets, inputs.runs), *SET, "from_s"
+            ),
             violations=self._violations(),
-            step_s=step_s,
         )
 
     def _answer(self, question: Question) -> pa.Table:

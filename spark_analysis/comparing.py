@@ -8,10 +8,10 @@ are put in order before they are added, so that the same runs give the same bits
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import ALL, TICK_S, exact_sum
+from spark_analysis.grains import ALL, TICK_S, exact_sum, is_whole
 from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
 from spark_analysis.questions.question import Question
 
@@ -182,29 +182,46 @@ POINTS: Final = 240
 """Points of a line, at most."""
 
 
-def work_course(seconds: DataFrame, sets: DataFrame, step_s: int) -> DataFrame:
-    """Goodput and connected clients as means over seeds, in steps of `step_s`, of `by_second`."""
-    start = (F.floor(F.col("second") / step_s) * step_s).cast("int")
+def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
+    """Goodput and connected clients as means over seeds, from `by_second`; `from_s` is the begin
+    of each step.
+
+    Rates are of whole seconds, as in the answers; null where a step has none.
+    """
+    whole = F.count(F.when(is_whole(), 1))
+
+    def rate(column: str) -> Column:
+        return F.try_divide(F.sum(F.when(is_whole(), F.col(column))), whole)
+
+    start = (F.floor(F.col("second") / F.col("step_s")) * F.col("step_s")).cast("int")
     return (
-        seconds.where(F.col("population") == ALL)
-        .join(F.broadcast(sets), "run_id")
+        _in_steps(seconds.where(F.col("population") == ALL), sets, runs)
         .groupBy(*SET, start.alias("from_s"))
         .agg(
-            (F.sum("served_count") / F.count("*")).alias("in_time_per_s"),
-            (F.sum("due_count") / F.count("*")).alias("due_per_s"),
+            rate("served_count").alias("in_time_per_s"),
+            rate("due_count").alias("due_per_s"),
             (F.sum("connected_count") / F.count("*")).alias("connected_count"),
-            (F.sum("attempts_count") / F.count("*")).alias("attempts_per_s"),
+            rate("attempts_count").alias("attempts_per_s"),
         )
     )
 
 
-def window_course(samples: DataFrame, sets: DataFrame, step_s: int) -> DataFrame:
-    """The window as geometric mean over nodes alive and seeds, in steps of `step_s`."""
-    start = (F.floor((F.col("t_s") + TICK_S) / step_s) * step_s).cast("int")
+def window_course(samples: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
+    """The window as geometric mean over nodes alive and seeds; `from_s` is the begin of each
+    step."""
+    start = (F.floor((F.col("t_s") + TICK_S) / F.col("step_s")) * F.col("step_s")).cast("int")
     mean = F.exp(exact_sum(F.ln("window")) / F.count("*"))
     return (
-        samples.where(F.col("is_alive") & (F.col("window") > 0))
-        .join(F.broadcast(sets), "run_id")
+        _in_steps(samples.where(F.col("is_alive") & (F.col("window") > 0)), sets, runs)
         .groupBy(*SET, start.alias("from_s"))
         .agg(mean.alias("window"), F.max("pressure_ratio").alias("pressure_max_ratio"))
     )
+
+
+def _in_steps(rows: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
+    """The rows with the set of their run, its end `ended_s`, and the time between two points
+    `step_s`: all lines of a scenario are in one chart."""
+    longest_s = F.max("ended_s").over(Window.partitionBy("scenario"))
+    step_s = F.greatest(F.ceil(longest_s / POINTS), F.lit(1)).alias("step_s")
+    steps = runs.select("run_id", "ended_s", step_s)
+    return rows.join(F.broadcast(sets.join(steps, "run_id")), "run_id")

@@ -1,5 +1,6 @@
 """How much of the work was done in time?"""
 
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -53,3 +54,13 @@ QUESTION: Final = Question(
     ),
     lambda inputs: goodput(inputs.seconds, inputs.runs),
 )
+
+FIRST_CONNECTIONS: Final = replace(
+    QUESTION,
+    metrics=(
+        replace(QUESTION.metrics[0], words="connected for the first time"),
+        *QUESTION.metrics[1:],
+    ),
+)
+"""The same question in a scenario in which nobody publishes, where first connections are the
+answer."""

@@ -207,7 +207,7 @@ def lines(
     traces = [
         {
             "type": "scatter",
-            "mode": "lines",
+            "mode": "lines+markers" if _has_lone_point(rows, column) else "lines",
             "x": [row["from_s"] for row in rows],
             "y": [None if row[column] is None else short(row[column]) for row in rows],
             "line": {"color": styles.of(one).colour, "dash": styles.of(one).dash, "width": 2},
@@ -232,6 +232,15 @@ def lines(
     if trigger is not None:
         layout["shapes"] = [_shade(*trigger)]
     return {"data": traces, "layout": layout}
+
+
+def _has_lone_point(rows: Sequence[Row], column: str) -> bool:
+    """Whether a value has none beside it, so that no line shows it."""
+    has_value = [False, *(row[column] is not None for row in rows), False]
+    return any(
+        here and not before and not after
+        for before, here, after in zip(has_value, has_value[1:], has_value[2:], strict=False)
+    )
 
 
 def _shade(from_s: float, until_s: float) -> Figure:

@@ -9,6 +9,7 @@ from typing import Any
 from spark_analysis.analysis import Analysis
 from spark_analysis.comparing import SET
 from spark_analysis.grains import ALL
+from spark_analysis.questions import goodput
 from spark_analysis.questions.question import Better, Metric, Question
 from spark_analysis.report.words import Names, ParameterSet
 
@@ -104,9 +105,12 @@ class ReportFindings:
 
     def _fill(self) -> dict[tuple[str, str], Block]:
         blocks: dict[tuple[str, str], Block] = {}
+        silent = self._silent()
         by_name = {question.name: question for question in self._questions}
         for row in self.analysis.summary.to_pylist():
             question = by_name[row["question"]]
+            if question is goodput.QUESTION and row["scenario"] in silent:
+                question = goodput.FIRST_CONNECTIONS
             key = (question.name, row["scenario"])
             block = blocks.setdefault(key, Block(question, row["scenario"]))
             one = MetricSummary(
@@ -122,6 +126,16 @@ class ReportFindings:
             of_metric[one.set, one.population] = one
         self._add_points(blocks)
         return blocks
+
+    def _silent(self) -> set[str]:
+        """The scenarios in which nobody publishes, nor wants to."""
+        scenarios = {row["run_id"]: row["scenario"] for row in self.analysis.sets.to_pylist()}
+        spoken = {
+            scenarios[row["run_id"]]
+            for row in self.analysis.answers[goodput.QUESTION.name].to_pylist()
+            if row["due_count"] or row["acknowledged_count"]
+        }
+        return set(scenarios.values()) - spoken
 
     def _add_points(self, blocks: dict[tuple[str, str], Block]) -> None:
         described = {row["run_id"]: row for row in self.analysis.sets.to_pylist()}

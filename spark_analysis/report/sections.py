@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spark_analysis.grains import ALL
+from spark_analysis.questions.goodput import FIRST_CONNECTIONS
 from spark_analysis.questions.question import Metric, Question, Unit
 from spark_analysis.report import charts
 from spark_analysis.report.document import Figures, legend
@@ -24,6 +25,7 @@ _COURSES: Final = {
     "retries": ("attempts_per_s", "attempts to connect per second, mean of all seeds"),
     "stability": ("window", "window, geometric mean of nodes and seeds"),
 }
+_CONNECTIONS: Final = "clients connected for the first time per second, mean of all seeds"
 ROWS_OPEN: Final = 8
 """Rows up to which a table is open; a longer one opens on a click, and for printing."""
 REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
@@ -138,7 +140,9 @@ class Sections:
         else:
             words = f"{block.scenario}: {block.first.words}; a dot per run, the mean and its 95 %"
             yield self._figures.add(charts.dots(block, names, self._styles), f"{words} interval")
-        if name in _COURSES:
+        if block.question is FIRST_CONNECTIONS:
+            yield from self._course(block, "in_time_per_s", _CONNECTIONS)
+        elif name in _COURSES:
             yield from self._course(block, *_COURSES[name])
 
     def _course(self, block: Block, column: str, words: str) -> Iterator[Html]:
@@ -148,7 +152,7 @@ class Sections:
         courses = [
             (one.set, found[one.set]) for one in charts.shown(block.ranked()) if one.set in found
         ]
-        if not courses:
+        if all(row[column] is None for _, rows_of in courses for row in rows_of):
             return
         trigger = self._trigger(block.scenario)
         short = words.split(",")[0]

@@ -3,9 +3,19 @@ import math
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_analysis.comparing import VALUE, outliers, parameter_sets, summary, values
+from spark_analysis.comparing import (
+    POINTS,
+    VALUE,
+    outliers,
+    parameter_sets,
+    summary,
+    values,
+    window_course,
+    work_course,
+)
+from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.question import Better, Metric, Question, Unit
-from tests.spark_analysis.hand import Row, answer, runs
+from tests.spark_analysis.hand import Row, answer, runs, table
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +119,37 @@ def test_no_values_no_summary(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], VALUES)
     assert answer(summary(nothing, sets(spark, 1)), *VALUE) == {}
     assert answer(outliers(nothing, sets(spark, 1)), *VALUE) == {}
+
+
+def test_every_scenario_has_a_step_of_its_own_and_rates_are_of_whole_seconds(
+    spark: SparkSession,
+) -> None:
+    described = runs(
+        spark,
+        [
+            {"run_id": "short", "scenario": "short", "ended_s": 2.5},
+            {"run_id": "long", "scenario": "long", "ended_s": 10.0 * POINTS},
+        ],
+    )
+    ticks = [(run_id, t_s) for run_id in ("short", "long") for t_s in (1.0, 2.0, 2.5)]
+    goodput = [
+        {"run_id": run_id, "population": "cars", "t_s": t_s}
+        | {"in_time_count": 6, "connected_count": 3}
+        for run_id, t_s in ticks
+    ]
+    samples = [
+        {"run_id": run_id, "t_s": t_s, "is_alive": True, "window": 10.0} for run_id, t_s in ticks
+    ]
+    sets = parameter_sets(described)
+    seconds = by_second(by_instant(table(spark, "goodput", goodput)))
+    key = ("scenario", "from_s")
+    work = answer(work_course(seconds, sets, described), *key)
+    assert {place: row["in_time_per_s"] for place, row in work.items()} == {
+        ("short", 0): 6.0,
+        ("short", 1): 6.0,
+        ("short", 2): None,
+        ("long", 0): 6.0,
+    }
+    assert work["short", 2]["connected_count"] == 3.0
+    windows = answer(window_course(table(spark, "samples", samples), sets, described), *key)
+    assert set(windows) == {("short", 1), ("short", 2), ("long", 0)}

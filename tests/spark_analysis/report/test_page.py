@@ -79,3 +79,26 @@ def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trou
     assert "is last" not in text
     assert "Stopped before their end" not in text
     assert "its broker&#x27;s end 1" in text
+
+
+@pytest.mark.spark
+def test_where_nobody_publishes_first_connections_are_called_that(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, due in (("crowd", 0), ("talk", 5)):
+        goodput = [
+            {"population": "cars", "t_s": float(t_s), "first_connected_count": t_s}
+            | {"due_count": due, "acknowledged_count": due, "in_time_count": due}
+            for t_s in range(1, 11)
+        ]
+        described = {"scenario": name, "policy": "flowguard"}
+        record(tmp_path / name, name, run=described, goodput=goodput, end={"ended_s": 10.0})
+    text = page(analyse(spark, *examine(find_runs([tmp_path]))))
+    section = text.split('id="q-goodput"')[1].split("</section>")[0]
+    crowd, talk = section.split("<article>")[1:]
+    assert "crowd: clients connected for the first time per second" in crowd
+    assert '"text":"clients connected for the first time per second"' in crowd
+    assert "connected for the first time [" in crowd
+    assert "PUBLISH" not in crowd
+    assert "talk: PUBLISHes in time per second" in talk
+    assert "first time" not in talk
