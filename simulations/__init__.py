@@ -12,7 +12,8 @@
 - `machine`   the host of a process: its disk, its sessions; the network around it, and faults
 - `run`       a scenario to its end, and its figures; `view` shows them
 - `loading`   scenarios from files and `library`, with `traces` and changed keys;
-              `complaints` says what is wrong, `reference` explains every key
+              `complaints` says what is wrong, `kinds` whether a value is a number or none,
+              `reference` explains every key
 - `command`   `flowguard simulate`; `archive` keeps its runs
 - `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
               `counters`, populations, attempts, latencies

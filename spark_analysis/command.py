@@ -71,22 +71,19 @@ def analyze(
         from spark_analysis.topic import RUNS, place_of
 
     if follow and len(runs) != 1:
-        raise terminal.refused(
-            console, "--follow watches one directory, or one topic.", EXIT_ARGUMENT
-        )
+        why = "--follow watches one directory, or one topic."
+        raise terminal.refused(console, why, EXIT_ARGUMENT)
     topic = place_of(runs[0]) if follow else None
     paths = [] if topic is not None else [Path(run) for run in runs]
     terminal.check_directories(console, paths)
     properties = _properties(console, kafka_properties, topic is not None)
     try:
         java = find_java()
+        terminal.make_directories(console, out, out / (RUNS if topic else "" if follow else FOLDER))
         if follow:
-            inside = [out / RUNS] if topic is not None else []
-            terminal.make_directories(console, out, *inside)
             source = topic or paths[0]
             follow_job(source, out, master, properties, memory_gib=memory, console=Console())
             return
-        terminal.make_directories(console, out, out / FOLDER)
         with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
                 paths, out, master, memory_gib=memory, partitions=partitions, progress=shown
