@@ -10,6 +10,7 @@ import trio
 
 from flowguard.broker.committer import Committer
 from flowguard.broker.error_log import printable
+from flowguard.broker.full_store_log import FullStoreLog
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
@@ -71,6 +72,7 @@ class _Tick:
         overload_log = OverloadLog(node, now_s)
         self.parts: Sequence[Callable[[float], None]] = (
             self._observe,
+            FullStoreLog(node).tick,
             self._judge,
             overload_log.tick,
             self._sweep,

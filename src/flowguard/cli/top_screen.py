@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -72,7 +73,7 @@ def body(history: StatusHistory, status: Status, width: int) -> list[Text]:
     return [
         *_pressure(status, width),
         _window(history, status, width),
-        _line("why", Text(status["why"] or "nothing decided yet", style="italic")),
+        _why(status),
         *_shadow(status),
         Text(),
         *_admission(status, width),
@@ -105,6 +106,13 @@ def _span(status: Status) -> str:
 
 
 # --- pressure and window -----------------------------------------------------------------------
+
+
+def _why(status: Status) -> Text:
+    text = Text(status["why"] or "nothing decided yet", style="italic")
+    if status["store"]["read_only"]:
+        text = Text.assemble((NO_ROOM, "red"), "; ", text)
+    return _line("why", text)
 
 
 def _pressure(status: Status, width: int) -> list[Text]:

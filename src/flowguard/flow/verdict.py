@@ -73,7 +73,7 @@ class Reason(StrEnum):
     LOG_RETENTION = "log_retention"
     """Messages, of whatever topics, that left the durable log before a session had read them."""
     DISK_FULL = "disk_full"
-    """A retained message that could not be kept."""
+    """A message, subscription or session that would have to be stored, and could not be."""
     RETAINED_FULL = "retained_full"
     """A retained message beyond the number, or the bytes, that a node keeps."""
     DESCRIPTORS = "descriptors"

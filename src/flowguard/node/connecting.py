@@ -11,13 +11,13 @@ as the work of CONNECTs, so that it is not taken for what messages need; resumin
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from flowguard.access.rights import NO_QUOTAS, Rights
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Admission, Arrival, Resumption, Verdict
+from flowguard.flow import Admission, Arrival, Reason, Resumption, Verdict
 from flowguard.node.apart import Apart
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.node.proof_times import ProofTimes
@@ -30,6 +30,9 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.node.node import Node
+
+DISK_FULL: Final = "the store has no room for its session"
+USER_FULL: Final = "as many clients of its role are here as may be"
 
 
 @final
@@ -71,7 +74,8 @@ class Handshakes:
         if node.draining:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
         elif self._clients_count >= node.bounds.connections_max:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
         else:
             admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
             self._follow(connection, admission, now_s)
@@ -256,9 +260,11 @@ class Handshakes:
             weight,
             NO_QUOTAS if rights is None else rights.quotas,
         )
-        is_full = rights is not None and rights.is_full
-        if is_full or ((granted.session_expiry_s or resumes) and not self._may_keep(client_id)):
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+        full = "" if rights is None or not rights.is_full else USER_FULL
+        if not full and (granted.session_expiry_s or resumes):
+            full = self._no_place(client_id)
+        if full:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=full)
             return
         claimed = node.registry.claim(
             client_id,
@@ -268,7 +274,8 @@ class Handshakes:
             now_s=now_s,
         )
         if claimed is None:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            why = "its client id and will are more than a client may keep, or all together"
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
             return
         session, present = claimed
         if rights is not None and not node.reviews.claimed(session, rights, now_s):
@@ -316,15 +323,17 @@ class Handshakes:
             client_id, user, rights
         )
 
-    def _may_keep(self, client_id: str) -> bool:
-        """Whether a session may outlive its connection: the disk has room, and memory a place."""
+    def _no_place(self, client_id: str) -> str:
+        """Why a session may not outlive its connection, the disk or memory; empty: it may."""
         node = self._node
         if node.state.read_only:
-            return False
+            node.counters.drop(Reason.DISK_FULL)
+            return DISK_FULL
         session = node.registry.sessions.get(client_id)
-        return (
-            session is not None and session.durable
-        ) or node.registry.kept_count < node.bounds.sessions_max
+        is_kept = session is not None and session.durable
+        if is_kept or node.registry.kept_count < node.bounds.sessions_max:
+            return ""
+        return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
 
     def _must_wait(self, claim: _Claim) -> bool:
         """Whether there is something to be durable before CONNACK: its session, or the end of the
@@ -338,7 +347,8 @@ class Handshakes:
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
                 continue
-            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            self._node.counters.drop(Reason.DISK_FULL)
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=DISK_FULL)
             if not claim.answer.present and not claim.session.ended:
                 self._node.registry.end(claim.session, now_s)
 

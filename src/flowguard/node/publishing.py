@@ -136,8 +136,10 @@ class Router:
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Through the journal, unless it turns out that there is nothing to wait for."""
         session = inbound.session
-        if self._node.read_only and self._is_refused_durably(session, plan, message):
-            return ReasonCode.QUOTA_EXCEEDED
+        if self._node.read_only:
+            refused = self._admit_durably(session, plan, message)
+            if refused is not None:
+                return refused
         admitted: list[Admitted] = []
         complete = self.admit(admitted, plan, message, session, now_s)
         code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
@@ -179,8 +181,7 @@ class Router:
         refused = self._admit(session, plan, message, now_s)
         lasts = message.qos > 0 and (plan.durable or session.durable or message.retain)
         if refused is None and lasts and node.read_only:
-            is_refused = self._is_refused_durably(session, plan, message)
-            refused = ReasonCode.QUOTA_EXCEEDED if is_refused else None
+            refused = self._admit_durably(session, plan, message)
         if refused is not None:
             self.acknowledgements.at_once(message.qos, now_s)
             return refused
@@ -204,11 +205,14 @@ class Router:
         )
         return IN_PROCESS
 
-    def _is_refused_durably(self, session: Session, plan: Plan, message: Publish) -> bool:
-        """Whether a full disk is in the way. A 3.1.1 client cannot be told: its message waits."""
-        durable = plan.durable or (message.qos == 2 and session.durable)
-        outbound = session.outbound
-        return durable and outbound is not None and outbound.version == MQTT_5
+    def _admit_durably(self, session: Session, plan: Plan, message: Publish) -> ReasonCode | None:
+        """Refuse what a full disk is in the way of. A 3.1.1 client's message waits instead."""
+        if not (plan.durable or (message.qos == 2 and session.durable)):
+            return None
+        refused = self._refusal_to(session, message)
+        if refused is not None:
+            self._node.counters.drop(Reason.DISK_FULL)
+        return refused
 
     def _admit(
         self, session: Session, plan: Plan, message: Publish, now_s: float

@@ -11,6 +11,7 @@ from typing import final
 from flowguard.access.rights import NOTHING, Rights
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from flowguard.errors import MalformedPacket
+from flowguard.flow import Reason
 from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.log_fetch import begins_to_read
@@ -371,6 +372,7 @@ class Subscriptions:
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
         if self.node.read_only and session.durable:
+            self.node.counters.drop(Reason.DISK_FULL)
             return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None

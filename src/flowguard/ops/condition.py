@@ -5,6 +5,7 @@ from typing import Final
 
 from flowguard.ops.status import PressureStatus, Status
 
+NO_ROOM: Final = "the disk is full, what would have to be stored is refused"
 LIMITS_FROM: Final = 0.8
 """Pressure from which the law lets windows grow no more: its cause is what limits the node."""
 CAUSES: Final = {
@@ -54,7 +55,7 @@ def _reasons(status: Status, condition: Condition) -> list[str]:
     if condition is Condition.DRAINING:
         return [f"{status['clients']['connected']:,} clients are still here"]
     if condition is Condition.READ_ONLY:
-        found.append("the disk is full, what would have to be stored is refused")
+        found.append(NO_ROOM)
     elif status["window"]["closed"]:
         found.append("the journal is full, nothing is admitted")
     found += cause_of(status["pressure"])

@@ -9,6 +9,7 @@ from typing import Final, TypedDict
 from flowguard.flow import Pause
 from flowguard.node.apart import Apart
 from flowguard.node.node import Node
+from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.status import Decision, Use, decisions_of
 from flowguard.records import SPREAD_PREFIX
 from flowguard.session.connection import ServerConnection
@@ -109,6 +110,7 @@ class Explanation(TypedDict):
     window: float
     """The window that the node grants every client."""
     why: str
+    """What holds for every client now: a full disk, what the law has decided last."""
     decisions: list[Decision]
     """Changes of the node's window, oldest first."""
 
@@ -138,7 +140,9 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
         window=node.guard.grant.window,
-        why=node.guard.grant.why,
+        why="; ".join(
+            filter(None, (NO_ROOM if node.state.read_only else "", node.guard.grant.why))
+        ),
         decisions=decisions_of(node),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from flowguard.codec.packets import Connack, Puback, Pubrec, Suback, Subscribe
 from flowguard.config import StoreSettings
@@ -81,7 +82,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
         await back.send(connect_packet("offline", durable=True))
         await back.expect(Connack)
         assert [(await back.expect(Publish)).payload for _ in range(3)] == [b"1", b"2", b"5"]
-        assert running.node.counters.dropped == {Reason.DISK_FULL: 1}
+        assert running.node.counters.dropped == {Reason.DISK_FULL: 2}
         for wire in (publisher, other, back):
             await wire.close()
 
@@ -172,6 +173,32 @@ async def test_a_disk_that_is_full_is_known_before_anybody_asks_and_until_it_is_
         await clean.subscribe("u", 1)
         for wire in (clean, durable):
             await wire.close()
+
+
+async def test_the_log_says_when_there_is_no_room_and_when_there_is_again(tmp_path: Path) -> None:
+    free_bytes = 0
+    store = RocksStore(
+        tmp_path / "store",
+        StoreSettings(durability="os"),
+        wall_s=lambda: 1.7e9,
+        random_node=lambda: 7,
+        free_bytes=lambda _: free_bytes,
+    )
+    with capture_logs() as lines:
+        async with broker(store=store) as running:
+            newcomer = await open_wire(running)
+            assert await refusal(newcomer, "d", MQTT_5) == QUOTA_EXCEEDED
+            await newcomer.close()
+            free_bytes = 2**40
+            await until(lambda: not running.node.state.read_only)
+            await until(lambda: any("room again" in line["event"] for line in lines))
+    told = [line["event"] for line in lines if "room" in line["event"]]
+    assert told == [
+        "the store has no room: what would have to be stored is refused",
+        "the store has room again: all work is taken",
+    ]
+    (refused,) = [line for line in lines if line["event"] == "peer turned away"]
+    assert refused["why"] == "the store has no room for its session"
 
 
 @pytest.mark.parametrize(

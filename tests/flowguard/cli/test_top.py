@@ -53,6 +53,15 @@ def row(lines: list[str], label: str) -> str:
     return line
 
 
+def test_a_full_disk_is_said_before_what_the_law_says() -> None:
+    history, status = StatusHistory("url"), calm()
+    status["store"]["read_only"] = True
+    status["why"] = "held"
+    history.add(status)
+    said = "the disk is full, what would have to be stored is refused; held"
+    assert row(shown(history), "why").removeprefix("why").strip() == said
+
+
 def test_the_cause_is_marked_where_there_is_pressure() -> None:
     history, status = StatusHistory("url"), calm()
     status["pressure"]["value"] = status["pressure"]["signals"]["store"] = 3.0

@@ -45,6 +45,13 @@ def test_a_client_with_nothing_to_wait_for_is_not_paused() -> None:
     assert shown["connected"]["keep_alive_s"] == 15
 
 
+def test_a_full_disk_is_why_things_are_refused_now() -> None:
+    stage = Stage()
+    stage.connect("c")
+    stage.node.state.read_only = True
+    assert explained(stage, "c")["why"].startswith("the disk is full")
+
+
 def test_the_protocol_is_named() -> None:
     stage = Stage()
     stage.connect("c", version=4)

@@ -1,0 +1,48 @@
+"""A store without room, for readers of the log: once that it is so, and once that it is over."""
+
+from typing import final
+
+import structlog
+
+from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.node.node import Node
+
+log = structlog.get_logger()
+
+ROOM = {
+    "redis": "delete something in Redis, or raise its maxmemory",
+    "rocks": "make room on the disk, or lower store.disk_reserve_bytes",
+}
+"""What makes room, by kind of the store."""
+
+
+@final
+class FullStoreLog:
+    """Tells each change once; call `tick` every 100 ms, after the store was looked at.
+
+    A disk that is full again and again at the edge of its reserve is told once per interval.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._is_told = False
+        self._due_s = 0.0
+
+    def tick(self, now_s: float) -> None:
+        node = self._node
+        is_full = node.state.read_only
+        if is_full == self._is_told or (is_full and now_s < self._due_s):
+            return
+        self._is_told = is_full
+        free_bytes = node.store_load.free_bytes
+        if not is_full:
+            log.info("the store has room again: all work is taken", free_bytes=free_bytes)
+            return
+        self._due_s = now_s + INTERVAL_S
+        settings = node.settings.store
+        log.warning(
+            "the store has no room: what would have to be stored is refused",
+            free_bytes=free_bytes,
+            reserve_bytes=settings.disk_reserve_bytes,
+            hint=ROOM.get(settings.kind, ROOM["rocks"]),
+        )

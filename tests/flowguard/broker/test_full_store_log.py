@@ -1,0 +1,56 @@
+"""What the log says of a store without room."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from flowguard.broker.full_store_log import FullStoreLog
+from flowguard.broker.overload_log import INTERVAL_S
+from tests.support.stage import Stage
+
+
+def ticked(stage: Stage, log: FullStoreLog, *, full: bool, after_s: float = 0.1) -> list[Any]:
+    stage.now_s += after_s
+    stage.node.state.read_only = full
+    with capture_logs() as lines:
+        log.tick(stage.now_s)
+    return lines
+
+
+def test_each_change_is_told_once_with_what_makes_room() -> None:
+    stage = Stage()
+    log = FullStoreLog(stage.node)
+    assert ticked(stage, log, full=False) == []
+    stage.node.store_load.free_bytes = 7
+    (line,) = ticked(stage, log, full=True)
+    assert line["log_level"] == "warning"
+    assert line["event"] == "the store has no room: what would have to be stored is refused"
+    assert line["free_bytes"] == 7
+    assert "store.disk_reserve_bytes" in line["hint"]
+    assert ticked(stage, log, full=True) == []
+    (line,) = ticked(stage, log, full=False)
+    assert line["event"] == "the store has room again: all work is taken"
+    assert ticked(stage, log, full=False) == []
+
+
+def test_a_store_that_has_no_room_from_its_first_moment_is_told() -> None:
+    stage = Stage()
+    assert len(ticked(stage, FullStoreLog(stage.node), full=True, after_s=0)) == 1
+
+
+@pytest.mark.parametrize(("kind", "hint"), [("redis", "maxmemory"), ("rocks", "disk")])
+def test_the_hint_is_for_the_store_there_is(kind: str, hint: str) -> None:
+    stage = Stage({"store": {"kind": kind}})
+    (line,) = ticked(stage, FullStoreLog(stage.node), full=True)
+    assert hint in line["hint"]
+
+
+def test_a_disk_at_the_edge_of_its_reserve_does_not_fill_the_log() -> None:
+    stage = Stage()
+    log = FullStoreLog(stage.node)
+    lines = []
+    for number in range(300):
+        lines += ticked(stage, log, full=number % 2 == 0, after_s=INTERVAL_S / 100)
+    assert len(lines) == 6
+    assert len(ticked(stage, log, full=True, after_s=INTERVAL_S)) == 1
