@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Annotated, cast
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flowguard.cli.answers import turned_down, understood
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.console import plain, refused
 from flowguard.ops.explain import Explanation
@@ -30,13 +31,16 @@ def explain(
     try:
         code, answer = ask(url, f"/explain/{quote(client_id, safe='')}")
         if code not in (200, 404) or not isinstance(answer, dict):
-            raise NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
+            raise turned_down(url, code, answer)
+        # Programs may know what another version says.
+        is_shown = code == 200 and not as_json
+        explanation = understood(url, code, answer, Explanation) if is_shown else None
     except NoAnswer as error:
         raise complain("explain", error, "--url http://HOST:PORT") from error
     if as_json:
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-    elif code == 200:
-        show(cast(Explanation, answer), plain(soft_wrap=False))
+    elif explanation is not None:
+        show(explanation, plain(soft_wrap=False))
     if code == 404:
         raise refused(
             f"The broker has no session of a client {client_id!r}.",

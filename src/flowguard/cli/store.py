@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from flowguard.cli.answers import turned_down
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.cli.console import SALVAGE, plain, refused
 from flowguard.errors import ConfigError, CorruptionError, LockedError, StoreError
@@ -334,7 +335,9 @@ def _expect_holder(url: str, data: Path) -> None:
     from flowguard.stores.rocks.format import holder_pid
 
     try:
-        _, status = ask(url, "/status")
+        code, status = ask(url, "/status")
+        if code != 200:
+            raise turned_down(url, code, status)
     except NoAnswer as error:
         raise StoreError(f"no answer from {error}. {ELSEWHERE}") from error
     pid = status.get("pid") if isinstance(status, dict) else None

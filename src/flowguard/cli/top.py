@@ -1,13 +1,14 @@
 """`flowguard top`: the pressure on a running broker and what it does against it, live."""
 
 import time
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from flowguard.cli.answers import understood
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.top_screen import StatusHistory, frame
 from flowguard.ops.status import Status
@@ -54,7 +55,4 @@ def _watch(history: StatusHistory, console: Console) -> None:
 
 
 def _status(url: str) -> Status:
-    code, answer = ask(url, "/status")
-    if code != 200 or not isinstance(answer, dict) or "pressure" not in answer:
-        raise NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
-    return cast(Status, answer)
+    return understood(url, *ask(url, "/status"), Status)

@@ -39,10 +39,15 @@ def sentences(explanation: Explanation) -> list[str]:
     if connected is not None and not explanation["paused"]:
         found.append("It is not paused: nothing that it sent has to wait.")
     found += _undelivered(explanation)
-    found += [f"Dropped for it now: {DROPS[Reason(reason)]}." for reason in explanation["dropped"]]
+    found += [f"Dropped for it now: {_drop(reason)}." for reason in explanation["dropped"]]
     if explanation["why"]:
         found.append(f"The node now: {explanation['why']}.")
     return found
+
+
+def _drop(reason: str) -> str:
+    """What is dropped; of a reason that only another version has, its name."""
+    return next((words for known, words in DROPS.items() if known == reason), reason)
 
 
 def _undelivered(explanation: Explanation) -> list[str]:

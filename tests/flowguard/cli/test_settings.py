@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -6,6 +7,7 @@ from flowguard.address import parse_address
 from flowguard.cli.settings import load_settings
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
+from flowguard.section import Section
 
 
 @pytest.fixture
@@ -110,6 +112,24 @@ def test_a_configuration_that_cannot_work_is_refused_with_its_key(
     with pytest.raises(ConfigError) as refused:
         load_settings(None, {f"FLOWGUARD_{name}": text for name, text in variables.items()})
     assert key in str(refused.value)
+
+
+def test_no_number_of_any_setting_is_without_end(file: Path) -> None:
+    """JSON has no infinity: `/status` could not be answered, and nothing else would be bounded."""
+    keys = [
+        (section, key)
+        for section, field in Settings.model_fields.items()
+        for key, each in cast(type[Section], field.annotation).model_fields.items()
+        if each.annotation is float
+    ]
+    assert ("flow", "queue_objective_s") in keys
+    for section, key in keys:
+        for number in ("inf", "nan"):
+            file.write_text(f"[{section}]\n{key} = {number}\n")
+            with pytest.raises(ConfigError, match=rf"^{section}.{key}: .*finite"):
+                load_settings(file, {})
+    with pytest.raises(ConfigError, match="finite"):
+        load_settings(None, {"FLOWGUARD_FLOW__CONNECT_PATIENCE_S": "inf"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""Whether an answer of the HTTP port is what this version of flowguard says there."""
+
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Final,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from flowguard import __version__
+from flowguard.cli.ask import NoAnswer
+
+T = TypeVar("T")
+FORMS: Final[dict[object, tuple[Any, str]]] = {
+    dict: (dict, "an object"),
+    list: (list, "a list"),
+    int: (int | float, "a number"),
+    float: (int | float, "a number"),
+    bool: (bool, "true or false"),
+    str: (str, "a text"),
+    NoneType: (NoneType, "null"),
+}
+"""What JSON has for a type, and its name; other types may be anything."""
+
+
+def understood(url: str, code: int, answer: object, form: type[T]) -> T:
+    """The answer, of the form that the TypedDict `form` has; raises NoAnswer: it is not."""
+    if code != 200:
+        raise turned_down(url, code, answer)
+    wrong = misfit(answer, form)
+    if wrong:
+        raise NoAnswer(
+            f"{url}: it does not say what flowguard {__version__} says there: {wrong}; it is "
+            "another version of flowguard, or something else"
+        )
+    return cast(T, answer)
+
+
+def turned_down(url: str, code: int, answer: object) -> NoAnswer:
+    """What a status that is not expected means: an error of the broker, or no broker."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, str):
+        return NoAnswer(f"{url}: status {code}: {error}")
+    return NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
+
+
+def misfit(answer: object, form: Any, path: str = "") -> str:
+    """The first thing that is missing or of another form, with its path; empty: it fits.
+
+    More keys than expected are none: a newer broker may say more.
+    """
+    origin, arguments = get_origin(form) or form, get_args(form)
+    if origin in (UnionType, Union):
+        wrongs = [misfit(answer, each, path) for each in arguments]
+        return "" if "" in wrongs else wrongs[0]
+    expected, name = FORMS.get(dict if is_typeddict(form) else origin, (object, ""))
+    is_odd = isinstance(answer, bool) and form is not bool
+    if expected is not object and (is_odd or not isinstance(answer, expected)):
+        return f"{path or 'the whole'} is not {name}"
+    if isinstance(answer, list):
+        return next(filter(None, (misfit(each, arguments[0], path) for each in answer)), "")
+    return _misfit_within(answer, form, path) if isinstance(answer, dict) else ""
+
+
+def _misfit_within(answer: dict[str, object], form: Any, path: str) -> str:
+    if is_typeddict(form):
+        keys = get_type_hints(form)
+    else:
+        keys = dict.fromkeys(answer, (get_args(form) or (str, object))[1])
+    for key, wanted in keys.items():
+        place = f"{path}.{key}" if path else key
+        wrong = misfit(answer[key], wanted, place) if key in answer else f"{place} is missing"
+        if wrong:
+            return wrong
+    return ""

@@ -1,0 +1,135 @@
+"""`top`, `explain` and `reload` at something that is no broker of their own version."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from flowguard.cli.answers import misfit
+from flowguard.ops.explain import Explanation, explain
+from flowguard.ops.explain_words import sentences
+from flowguard.ops.status import Status, status_of
+from tests.flowguard.cli.http_port import run
+from tests.support.stage import Stage
+
+COMMANDS = {
+    "top": ("top", "{url}", "--once"),
+    "explain": ("explain", "c", "--url", "{url}"),
+    "reload": ("reload", "--url", "{url}"),
+}
+
+
+@contextmanager
+def server(answer: object, code: int = 200) -> Iterator[str]:
+    """A service that answers everything with this; its URL."""
+    body = json.dumps(answer).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+def asked(command: str, url: str) -> tuple[int, str]:
+    """Exit code and complaint, in one line."""
+    code, _, complaint = run(*(part.format(url=url) for part in COMMANDS[command]))
+    return code, " ".join(complaint.split())
+
+
+def status() -> dict[str, Any]:
+    stage = Stage()
+    return dict(json.loads(json.dumps(status_of(stage.node, stage.now_s))))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("answer", [{}, [], {"status": 1}, 7])
+def test_another_service_is_told_from_a_broker(command: str, answer: object) -> None:
+    with server(answer) as url:
+        code, complaint = asked(command, url)
+    assert code == 1
+    assert "does not say what flowguard" in complaint or "no HTTP port" in complaint
+
+
+def test_an_older_broker_is_named_as_that_with_what_it_lacks() -> None:
+    older = status()
+    del older["gate"]["buffered"]
+    with server(older) as url:
+        code, complaint = asked("top", url)
+    assert code == 1
+    assert "gate.buffered is missing" in complaint
+    assert "another version" in complaint
+
+
+def test_a_newer_broker_that_says_more_is_understood() -> None:
+    with server(status() | {"news": 1}) as url:
+        code, _ = asked("top", url)
+    assert code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_error_of_the_broker_is_told_as_one(command: str) -> None:
+    with server({"error": "the broker's log says more"}, 500) as url:
+        code, complaint = asked(command, url)
+    assert code == 1
+    assert "the broker's log says more" in complaint
+    assert "no HTTP port" not in complaint
+
+
+def test_what_a_node_says_fits() -> None:
+    stage = Stage()
+    stage.connect("c")
+    assert misfit(status(), Status) == ""
+    explanation = json.loads(json.dumps(explain(stage.node, "c", stage.now_s)))
+    assert misfit(explanation, Explanation) == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "wrong"),
+    [
+        (("window",), 1, "window is not an object"),
+        (("decisions",), {}, "decisions is not a list"),
+        (("window", "limit"), "1", "window.limit is not a number"),
+        (("window", "limit"), True, "window.limit is not a number"),
+        (("window", "closed"), 1, "window.closed is not true or false"),
+        (("why",), None, "why is not a text"),
+        (("dropped",), {"queue_bytes": None}, "dropped.queue_bytes is not a number"),
+        (("memory",), None, ""),
+        (("memory",), {}, "memory.held_bytes is missing"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_path(
+    place: tuple[str, ...], value: object, wrong: str
+) -> None:
+    answer = status()
+    table = answer
+    for key in place[:-1]:
+        table = table[key]
+    table[place[-1]] = value
+    assert misfit(answer, Status) == wrong
+
+
+def test_a_reason_that_only_another_version_knows_is_shown_by_its_name() -> None:
+    stage = Stage()
+    stage.connect("c")
+    explanation = explain(stage.node, "c", stage.now_s)
+    assert explanation is not None
+    explanation["dropped"] = ["of_tomorrow"]
+    assert "Dropped for it now: of_tomorrow." in sentences(explanation)
