@@ -8,6 +8,8 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from flowguard.address import KafkaTopic
+from flowguard.errors import ConfigError
 from flowguard.kafka_settings import KafkaSettings
 from flowguard.network_settings import NetworkSettings
 from flowguard.section import Section
@@ -343,6 +345,20 @@ class TelemetrySettings(Section):
     """Rows that wait for the disk or Kafka; half may be attempts; beyond it rows are dropped."""
     buffer_bytes_max: int = Field(32 * MIB, ge=MIB)
     """Size of these rows, bytes."""
+
+    @field_validator("record_topic")
+    @classmethod
+    def _topic(cls, topic: str | None) -> str | None:
+        try:
+            return None if topic is None else str(KafkaTopic.parse(topic))
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.record_dir is not None and self.record_topic is not None:
+            raise ValueError("telemetry.record_dir and telemetry.record_topic: choose one of them")
+        return self
 
 
 class HttpSettings(Section):

@@ -121,6 +121,11 @@ def _wanted(network: NetworkSettings) -> list[_Wanted]:
         )
         for listener in network.listeners or (DEFAULT,)
     ]
+    if network.crl is not None and all([files is None for _, _, files, _ in wanted]):
+        raise ConfigError(
+            f"network.crl: {network.crl} says which client certificates are revoked, and no "
+            "listener asks for any: use mqtts:// or wss://, and set network.client_ca"
+        )
     for _, address, files, _ in wanted:
         _check_exposed(address, files, network)
     for _, _, files, _ in wanted:

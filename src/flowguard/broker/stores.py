@@ -80,6 +80,23 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
 
 
+def check_store(settings: Settings) -> None:
+    """Check what the settings say of their store, and of Kafka, without asking anybody.
+
+    Raises `ConfigError`, and `ModuleNotFoundError` as `open_store`.
+    """
+    if settings.store.kind == "redis":
+        from flowguard.stores.redis.reader import check_address
+
+        check_address(settings.redis.url)
+    if settings.store.application_store == "kafka" or settings.telemetry.record_topic is not None:
+        from flowguard.stores.kafka.access import access_of
+        from flowguard.stores.kafka.driver import check_driver
+
+        check_driver()
+        access_of(settings.kafka)
+
+
 def open_store(settings: Settings, data: Path) -> Store:
     """The store that the settings name; one with files has them in `data`.
 

@@ -6,10 +6,15 @@ from typing import Annotated
 
 import typer
 
+from flowguard.broker.descriptors import descriptors_for
 from flowguard.broker.doorway import check_doorways
+from flowguard.broker.stores import check_store
 from flowguard.cli.console import refused
+from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import checks_of, read_token, rules_of
+from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import load, read_limits
+from flowguard.config import Settings
 from flowguard.errors import ConfigError
 
 
@@ -28,7 +33,25 @@ def check(
         checks_of(network)
         rules = rules_of(network)
         read_token(settings.http.token_file)
+        use_all_descriptors()
+        descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+        _check_extras(settings)
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error
     roles = "no rules" if rules is None else f"{len(rules)} roles"
     typer.echo(f"{config} is good: {count} listeners, {roles}")
+
+
+def _check_extras(settings: Settings) -> None:
+    """What stores and recordings want that are not everybody's; raises ConfigError."""
+    telemetry = settings.telemetry
+    try:
+        check_store(settings)
+        if telemetry.record_dir is not None:
+            from flowguard.telemetry import runs  # noqa: F401
+        elif telemetry.record_topic is not None:
+            from flowguard.telemetry import topic  # noqa: F401
+    except ModuleNotFoundError as error:
+        extras = {"redis": "redis", "aiokafka": "kafka", "pyarrow": "telemetry"}
+        missing = (error.name or "").partition(".")[0]
+        raise ConfigError(needs_extra(extras.get(missing, missing))) from error

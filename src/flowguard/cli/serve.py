@@ -227,8 +227,6 @@ def _kafka_keys(servers: str | None) -> dict[str, object]:
 def _open_runs(settings: Settings) -> "RunsKept | None":
     """Where the broker records itself; None: it does not. Raises ConfigError, StoreError."""
     directory, topic = settings.telemetry.record_dir, settings.telemetry.record_topic
-    if directory is not None and topic is not None:
-        raise ConfigError("telemetry.record_dir and telemetry.record_topic: choose one of them")
     if directory is None and topic is None:
         return None
     try:

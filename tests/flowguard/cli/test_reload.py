@@ -51,6 +51,11 @@ def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["acl.toml", "broker.toml"]
 
 
+REDIS = '[store]\nkind = "redis"\n[redis]\n'
+KAFKA = '[store]\napplication_store = "kafka"\n[kafka]\n'
+BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/runs"\n'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "rules", "complaint"),
@@ -61,14 +66,32 @@ def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) ->
         ('[network]\nlisteners = ["0.0.0.0:1"]\n', RULES, "--allow-plaintext"),
         ('[network]\nlisteners = ["mqtts://[::1]:1"]\n', RULES, "TLS needs a certificate"),
         ('[network]\npassword_file = "not-there"\n', RULES, "cannot read not-there"),
+        ('[network]\ncrl = "revoked.pem"\n', RULES, "set network.client_ca"),
+        (REDIS + 'url = "http://foo"\n', RULES, "redis.url is no address"),
+        (REDIS + 'url = "redis+sentinel://foo:1"\n', RULES, "no name of a primary"),
+        (REDIS + 'url = "redis+cluster://foo"\n', RULES, "redis.url names the node 'foo'"),
+        (BOTH, RULES, "telemetry.record_dir and telemetry.record_topic: choose one of them"),
+        ('[telemetry]\nrecord_topic = "runs"\n', RULES, "telemetry.record_topic: "),
+        (
+            KAFKA + 'user = "u"\npassword_file = "not-there"\n',
+            RULES,
+            "kafka.password_file: cannot read",
+        ),
+        (KAFKA + 'tls = true\ntls_authority_file = "x"\n', RULES, "kafka.tls_authority_file"),
+        ("[node]\ndescriptors_reserve = 99999999\n", RULES, "no client would find room"),
     ],
 )
 def test_a_wrong_one_is_refused_with_what_is_wrong(
     tmp_path: Path, text: str, rules: str, complaint: str
 ) -> None:
-    code, said = flowguard("check", str(write(tmp_path, text, rules)))
-    assert code == 2
-    assert complaint in said
+    config = str(write(tmp_path, text, rules))
+    serve = ["serve", "--config", config, "--data", str(tmp_path / "data"), "--http", "none"]
+    if "listeners" not in text:
+        serve += ["--listen", "127.0.0.1:0"]
+    for command in (("check", config), serve):
+        code, said = flowguard(*command)
+        assert code == 2
+        assert complaint in " ".join(said.split())
 
 
 @pytest.mark.slow

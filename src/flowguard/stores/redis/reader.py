@@ -12,11 +12,11 @@ from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import SessionRecord
 from flowguard.stores.base import POS_MAX
 from flowguard.stores.redis.changes import session_record
-from flowguard.stores.redis.cluster import RedisCluster, is_cluster
+from flowguard.stores.redis.cluster import RedisCluster, is_cluster, seeds_of
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
-from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.link import RedisLink, check_url
 from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.sentinel import find_primary, is_sentinel
+from flowguard.stores.redis.sentinel import check_names, find_primary, is_sentinel
 from flowguard.stores.redis.server import check_version
 from flowguard.stores.redis.values import decode_retained
 
@@ -33,6 +33,16 @@ class RedisFindings:
     entries: int = 0
     retained: int = 0
     problems: list[str] = field(default_factory=list)
+
+
+def check_address(url: str) -> None:
+    """Raise `ConfigError` where `url` is no address of a server, a cluster, or Sentinels."""
+    if is_sentinel(url):
+        check_names(url)
+    elif is_cluster(url):
+        seeds_of(url)
+    else:
+        check_url(url)
 
 
 def reach(

@@ -15,20 +15,27 @@ def is_sentinel(url: str) -> bool:
     return urlsplit(url).scheme in SCHEMES
 
 
+def check_names(url: str) -> None:
+    """Raise `ConfigError` where `url` names no Sentinel, or no primary."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2]
+    if not hosts or not parts.path.strip("/").partition("/")[0]:
+        raise ConfigError(
+            f"redis.url has no {'name of a primary' if hosts else 'Sentinel'}: it is "
+            "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB"
+        )
+
+
 def find_primary(url: str, timeout_s: float) -> str:
     """The URL of the primary, as the first Sentinel that answers says.
 
     User, password and TLS of the address are those of the servers; Sentinels are asked without.
     Raises `ConfigError` where it is no address, `StallError` where no Sentinel knows.
     """
+    check_names(url)
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.strip("/").partition("/")
-    if not hosts or not name:
-        raise ConfigError(
-            f"redis.url has no {'name of a primary' if hosts else 'Sentinel'}: it is "
-            "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB"
-        )
     trouble: list[str] = []
     for host in hosts.split(","):
         sentinel = RedisLink(f"redis://{host}", timeout_s, _no_greeting)
