@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.cli.systemd import STATUS_S, systemd_socket
+from flowguard.cli.systemd import STATUS_S, StandingBy, systemd_socket
 from tests.interop.broker import PATIENCE_S, running_broker
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "flowguard.service"
@@ -73,6 +73,26 @@ def test_who_is_told_how_often(environ: dict[str, str], interval_s: float | None
     if found is not None:
         found.close()
     assert (None if found is None else found.interval_s) == interval_s
+
+
+def test_who_stands_by_asks_for_more_time_now_and_then(
+    tmp_path: Path, listener: socket.socket
+) -> None:
+    now_s = 1_000.0
+    heard = systemd_socket({"NOTIFY_SOCKET": str(tmp_path / "notify")}, 7)
+    assert heard is not None
+    stands_by = StandingBy(heard, lambda: now_s)
+    for _ in range(20):
+        stands_by("another has fg1")
+        now_s += STATUS_S / 10
+    heard.tell("the end")
+    heard.close()
+    asks = ["EXTEND_TIMEOUT_USEC=300000000", "STATUS=stands by: another has fg1"]
+    assert [told(listener) for _ in range(3)] == [asks, asks, ["the end"]]
+
+
+def test_who_is_not_asked_says_nothing() -> None:
+    StandingBy(None, lambda: 0.0)("another has fg1")
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

@@ -18,18 +18,20 @@ from flowguard.stores import MemoryStore, Store
 
 KAFKA_OWNER: Final = "kafka-owner"
 """In the data directory, where Kafka has its applications' queues: the name it goes by there."""
+OnWait = Callable[[str], None]
+"""Told again and again, while a store cannot be had yet, who has it."""
 TOKEN_BYTES: Final = 12
 """Of chance in the name that an owner of sessions has in Redis, and nobody else ever."""
 
 
-def _open_memory(settings: Settings, data: Path) -> Store:
+def _open_memory(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
     return MemoryStore()
 
 
 # Each imports its engine itself, because it is loaded only where it is used.
 
 
-def _open_rocks(settings: Settings, data: Path) -> Store:
+def _open_rocks(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
     from flowguard.stores.rocks import RocksStore
 
     data.mkdir(parents=True, exist_ok=True)
@@ -38,7 +40,7 @@ def _open_rocks(settings: Settings, data: Path) -> Store:
     )
 
 
-def _open_redis(settings: Settings, data: Path) -> Store:
+def _open_redis(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
     from flowguard.stores.redis import RedisStore
 
     return RedisStore(
@@ -47,10 +49,11 @@ def _open_redis(settings: Settings, data: Path) -> Store:
         name=f"{socket.gethostname()}, process {os.getpid()}",
         clock=time.monotonic,
         sleep=time.sleep,
+        on_wait=on_wait,
     )
 
 
-OPENERS: Final[Mapping[str, Callable[[Settings, Path], Store]]] = {
+OPENERS: Final[Mapping[str, Callable[[Settings, Path, OnWait | None], Store]]] = {
     "memory": _open_memory,
     "rocks": _open_rocks,
     "redis": _open_redis,
@@ -97,8 +100,10 @@ def check_store(settings: Settings) -> None:
         access_of(settings.kafka)
 
 
-def open_store(settings: Settings, data: Path) -> Store:
+def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) -> Store:
     """The store that the settings name; one with files has them in `data`.
+
+    `on_wait` is told whose end it waits for, with `redis.takeover`, ten times a second.
 
     Raises `ConfigError`, `StoreError`, `OSError`, and `ModuleNotFoundError` where its driver, an
     extra of the same name, is not installed.
@@ -109,7 +114,7 @@ def open_store(settings: Settings, data: Path) -> Store:
             f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT; "
             "docs/kafka.md says how they come back"
         )
-    base = OPENERS[settings.store.kind](settings, data)
+    base = OPENERS[settings.store.kind](settings, data, on_wait)
     if not wants_kafka:
         return base
     try:

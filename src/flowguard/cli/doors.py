@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -57,7 +58,25 @@ class Doors:
     """Held while files are read, which are read once at a time."""
 
     async def reload(self, node: Node) -> "Reloaded":
-        """Read certificates, users, keys and rules anew; raises ConfigError: nothing changes.
+        """Read certificates, users, keys and rules anew, and say in the log what came of it; raises
+        ConfigError: nothing changes.
+        """
+        try:
+            read = await self._reload(node)
+        except ConfigError as error:
+            why = str(error).replace("\n", "; ")
+            log.error("nothing was read anew, and nothing has changed", why=why)
+            raise
+        log.info("certificates, users, keys and rules were read anew", **read)
+        return read
+
+    async def reload_on_signal(self, node: Node) -> None:
+        """Reload, where nobody waits for an answer."""
+        with suppress(ConfigError):
+            await self.reload(node)
+
+    async def _reload(self, node: Node) -> "Reloaded":
+        """Read everything and use it, or raise ConfigError.
 
         In a thread: to read 100,000 users takes most of a second, and a file may not answer at all.
         """
@@ -90,17 +109,6 @@ class Doors:
             "roles": 0 if rules is None else len(rules),
             "needs_restart": differences(self.settings, read.settings),
         }
-
-    async def reload_and_log(self, node: Node) -> None:
-        """Reload, and say in the log what came of it."""
-        try:
-            read = await self.reload(node)
-        except ConfigError as error:
-            log.error(
-                "nothing was read anew, and nothing has changed", why=str(error).replace("\n", "; ")
-            )
-        else:
-            log.info("certificates, users, keys and rules were read anew", **read)
 
 
 def differences(one: Settings, other: Settings) -> list[str]:

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals
-from flowguard.cli.systemd import tell_systemd
+from flowguard.cli.systemd import StandingBy, systemd_socket, tell_systemd
 from flowguard.config import FlowSettings, LogSettings, Settings
 from flowguard.errors import (
     ConfigError,
@@ -190,7 +191,9 @@ def _stands_by(settings: Settings) -> bool:
 def _open(settings: Settings, data: Path) -> Store:
     """The store of the settings, in `data`; if it cannot be opened, say why and exit."""
     try:
-        return open_store(settings, data)
+        listener = systemd_socket(os.environ, os.getpid()) if _stands_by(settings) else None
+        with nullcontext() if listener is None else closing(listener):
+            return open_store(settings, data, StandingBy(listener, unix_clock()))
     except ConfigError as error:
         raise refused("flowguard cannot start", str(error), 2) from error
     except ModuleNotFoundError as error:
@@ -314,7 +317,7 @@ async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log_ignored)
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        reload_soon = partial(nursery.start_soon, start.doors.reload_and_log, running.node)
+        reload_soon = partial(nursery.start_soon, start.doors.reload_on_signal, running.node)
         await nursery.start(on_signals, running.stop.set, reload_soon)
         progress = None
         if start.runs is not None:

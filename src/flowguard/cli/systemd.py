@@ -2,7 +2,7 @@
 
 The protocol is a datagram of lines to the socket that NOTIFY_SOCKET names (sd_notify(3)); a broker
 that WATCHDOG_USEC asks for signs of life, and that gives none, is ended and started again
-(sd_watchdog_enabled(3)).
+(sd_watchdog_enabled(3)). Until it is ready it may ask for more time, again and again.
 """
 
 import os
@@ -19,6 +19,8 @@ from flowguard.ops.status import status_of
 
 STATUS_S: Final = 10.0
 """How often it is told how the broker is, where it wants no signs of life."""
+START_S: Final = 300.0
+"""What a start may still take, from each time that we say that we stand by."""
 
 log = structlog.get_logger()
 
@@ -53,6 +55,29 @@ def systemd_socket(environ: Mapping[str, str], pid: int) -> SystemdSocket | None
     is_for_us = environ.get("WATCHDOG_PID", str(pid)) == str(pid)
     watched = is_for_us and asked_us.isdecimal() and int(asked_us) > 0
     return SystemdSocket(path, int(asked_us) / 2e6 if watched else STATUS_S)
+
+
+@final
+class StandingBy:
+    """Tells whoever started this process that it waits until another broker ends.
+
+    A start may take TimeoutStartSec only; a wait takes as long as the other one lives.
+    """
+
+    def __init__(self, listener: SystemdSocket | None, clock: Callable[[], float]) -> None:
+        """`listener`: None: nobody wants to know; `clock`: seconds that never go back."""
+        self._listener = listener
+        self._clock = clock
+        self._due_s = clock()
+
+    def __call__(self, who: str) -> None:
+        """It still waits, and `who` says for whom; call it as often as you like."""
+        now_s = self._clock()
+        if self._listener is None or now_s < self._due_s:
+            return
+        self._due_s = now_s + STATUS_S
+        extended_us = round(START_S * 1e6)
+        self._listener.tell(f"EXTEND_TIMEOUT_USEC={extended_us}", f"STATUS=stands by: {who}")
 
 
 async def tell_systemd(running: Running, clock: Callable[[], float]) -> None:

@@ -108,6 +108,9 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
         (tmp_path / "acl.toml").write_text("[roles\n")
         code, said = flowguard(*asked)
         assert code == 1
+        logged = Path(broker.log).read_text()
+        assert logged.count("certificates, users, keys and rules were read anew") == 2
+        assert logged.count("nothing was read anew, and nothing has changed") == 1
         assert said.startswith("flowguard reload: nothing has changed: ")
         assert "acl.toml is not valid TOML" in said
         config.write_text("[flow]\nwindow_mux = 50\n")

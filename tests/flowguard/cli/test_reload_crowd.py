@@ -90,6 +90,11 @@ def rules(version: int) -> str:
     return f'[roles.r{version}]\nanonymous = true\npublish = ["load/#"]\n'
 
 
+def refusals(broker: Broker) -> list[str]:
+    """Lines of its log: a file was wrong."""
+    return [line for line in broker.log.read_text().splitlines() if "nothing was read anew" in line]
+
+
 @pytest.mark.slow
 async def test_a_reload_under_load_loses_nobody_and_a_wrong_file_changes_nothing(
     tmp_path: Path,
@@ -131,12 +136,10 @@ async def test_a_reload_under_load_loses_nobody_and_a_wrong_file_changes_nothing
                 await crowd.goes_on()
             acl.write_text("[nonsense")
             broker.process.send_signal(signal.SIGHUP)
-            await until(lambda: "nothing was read anew" in broker.log.read_text())
+            await until(lambda: len(refusals(broker)) == 2 * ROUNDS + 1)
             await crowd.goes_on()
             crowd.stops = True
         assert crowd.left == CLIENTS
-        (line,) = [
-            line for line in broker.log.read_text().splitlines() if "nothing was read anew" in line
-        ]
+        line = refusals(broker)[-1]
         assert str(acl) in line
         assert broker.terminate() == 0

@@ -7,6 +7,8 @@ every commit is checked by.
 from collections.abc import Callable
 from typing import Any, Final, final
 
+import structlog
+
 from flowguard.errors import LockedError
 from flowguard.stores.redis.cluster import RedisCluster
 from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
@@ -17,6 +19,8 @@ RENEWALS: Final = 4
 """Renewals within the time of a lease."""
 LOOK_S: Final = 0.1
 """Between two looks at somebody else's lease."""
+
+log = structlog.get_logger()
 
 
 @final
@@ -40,21 +44,31 @@ class Lease:
         self._due_s = 0.0
 
     def claim(
-        self, sleep: Callable[[float], None], prepare: Callable[[], str], *, takeover: bool
+        self,
+        sleep: Callable[[float], None],
+        prepare: Callable[[], str],
+        *,
+        takeover: bool,
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
         """Have the lease; while another broker has it, wait for its end.
 
         `prepare` is called when nobody has it, before anything is written; its answer is kept with
-        the lease. Without `takeover` only as long as a dead one's lasts: raises `LockedError` as
-        soon as the other one is seen to renew it.
+        the lease. `on_wait` is told whom it stands by for, with each look. Without `takeover` only
+        as long as a dead one's lasts: raises `LockedError` as soon as the other one is seen to
+        renew it.
         """
         runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
         shortest_ms = lease_ms
+        holder = ""
+        """The broker that it stands by for; empty: for none so far."""
         while True:
             words: list[str | int] = [self._token, self._name, lease_ms, *runs]
             ((is_free, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
             if is_free and runs:
+                if holder:
+                    log.info("takes over", prefix=self._meta.decode(), of=holder)
                 return
             if is_free:
                 runs = (prepare(),)
@@ -64,6 +78,16 @@ class Lease:
                     f"{other.decode()} has {self._meta.decode()} in {self._link.where}: stop it, "
                     "choose another redis.prefix, or start with --takeover to wait for its end"
                 )
+            if takeover and other.decode() != holder:
+                holder = other.decode()
+                log.info(
+                    "stands by, and begins when the other broker ends",
+                    other=holder,
+                    prefix=self._meta.decode(),
+                    server=self._link.where,
+                )
+            if takeover and on_wait is not None:
+                on_wait(f"{holder} has {self._meta.decode()} in {self._link.where}")
             runs = ()  # Whoever was first may be killed in the middle of a commit.
             shortest_ms = min(shortest_ms, left_ms)
             sleep(LOOK_S)

@@ -70,12 +70,14 @@ class RedisStore:
         name: str,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
         """Take the prefix of the settings over, with all sessions that are there.
 
         `token`: a name that no other owner ever had; `name`: one for people; `clock`: seconds that
-        never go back. Raises `ConfigError` where the server cannot keep the promise, `LockedError`,
-        `FormatError` and other `StoreError`.
+        never go back; `on_wait` is told ten times a second whom it stands by for. Raises
+        `ConfigError` where the server cannot keep the promise, `LockedError`, `FormatError` and
+        other `StoreError`.
         """
         self._settings = settings.redis
         self._reserve_bytes = settings.store.disk_reserve_bytes
@@ -109,7 +111,8 @@ class RedisStore:
         try:
             if isinstance(self._link, RedisCluster):
                 self._check_format(self._link, self._link.primaries)
-            self._lease.claim(sleep, self._prepare_servers, takeover=self._settings.takeover)
+            takeover = self._settings.takeover
+            self._lease.claim(sleep, self._prepare_servers, takeover=takeover, on_wait=on_wait)
             if isinstance(self._link, RedisCluster):
                 self._finish(self._link)
             self._adopt()
