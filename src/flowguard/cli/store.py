@@ -369,6 +369,14 @@ def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
     return refused(f"flowguard store {command}: {what}", code=code)
 
 
+def _until_it_ends(error: LockedError) -> str:
+    """Who has the store, and what to do; on Redis there are no copies to look at."""
+    in_redis, is_redis, _ = str(error).partition(": stop it")
+    if is_redis:
+        return f"{in_redis}; stop that broker, and copy then"
+    return f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
+
+
 def _held(error: LockedError) -> str:
     return str(error).partition(";")[0]
 
@@ -445,10 +453,11 @@ def _complaints(command: str) -> Iterator[None]:
     try:
         yield
     except LockedError as error:
-        what = f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
-        raise _wrong(command, what, EXIT_BAD) from error
+        raise _wrong(command, _until_it_ends(error), EXIT_BAD) from error
     except CorruptionError as error:
-        what = f"start on a backup: flowguard serve --data COPY; or {SALVAGE}"
+        what = "start on a backup: flowguard serve --data COPY"
+        if command != "salvage":
+            what += f"; or {SALVAGE}"
         raise _wrong(command, f"{error}\n{what}", EXIT_BAD) from error
     except StoreError as error:
         raise _wrong(command, str(error), EXIT_BAD) from error

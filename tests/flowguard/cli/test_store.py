@@ -14,6 +14,7 @@ from flowguard.cli import app
 from flowguard.cli import store as commands
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.config import StoreSettings
+from flowguard.errors import CorruptionError
 from flowguard.records import (
     GROUP_PREFIX,
     NEVER_S,
@@ -34,6 +35,7 @@ from flowguard.records import (
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import record_key
+from flowguard.stores.rocks.offline import salvage
 from flowguard.types import MQTT_311, Properties, Publish, SubscriptionOptions
 from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller
@@ -228,6 +230,21 @@ def test_an_export_that_was_cut_short_has_no_last_line(folder: Path) -> None:
         "flowguard store export: session 'big': the record of a queue is cut short\n"
         "start on a backup: flowguard serve --data COPY; or save what can be read: "
         "flowguard store salvage DIRECTORY --out NEW\n"
+    )
+
+
+def test_salvage_that_fails_does_not_advise_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise CorruptionError("nothing can be read")
+
+    monkeypatch.setattr(salvage, "salvage", fails)
+    assert run_here("store", "salvage", str(folder)) == (
+        1,
+        "",
+        "flowguard store salvage: nothing can be read\n"
+        "start on a backup: flowguard serve --data COPY\n",
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flowguard.broker.stores import open_store as open_kind
+from flowguard.cli import store_copy
 from flowguard.cli.store import store as commands
 from flowguard.config import Settings
 from flowguard.records import (
@@ -26,6 +27,7 @@ from flowguard.records import (
 from flowguard.stores import Store
 from flowguard.types import Publish, SubscriptionOptions
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
+from tests.flowguard.stores.redis.test_standing_by import claim
 from tests.flowguard.stores.test_contract import delivery, queue_of, values
 
 GROUP = GROUP_PREFIX + "$share/g/t"
@@ -132,3 +134,19 @@ def test_sessions_that_read_the_durable_log_are_not_half_copied(tmp_path: Path) 
     store.close()
     code, text = run(str(tmp_path / "log"), str(tmp_path / "out"))
     assert (code, "reads the durable log" in text) == (1, True), text
+
+
+def test_a_prefix_that_a_broker_has_is_copied_when_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no directory, of which a running broker makes copies, and nothing to take over."""
+
+    def claimed(*_: object) -> None:
+        claim((0, b"host-a, process 7", 900), (0, b"host-a, process 7", 2_900), takeover=False)
+
+    monkeypatch.setattr(store_copy, "copy", claimed)
+    code, said = run("redis://here", "new")
+    assert code == 1
+    assert "host-a, process 7 has fg1:meta in redis://here; stop that broker" in said
+    assert "store backup" not in said
+    assert "--takeover" not in said

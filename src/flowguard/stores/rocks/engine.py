@@ -471,3 +471,11 @@ def families_in(folder: Path) -> list[str]:
     check_logs(folder)
     with translated():
         return Rdict.list_cf(str(folder), Options(raw_mode=True))
+
+
+def repair(folder: Path) -> None:
+    """Have RocksDB make a new MANIFEST of the tables in `folder`; those that it cannot use, and all
+    logs, are in `folder/lost` then. Raises `StoreError`.
+    """
+    with translated():
+        Rdict.repair(str(folder), Options(raw_mode=True))

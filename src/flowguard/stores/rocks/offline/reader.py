@@ -6,7 +6,7 @@ Sessions come one by one, so that a large store takes no more memory than its la
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,10 +71,10 @@ class StoreReader:
     Raises `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
     """
 
-    def __init__(self, folder: Path, *, tolerant: bool = False) -> None:
-        """`tolerant`: damaged rows are skipped, and `damage` says which."""
+    def __init__(self, folder: Path, *, tolerant: bool = False, damage: Sequence[str] = ()) -> None:
+        """`tolerant`: damaged rows are skipped, and `damage` says which, after what is known."""
         self.folder = folder
-        self.damage: list[str] = []
+        self.damage: list[str] = [*damage]
         """Descriptions of what could not be read so far."""
         self._tolerant = tolerant
         self._view = folder
@@ -88,7 +88,7 @@ class StoreReader:
     def _open(self, folder: Path) -> None:
         if not (folder / "CURRENT").exists():
             raise FormatError(f"{folder} is no store")
-        self._stack.enter_context(_nobody_else(folder))
+        self._stack.enter_context(nobody_else(folder))
         endless = {}
         if self._tolerant:
             endless = endless_logs(folder)
@@ -225,7 +225,7 @@ def _naming(client_id: str, where: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def _nobody_else(folder: Path) -> Iterator[None]:
+def nobody_else(folder: Path) -> Iterator[None]:
     """Keep everybody else from opening the database; raises `LockedError` if somebody has it open.
 
     RocksDB's lock is the process's: it would give it up by closing the file.

@@ -6,17 +6,18 @@ merged.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
 from flowguard import records
-from flowguard.errors import CorruptionError
+from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
+from flowguard.stores.rocks.offline.repair import with_current, without_manifest
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.session_codec import (
     decode_retained,
@@ -48,7 +49,7 @@ def salvage(
     progress: Callable[[int, int], None],
 ) -> Salvage:
     """Make `out`, which must be new, of the readable rest of `folder`. Raises `StoreError`."""
-    with StoreReader(folder, tolerant=True) as reader, published(out) as unfinished:
+    with _readable(folder) as reader, published(out) as unfinished:
         settings = SETTINGS.model_copy(update={"layout": reader.format.layout})
 
         def opened() -> RocksStore:
@@ -58,6 +59,40 @@ def salvage(
         _copy_payloads(reader, unfinished)
         with closing(opened()) as store:
             return _Saving(reader, store, progress).run()
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[StoreReader]:
+    """The store, or a copy that can be opened where it cannot."""
+    with ExitStack() as stack:
+        try:
+            reader = StoreReader(folder, tolerant=True)
+        except LockedError:
+            raise
+        except StoreError as error:
+            is_headless = not (folder / "CURRENT").exists() and any(folder.glob("MANIFEST-*"))
+            if isinstance(error, FormatError) and not is_headless:
+                raise
+            reader = _reopened(folder, error, stack)
+        yield stack.enter_context(reader)
+
+
+def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
+    """A copy by the latest MANIFEST, or else by all tables; raises `why` where neither will do."""
+    with suppress(StoreError), ExitStack() as trial:
+        known = f"CURRENT did not name its MANIFEST, the latest one was read: {why}"
+        copy = trial.enter_context(with_current(folder))
+        reader = StoreReader(copy, tolerant=True, damage=[known])
+        stack.push(trial.pop_all())
+        return reader
+    copy, left_out = stack.enter_context(without_manifest(folder))
+    known = (
+        f"{str(why).rstrip('.')}. All tables that are there were read instead: what was deleted "
+        "may be there again, what was stored last may be missing, and large messages are "
+        "(store.blob_bytes_min)"
+    )
+    damage = [known, *[f"{name} is left out: it cannot be read" for name in left_out]]
+    return StoreReader(copy, tolerant=True, damage=damage)
 
 
 def _copy_payloads(reader: StoreReader, out: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from flowguard.errors import CorruptionError
+from flowguard.errors import CorruptionError, FormatError
 from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.stores.rocks.offline.salvage import Salvage, salvage
 from flowguard.stores.rocks.offline.verification import Verification, verify
-from tests.flowguard.stores.rocks.damage import build, contents, with_byte_changed
+from tests.flowguard.stores.rocks.damage import SETTINGS, build, contents, with_byte_changed
 
 POSITIONS = max(2, settings.default.max_examples // 8)
 """Of each file, from its first to its last byte."""
@@ -66,11 +66,10 @@ def test_what_can_be_read_is_saved_and_what_cannot_is_told(
             folder = with_byte_changed(made, tmp_path / "store", path.name, at)
             try:
                 problems = verified(folder).problems
-                found = saved(folder, tmp_path / "out")
-            except CorruptionError:
+            except CorruptionError as error:
                 assert kind == ".sst"  # Its footer: RocksDB opens nothing then.
-                shutil.rmtree(folder)
-                continue
+                problems = [str(error)]
+            found = saved(folder, tmp_path / "out")
             after = contents(tmp_path / "out")
             lost = [each for each in whole if each not in after]
             where = f"{path.name} at {at}"
@@ -118,3 +117,48 @@ def test_a_log_that_is_damaged_is_saved_up_to_there(
         found = saved(folder, tmp_path / f"out-{number}")
         assert any("log" in problem for problem in found.problems)
         assert 0 < len(contents(tmp_path / f"out-{number}")) < len(whole)
+
+
+@pytest.mark.parametrize("how", ["changed", "empty", "missing"])
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST"])
+def test_without_the_list_of_tables_all_that_are_there_are_read(
+    made: Path, whole: list[object], name: str, how: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(made, tmp_path / "store")
+    (path,) = folder.glob(f"{name}*")
+    content = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content if how == "changed" else b"")
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    found = saved(folder, tmp_path / "out")
+    assert found.problems
+    after = contents(tmp_path / "out")
+    if name == "CURRENT":
+        assert after == whole
+    else:  # It alone says where large messages are.
+        lost = [each for each in whole if isinstance(each, tuple) and each not in after]
+        messages = [each for each in lost if isinstance(each[0], int)]
+        assert len(messages) == found.lost_entries > 0
+        assert min(len(each[2]) for each in messages) >= SETTINGS.blob_bytes_min
+        assert found.sessions == sum(isinstance(e, tuple) and len(e) == 5 for e in whole)
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+def test_a_table_that_cannot_be_opened_is_left_out_and_named(
+    made: Path, whole: list[object], tmp_path: Path
+) -> None:
+    table = max(made.glob("*.sst"), key=lambda path: path.stat().st_size)
+    folder = shutil.copytree(made, tmp_path / "store")
+    (folder / table.name).write_bytes(table.read_bytes()[:-53])
+    found = saved(folder, tmp_path / "out")
+    assert f"{table.name} is left out: it cannot be read" in found.problems
+    assert contents(tmp_path / "out")
+
+
+def test_what_is_no_store_is_not_made_one(tmp_path: Path) -> None:
+    (tmp_path / "000001.sst").write_bytes(b"no table")
+    with pytest.raises(FormatError, match="is no store"):
+        saved(tmp_path, tmp_path.with_name("out"))
