@@ -84,6 +84,8 @@ class HttpConnection:
         self._peer = peer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self._until_s = trio.current_time() + REQUEST_S
+        self._head_left: int | None = HEADER_BYTES_MAX
+        """Bytes that the header may still have; None: it is complete."""
         self._is_silent = True
         """Whether nothing has come yet: then no peer waits for an answer."""
         self._has_body = True
@@ -97,6 +99,7 @@ class HttpConnection:
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
+        self._head_left = None
         self._has_body = event.method != b"HEAD"
         headers: dict[str, str] = {}
         for name, value in event.headers:
@@ -127,9 +130,17 @@ class HttpConnection:
             await self._receive()
 
     async def _receive(self) -> None:
+        most, left = RECEIVE_BYTES, self._head_left
+        if left is not None:
+            # h11 has a bound, too, and lets a header pass that the last read has completed.
+            if not left:
+                raise BadRequest(431, f"a header has at most {HEADER_BYTES_MAX:,} bytes here")
+            most = min(most, left)
         with trio.move_on_at(self._until_s) as waited:
-            data = await self._stream.receive_some(RECEIVE_BYTES)
+            data = await self._stream.receive_some(most)
         if not waited.cancelled_caught:
+            if left is not None:
+                self._head_left = left - len(data)
             self._is_silent = self._is_silent and not data
             self._http.receive_data(data)
         elif self._is_silent:

@@ -88,6 +88,16 @@ async def test_other_requests_are_told_what_there_is(text: str, expected: int) -
     assert "/metrics" in json.loads(body)["error"]
 
 
+@pytest.mark.parametrize(("more", "expected"), [(-1, 200), (0, 200), (1, 431), (2_600, 431)])
+async def test_a_header_has_as_many_bytes_as_it_may_and_none_more(more: int, expected: int) -> None:
+    before, after = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ", b"\r\n\r\n"
+    length = http_connection.HEADER_BYTES_MAX + more - len(before) - len(after)
+    async with watched() as (_, address):
+        stream = await trio.open_tcp_stream(*address)
+        await stream.send_all(before + b"x" * length + after)
+        assert parts(await read_all(stream))[0] == expected
+
+
 async def test_health_is_503_while_the_broker_drains() -> None:
     async with watched() as (running, address):
         assert await request(address, "GET /health") == (200, "serving\n")
