@@ -5,7 +5,7 @@
 - `publishing`      the path of a PUBLISH from route to acknowledgement: `in_process` until it is
                     durable, as a `fan_out` where it has many subscribers
 - `bursts`          the short way of many PUBLISHes at once; `durable_bursts`: through the journal
-- `subscribing`     SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions
+- `subscribing`     SUBSCRIBE, UNSUBSCRIBE; `searches` for retained messages for new subscriptions
 - `packets`         which of these a client's PUBLISH, SUBSCRIBE or UNSUBSCRIBE goes to
 - `plans`           which sessions a topic reaches, worked out once per topic, by `grouping`
 - `shared_queues`   which shared subscriptions have a queue; `shared_queue` is one

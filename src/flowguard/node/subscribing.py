@@ -4,7 +4,7 @@ One with few filters is worked off in one stretch; one with many piece by piece,
 meanwhile it has its client's window for itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import final
 
@@ -16,8 +16,9 @@ from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.log_fetch import begins_to_read
 from flowguard.node.publishing import Router
+from flowguard.node.searches import Search
 from flowguard.node.start_time import UNREADABLE, refusal, start_time
-from flowguard.records import NEVER_S, Delivery, DropSubscription, PutSubscription, StoreOp
+from flowguard.records import NEVER_S, DropSubscription, PutSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
@@ -28,7 +29,6 @@ from flowguard.types import (
     MQTT_5,
     NO_PROPERTIES,
     Properties,
-    Publish,
     ReasonCode,
     SubscriptionOptions,
 )
@@ -357,7 +357,7 @@ class Subscriptions:
         if outbound is not None and wanted:
             outbound.send_retained(
                 [
-                    (filter, self._retained(session, filter, options, now_s))
+                    (filter, Search(self._router.retained, session, filter, options, now_s))
                     for filter, options in wanted
                     if filter in session.subscriptions
                 ]
@@ -425,20 +425,6 @@ class Subscriptions:
         self.node.counters.drop(reason)
         return ReasonCode.QUOTA_EXCEEDED
 
-    def _retained(
-        self, session: Session, filter: str, options: SubscriptionOptions, now_s: float
-    ) -> Iterator[Delivery | None]:
-        """Retained messages for a subscription, and None after each slice of searching."""
-        retained = self._router.retained
-        for entries in retained.slices(filter, now_s):
-            for entry in entries:
-                # Replaced while the client was slow: it has got the new one as a live message.
-                if retained.holds(entry) and session.may_receive(entry.publish.topic):
-                    yield _retained_delivery(
-                        entry.publish, options.qos, options.identifier, entry.expires_at_s
-                    )
-            yield None
-
 
 def granted_qos(rights: Rights | None, filter: str) -> int:
     """With which QoS a filter may be subscribed, shared or not; NOTHING: not at all."""
@@ -484,11 +470,3 @@ def _is_half_shared(filter: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _retained_delivery(
-    message: Publish, qos: int, identifier: int, expires_at_s: float
-) -> Delivery:
-    """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
-    identifiers = (identifier,) if identifier else ()
-    return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)

@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 from flowguard.codec.burst import Burst
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.errors import PeerError
-from flowguard.records import StoreOp
+from flowguard.records import Delivery, StoreOp
 from flowguard.types import Publish, ReasonCode
 
 C = TypeVar("C")
@@ -92,6 +92,27 @@ class Routing(ABC, Generic[In]):
     @abstractmethod
     def unsubscribe(self, inbound: In, packet: Unsubscribe, now_s: float) -> bool:
         """Unsubscribe and answer with the UNSUBACK; False: as for `subscribe`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RetainedSearch(ABC):
+    """A search for the retained messages that match one filter of a client, a slice at a time."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Nothing is left to be found."""
+
+    @abstractmethod
+    def peek(self) -> Delivery | None:
+        """The next message, as its topic has it now; None: not found yet, search another slice
+        with the next call, unless `is_done`."""
+
+    @abstractmethod
+    def take(self) -> None:
+        """On with the message after the one that `peek` gave."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -43,6 +43,7 @@ class NodeState:
         "input_holders",
         "is_store_away",
         "journal",
+        "later",
         "maximum_qos",
         "moving",
         "outbox_budget",
@@ -74,9 +75,8 @@ class NodeState:
         self.bounds, self.settings = bounds, bounds.settings
         limits = bounds.settings.session
         # What is asked per packet, out of the settings: each of their attributes is a search.
-        self.maximum_qos = limits.maximum_qos
+        self.maximum_qos, self.receive_maximum = limits.maximum_qos, limits.receive_maximum
         self.outbox_bytes_max = limits.outbox_bytes_max
-        self.receive_maximum = limits.receive_maximum
         self.state_bytes_max = limits.state_bytes_max
         self.topic_alias_maximum = limits.topic_alias_maximum
         self.drops_oldest = limits.queue_policy == "drop-oldest"
@@ -92,7 +92,7 @@ class NodeState:
         self.fenced = False
         """Sessions were another's already for which something of the batch being answered was."""
         self.counters = Counters()
-        self.window, self.journal = window, journal
+        self.window, self.journal, self.moving = window, journal, Moving()
         self.input_holders: Holders[Conversation] = Holders(Budget(bounds.input_bytes))
         """Who has sent what is not decoded, and CONNECTs that are not answered."""
         self.outbox_budget = FairBudget(bounds.outbox_bytes)
@@ -109,7 +109,6 @@ class NodeState:
         """Highest position sent, by client id of a durable session; for the store, in time."""
         self.fetches: deque[Fetch] = deque()
         """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
-        self.moving = Moving()
         self.progress: dict[PageOwner, ReadProgress] = {}
         """Of backlogs that are read from the disk for clients who are here."""
         self.replays: deque[Sender] = deque()
@@ -120,6 +119,8 @@ class NodeState:
         """Those with decoded work left: to be run again in the next turn."""
         self.dirty: list[Conversation] = []
         """Those with bytes to send."""
+        self.later: dict[Conversation, None] = {}
+        """Those that are sent to with the next tick: what they wait for does not tell them."""
         self.paused_count = 0
         """Connections of which packets wait for room in a window."""
         self.expired: Callable[[Settle, float], None] = self._settle

@@ -10,15 +10,15 @@ a drained socket) moves things on, through one `pump`; `acknowledging` has what 
 `dispatch` how a message gets into the outbox.
 """
 
-from collections.abc import Iterator
 from typing import Final, final
 
 from flowguard.flow import Reason
 from flowguard.records import Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
-from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
+from flowguard.session.backlog import PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
 from flowguard.session.dispatch import Dispatch
+from flowguard.session.host import RetainedSearch
 from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import NO_FRAMES
@@ -170,20 +170,79 @@ class Outbound(Dispatch):
 
     def _pump_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
         """Retained messages, as far as there is room in this turn."""
-        if sends.is_tired:
+        if session.durable:
+            self._store_retained(session, sends, now_s)
             return
         while self.is_open(session):
-            delivery = sends.next()
+            delivery = sends.peek()
             if delivery is None:
                 break
-            if delivery.expires_at_s <= now_s:
-                self.node.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
-            elif delivery.qos == 0:
-                self.send_qos_0(delivery, now_s)
-            elif not session.offer_retained(delivery, self.node, now_s):
+            sends.take()
+            if not self._passes(delivery, now_s):
+                continue
+            if not session.offer_retained(delivery, self.node, now_s):
                 return
         if sends.is_tired and not sends.is_done:
             self.pump_again()
+
+    def _store_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
+        """A page of retained messages, which the client gets when the store has them; those of
+        QoS 0 at once."""
+        if sends.is_storing:
+            return
+        page: list[Delivery] = []
+        page_bytes = 0
+        count_max = min(PAGE_MAX, self.node.moving.page_max)
+        while (
+            len(page) < count_max
+            and page_bytes < PAGE_BYTES_MAX
+            and self.has_places(session, len(page) + 1)
+        ):
+            delivery = sends.peek()
+            if delivery is None:
+                break
+            if self._passes(delivery, now_s):
+                if self._has_place(session, delivery, now_s):
+                    page.append(delivery)
+                    page_bytes += delivery.size_bytes
+                elif self.node.read_only or session.queue.count:
+                    if not page:
+                        self.node.later[self.connection] = None
+                    break
+            sends.take()
+        if page:
+            sends.is_storing = True
+            session.store_retained(page, sends, self.node, now_s)
+        elif sends.is_tired and not sends.is_done:
+            self.pump_again()
+
+    def _passes(self, delivery: Delivery, now_s: float) -> bool:
+        """Whether a retained message needs a packet identifier; one of QoS 0 is sent."""
+        if delivery.expires_at_s <= now_s:
+            self.node.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
+            return False
+        if delivery.qos == 0:
+            self.send_qos_0(delivery, now_s)
+            return False
+        return True
+
+    def _has_place(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
+        """Keep a place for a retained message that has to be durable first.
+
+        Where there is none while others wait, or the disk is full, it waits, too; else it is
+        dropped, and counted.
+        """
+        if self.node.read_only:
+            return False
+        queue, size_bytes = session.queue, delivery.size_bytes
+        if queue.reserve(size_bytes) is None:
+            return True
+        if queue.count:
+            return False
+        reason = session.admit(size_bytes, self.node, now_s)
+        if reason is not None:
+            self.node.counters.drop(reason)
+        return reason is None
 
     def has_room(self, session: Receiver, membership: Membership) -> bool:
         """Whether a message of a group could go now, with none of the client's own before it."""
@@ -229,13 +288,13 @@ class Outbound(Dispatch):
         self.send_waiting(now_s)
         self._turn_left = min(self._turn_left, 0)
 
-    def send_retained(self, wanted: list[tuple[str, Iterator[Delivery | None]]]) -> None:
-        """Send these (retained) messages, by filter, at the client's pace, after its queue."""
+    def send_retained(self, wanted: list[tuple[str, RetainedSearch]]) -> None:
+        """Send what these find, by filter, at the client's pace, after its queue."""
         self.has_more = True
         if self._retained is None:
             self._retained = RetainedSends()
-        for filter, deliveries in wanted:
-            self._retained.add(filter, deliveries)
+        for filter, search in wanted:
+            self._retained.add(filter, search)
         self.pump_again()
 
     def stop_retained(self, filter: str) -> None:

@@ -18,6 +18,7 @@ from flowguard.session.owner import QueueOwner
 
 if TYPE_CHECKING:
     from flowguard.session.membership import Membership
+    from flowguard.session.retained_sends import RetainedSends
 
 NONE_SENT: Final[dict[int, Delivery | None]] = {}
 """In flight to all to whom nothing has been sent yet: shared, and never changed."""
@@ -48,7 +49,15 @@ class Receiver(QueueOwner):
         """None: there are no rules, or the client has not been here since the broker's start."""
 
     def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
-        """Take a retained message; False: it waits in the queue, and others should not follow."""
+        """Take a retained message that needs no store; False: it waits in the queue, and others
+        should not follow."""
+        raise NotImplementedError
+
+    def store_retained(
+        self, page: list[Delivery], sends: "RetainedSends", node: NodeState, now_s: float
+    ) -> None:
+        """Take retained messages that were admitted: sent when the store has them. Until then
+        `sends` is storing."""
         raise NotImplementedError
 
     # --- what is kept for it -----------------------------------------------------------------

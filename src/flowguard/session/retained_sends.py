@@ -6,10 +6,10 @@ Each filter is worked off once at a time: whoever subscribes again starts again.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Final, final
 
 from flowguard.records import Delivery
+from flowguard.session.host import RetainedSearch
 
 STEPS_MAX: Final = 1_000
 """Messages per turn, sent or not: some milliseconds."""
@@ -19,13 +19,17 @@ SLICE_STEPS: Final = 200
 
 @final
 class RetainedSends:
-    """The retained messages that one client is still to be sent."""
+    """The retained messages that one connection is still to be sent."""
 
-    __slots__ = ("_by_filter", "_steps_left")
+    __slots__ = ("_by_filter", "_filter", "_steps_left", "is_storing")
 
     def __init__(self) -> None:
-        self._by_filter: OrderedDict[str, Iterator[Delivery | None]] = OrderedDict()
+        self._by_filter: OrderedDict[str, RetainedSearch] = OrderedDict()
+        self._filter = ""
+        """That `peek` found something for."""
         self._steps_left = STEPS_MAX
+        self.is_storing = False
+        """A page of them is to be durable before more follow."""
 
     @property
     def is_done(self) -> bool:
@@ -34,9 +38,8 @@ class RetainedSends:
     def new_turn(self) -> None:
         self._steps_left = STEPS_MAX
 
-    def add(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
-        """`deliveries` gives None after each slice of searching."""
-        self._by_filter[filter] = deliveries
+    def add(self, filter: str, search: RetainedSearch) -> None:
+        self._by_filter[filter] = search
 
     def remove(self, filter: str) -> None:
         """Nobody wants it any more."""
@@ -47,17 +50,21 @@ class RetainedSends:
         """It has had its share of this turn."""
         return self._steps_left <= 0
 
-    def next(self) -> Delivery | None:
-        """The next message; None: done, or tired."""
+    def peek(self) -> Delivery | None:
+        """The next message, left in place; None: done, or tired."""
         while self._by_filter and self._steps_left > 0:
-            deliveries = next(iter(self._by_filter.values()))
-            try:
-                delivery = next(deliveries)
-            except StopIteration:
-                self._by_filter.popitem(last=False)
-                continue
+            filter, search = next(iter(self._by_filter.items()))
+            delivery = search.peek()
             if delivery is not None:
-                self._steps_left -= 1
+                self._filter = filter
                 return delivery
-            self._steps_left -= SLICE_STEPS
+            if search.is_done:
+                del self._by_filter[filter]
+            else:
+                self._steps_left -= SLICE_STEPS
         return None
+
+    def take(self) -> None:
+        """On with the message after the one that `peek` gave."""
+        self._steps_left -= 1
+        self._by_filter[self._filter].take()

@@ -4,13 +4,14 @@ from typing import Final, final
 
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
-from flowguard.records import Append, Delivery, WillRecord
+from flowguard.records import Append, Delivery, StoreOp, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import new_backlog
 from flowguard.session.receiver import Receiver
+from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 
@@ -166,15 +167,29 @@ class Session(Receiver):
             node.counters.drop(reason)
             return True
         pos = self.take_position()
-        if self.durable:
-            node.journal.note(Append(self.client_id, pos, delivery))
-        if outbound.send(pos, delivery, now_s, charged=not self.queue.spills):
+        if outbound.send(pos, delivery, now_s, charged=True):
             self.queue.forget(delivery.size_bytes)
             return True
         self.enqueue(pos, delivery, node, now_s)
-        if self.queue.spills:
-            self.left_gaps(node, now_s)  # The store does not know it yet.
         return False
+
+    def store_retained(
+        self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
+    ) -> None:
+        first_pos = self.take_position(len(page))
+        ops: list[StoreOp] = [
+            Append(self.client_id, first_pos + index, delivery)
+            for index, delivery in enumerate(page)
+        ]
+
+        def done(now_s: float) -> None:
+            for index, delivery in enumerate(page):
+                self.offer(first_pos + index, delivery, node, now_s)
+            sends.is_storing = False
+            if self.outbound is not None:
+                self.outbound.pump_again()
+
+        node.journal.append_for_reader(ops, done, now_s)
 
     def pump(self, now_s: float) -> None:
         if self.outbound is None:
