@@ -61,6 +61,13 @@ def few_without(few: Few[K, V], key: K) -> Few[K, V]:
     return few
 
 
+def few_keys(few: Few[K, V]) -> list[K]:
+    """A copy, as `few_values`."""
+    if isinstance(few, dict):
+        return list(few)
+    return [] if few is None else [few[0]]
+
+
 def few_values(few: Few[K, V]) -> list[V]:
     """A copy, safe to walk while the mapping changes."""
     if isinstance(few, dict):

@@ -4,7 +4,9 @@ Theory of operation. Entries are found by topic in a dict; a trie by level answe
 wildcards, so that `a/+/b` walks one branch and an exact filter none. `RetainedWalk` does the
 walking in slices of bounded work, because a wildcard over a million topics must not stop the loop.
 A walk sees the store as it is when it gets there: what is put meanwhile at a place it has passed is
-missed, which is right, since the subscriber already gets that message as a live one.
+missed, which is right, since the subscriber already gets that message as a live one. It goes in the
+order of topics, level by level, so that another one can go on after a topic, whatever has been put
+and removed since.
 
 Time is an argument; nothing is removed for its age except by `expire`, but what is too old is never
 shown. Expiry order is a heap with lazy deletion, rebuilt when half of it is stale.
@@ -16,11 +18,11 @@ a topic of thirty thousand empty levels is as expensive in the books as it is in
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from typing import Final, final
 
 from flowguard.records import NEVER_S
-from flowguard.routing.few import Few, few_get, few_put, few_values, few_without
+from flowguard.routing.few import Few, few_get, few_keys, few_put, few_without
 from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Publish
 
@@ -33,6 +35,12 @@ LEVEL_COST_BYTES: Final = 160
 
 WALK_SLICE: Final = 1_000
 """Nodes per step of `slices`."""
+
+LOOK_VISITS: Final = 20
+"""Nodes that `may_match` looks at."""
+
+NEVER_AGO_S: Final = -NEVER_S
+"""Nothing has expired yet."""
 
 
 class RetainOutcome(StrEnum):
@@ -92,19 +100,48 @@ class TopicNode:
         return self.entry is None and self.children is None
 
 
+def _in_order(children: Few[str, TopicNode], first: str) -> Iterator[str | None]:
+    """Names from `first` on, in order; many are sorted piece by piece, with None after each."""
+    names = few_keys(children)
+    pieces: list[list[str]] = []
+    for start in range(0, len(names), WALK_SLICE):
+        piece = [name for name in names[start : start + WALK_SLICE] if name >= first]
+        piece.sort()
+        pieces.append(piece)
+        if len(names) > WALK_SLICE:
+            yield None
+    yield from pieces[0] if len(pieces) == 1 else merge(*pieces)
+
+
+@final
+class _Visit:
+    """The children of a node that a walk still has to visit."""
+
+    __slots__ = ("depth", "has_passed", "names", "node")
+
+    def __init__(
+        self, node: TopicNode, names: Iterator[str | None], depth: int, *, has_passed: bool
+    ) -> None:
+        self.node = node
+        self.names = names
+        self.depth = depth
+        """So many levels of the filter lead to them."""
+        self.has_passed = has_passed
+        """The topic after which the walk goes on is below the node."""
+
+
 @final
 class RetainedWalk:
-    """The entries that match one filter with wildcards, a slice at a time.
+    """The entries that match one filter with wildcards, a slice at a time, in the order of topics;
+    those after a topic only."""
 
-    A stack of (nodes still to visit, levels of the filter that lead to them).
-    """
+    __slots__ = ("_after", "_levels", "_stack")
 
-    __slots__ = ("_levels", "_stack")
-
-    def __init__(self, root: TopicNode, filter: str) -> None:
+    def __init__(self, root: TopicNode, filter: str, after: str = "") -> None:
         self._levels = filter.split("/")
-        self._stack: list[tuple[Iterator[TopicNode], int]] = []
-        self._enter(root, 0)
+        self._after = after.split("/") if after else []
+        self._stack: list[_Visit] = []
+        self._enter(root, 0, has_passed=True)
 
     def is_done(self) -> bool:
         return not self._stack
@@ -116,31 +153,40 @@ class RetainedWalk:
         for _ in range(visits_max):
             if not self._stack:
                 break
-            nodes, depth = self._stack[-1]
-            node = next(nodes, None)
-            if node is None:
+            visit = self._stack[-1]
+            try:
+                name = next(visit.names)
+            except StopIteration:
                 self._stack.pop()
-            elif self._enter(node, depth):
+                continue
+            if name is None:
+                break
+            node = few_get(visit.node.children, name)
+            if node is None:
+                continue  # It has gone meanwhile.
+            at = len(self._stack) - 1
+            has_passed = visit.has_passed and at < len(self._after) and name == self._after[at]
+            if self._enter(node, visit.depth, has_passed=has_passed) and not has_passed:
                 entry = node.entry
                 if entry is not None and entry.is_alive(now_s):
                     found.append(entry)
         return found
 
-    def _enter(self, node: TopicNode, depth: int) -> bool:
+    def _enter(self, node: TopicNode, depth: int, *, has_passed: bool) -> bool:
         """Whether `node`, reached by `depth` levels of the filter, matches; queues its children."""
         if depth == len(self._levels):
             return True
-        level = self._levels[depth]
-        if level == "#":  # this node is the parent that `#` matches too, or below it
+        at, level = len(self._stack), self._levels[depth]
+        first = self._after[at] if has_passed and at < len(self._after) else ""
+        if level in ("#", "+"):
+            # `#` matches this node, as the parent, and all below it.
             if node.children is not None:
-                self._stack.append((iter(few_values(node.children)), depth))
-            return True
-        if level == "+":
-            self._stack.append((iter(few_values(node.children)), depth + 1))
-            return False
-        child = few_get(node.children, level)
-        if child is not None:
-            self._stack.append((iter((child,)), depth + 1))
+                names = _in_order(node.children, first)
+                below = depth + (level == "+")
+                self._stack.append(_Visit(node, names, below, has_passed=has_passed))
+            return level == "#"
+        if level >= first:
+            self._stack.append(_Visit(node, iter((level,)), depth + 1, has_passed=has_passed))
         return False
 
 
@@ -194,10 +240,11 @@ class RetainedMessages:
         self._remove(entry)
         return True
 
-    def walk(self, filter: str) -> RetainedWalk:
-        """A walk for a filter with wildcards, where the caller bounds the work itself."""
+    def walk(self, filter: str, after: str = "") -> RetainedWalk:
+        """A walk for a filter with wildcards, where the caller bounds the work itself; `after`: a
+        topic that it goes on after."""
         assert has_wildcard(filter), filter
-        return RetainedWalk(self._root_of(filter), filter)
+        return RetainedWalk(self._root_of(filter), filter, after)
 
     def match(self, filter: str, now_s: float) -> Iterator[RetainedMessage]:
         """Living messages of every topic that matches; valid while the store changes (see above).
@@ -207,15 +254,23 @@ class RetainedMessages:
         for entries in self.slices(filter, now_s):
             yield from entries
 
-    def slices(self, filter: str, now_s: float) -> Iterator[list[RetainedMessage]]:
-        """`match` in steps of bounded work, each of which may have found nothing."""
+    def slices(self, filter: str, now_s: float, after: str = "") -> Iterator[list[RetainedMessage]]:
+        """`match` in steps of bounded work, each of which may have found nothing; in the order of
+        topics, those after one that need not match."""
         if not has_wildcard(filter):
-            entry = self._entries.get(filter)
+            entry = self._entries.get(filter) if after != filter else None
             yield [entry] if entry is not None and entry.is_alive(now_s) else []
             return
-        walk = self.walk(filter)
+        walk = self.walk(filter, after)
         while not walk.is_done():
             yield walk.take(now_s, WALK_SLICE)
+
+    def may_match(self, filter: str) -> bool:
+        """Whether a message may match; False: none does, and a short look was enough to see it."""
+        if not has_wildcard(filter):
+            return filter in self._entries
+        walk = self.walk(filter)
+        return bool(walk.take(NEVER_AGO_S, LOOK_VISITS)) or not walk.is_done()
 
     def holds(self, entry: RetainedMessage) -> bool:
         """Whether `entry` is still the last message of its topic."""

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from flowguard.records import NEVER_S
-from flowguard.routing.filters import matches
+from flowguard.routing.filters import has_wildcard, matches
 from flowguard.routing.retained import (
+    WALK_SLICE,
     RetainedMessages,
     RetainOutcome,
     retained_size_bytes,
@@ -333,6 +334,51 @@ def test_match_agrees_with_the_naive_scan(names: list[str], wanted: list[str]) -
         found = topics_of(store, filter)
         assert sorted(found) == expected
         assert topics_of(store, filter) == found  # the order is the same each time
+
+
+def found_after(store: RetainedMessages, filter: str, after: str) -> list[str]:
+    slices = store.slices(filter, 0.0, after)
+    return [entry.publish.topic for entries in slices for entry in entries]
+
+
+@given(st.lists(topics, unique=True, max_size=30), st.lists(filters, max_size=10), topics)
+def test_a_search_goes_on_after_any_topic(names: list[str], wanted: list[str], other: str) -> None:
+    """In the order of levels, whatever was put first, and whether that topic is still there."""
+    store = store_of(*names)
+    for filter in wanted:
+        found = topics_of(store, filter)
+        assert found == sorted(found, key=lambda topic: topic.split("/"))
+        for place, topic in enumerate(found):
+            assert found_after(store, filter, topic) == found[place + 1 :]
+            store.discard(topic)
+            assert found_after(store, filter, topic) == found[place + 1 :]
+            store.put(Publish(topic, b"again"), NEVER_S)
+        if has_wildcard(filter):
+            later = [topic for topic in found if topic.split("/") > other.split("/")]
+            assert found_after(store, filter, other) == later
+
+
+def test_many_topics_of_one_level_are_sorted_piece_by_piece() -> None:
+    names = [f"t/{number}" for number in range(5 * WALK_SLICE)]
+    Random(7).shuffle(names)
+    store = store_of(*names)
+    slices = [len(entries) for entries in store.slices("t/+", 0.0)]
+    assert (slices[:5], max(slices)) == ([0] * 5, WALK_SLICE)
+    assert topics_of(store, "t/+") == sorted(names)
+    assert found_after(store, "t/#", "t/42") == [name for name in sorted(names) if name > "t/42"]
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [("a/b", True), ("a/c", False), ("a/#", True), ("+/c", False), ("#", True), ("b/#", False)],
+)
+def test_a_short_look_says_whether_anything_may_match(filter: str, expected: bool) -> None:
+    store = store_of("a/b")
+    assert store.may_match(filter) is expected
+
+
+def test_a_look_that_would_be_long_says_that_something_may() -> None:
+    assert store_of(*map(str, range(1_000))).may_match("+/nothing")
 
 
 @pytest.mark.slow
