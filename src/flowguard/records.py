@@ -167,6 +167,8 @@ class SessionRecord:
     """Filters of its subscriptions that started in the past, and where they are."""
     is_application: bool = False
     """Its client is one that consumes everything, or was when it was here last."""
+    retained_after: dict[str, str] = field(default_factory=dict)
+    """Filters of its subscriptions that are owed retained messages (`PutSubscription`)."""
 
 
 @mypyc_attr(acyclic=True)
@@ -225,6 +227,9 @@ class PutSubscription:
     client_id: str
     filter: str
     options: SubscriptionOptions
+    retained_after: str | None = None
+    """It is owed the retained messages of topics after this one, in their order; empty: of all that
+    match. None: it is owed none."""
 
 
 @dataclass(slots=True)

@@ -68,7 +68,10 @@ def _of_session(reader: StoreReader, session: StoredSession) -> Iterator[Record]
         "will": None if record.will is None else _will(record.will),
     }
     for filter, options in record.subscriptions.items():
-        yield {"type": "subscription", "client_id": client_id, "filter": filter, **asdict(options)}
+        after = record.retained_after.get(filter)
+        owed = {} if after is None else {"retained_after": after}
+        subscription = {"client_id": client_id, "filter": filter, **asdict(options), **owed}
+        yield {"type": "subscription", **subscription}
     for packet_id in sorted(record.inbound_ids):
         yield {"type": "inbound", "client_id": client_id, "packet_id": packet_id}
     for entry in reader.entries(session):

@@ -183,10 +183,14 @@ class MemoryStore:
 
     def _apply_to_record(self, op: StoreOp, record: SessionRecord) -> None:
         match op:
-            case PutSubscription(_, filter, options):
+            case PutSubscription(_, filter, options, after):
                 record.subscriptions[filter] = options
+                record.retained_after.pop(filter, None)
+                if after is not None:
+                    record.retained_after[filter] = after
             case DropSubscription(_, filter):
                 record.subscriptions.pop(filter, None)
+                record.retained_after.pop(filter, None)
             case PutInbound(_, packet_id):
                 record.inbound_ids.add(packet_id)
             case DropInbound(_, packet_id):

@@ -1,7 +1,8 @@
 """Parts of records that every store packs the same way: wills, subscription flags, versions.
 
 will          u8 version, u32 delay, the message
-flags         0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling
+flags         0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling, 6 retained messages
+              are owed: those of topics after the one that the row ends with
 """
 
 from struct import Struct
@@ -19,6 +20,7 @@ _WILL: Final = Struct(">BI")
 _NO_LOCAL: Final = 4
 _AS_PUBLISHED: Final = 8
 _HANDLING_SHIFT: Final = 4
+_OWED: Final = 64
 
 
 def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
@@ -32,9 +34,11 @@ def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
     return found
 
 
-def subscription_flags(options: SubscriptionOptions) -> int:
-    """All options but the identifier."""
+def subscription_flags(options: SubscriptionOptions, retained_after: str | None = None) -> int:
+    """All options but the identifier, and whether retained messages are owed."""
     flags = options.qos | options.retain_handling << _HANDLING_SHIFT
+    if retained_after is not None:
+        flags |= _OWED
     if options.no_local:
         flags |= _NO_LOCAL
     if options.retain_as_published:
@@ -47,6 +51,17 @@ def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
     no_local, as_published = bool(flags & _NO_LOCAL), bool(flags & _AS_PUBLISHED)
     handling = flags >> _HANDLING_SHIFT & 3
     return SubscriptionOptions(flags & 3, no_local, as_published, handling, identifier)
+
+
+def retained_after(flags: int, rest: bytes) -> str | None:
+    """What `PutSubscription` says of retained messages; `rest`: the end of the row. Raises
+    `CorruptionError`."""
+    if not flags & _OWED:
+        return None
+    try:
+        return rest.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"a subscription is damaged: {error}") from error
 
 
 def encode_will(will: WillRecord) -> bytes:

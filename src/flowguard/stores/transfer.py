@@ -80,7 +80,10 @@ def session_ops(record: SessionRecord) -> list[StoreOp]:
     name = record.client_id
     put = PutSession(name, record.expiry_interval_s, record.ends_at_s, record.is_application)
     ops: list[StoreOp] = [put]
-    ops += [PutSubscription(name, *each) for each in record.subscriptions.items()]
+    ops += [
+        PutSubscription(name, filter, options, record.retained_after.get(filter))
+        for filter, options in record.subscriptions.items()
+    ]
     ops += [PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
     if record.will is not None:
         ops.append(PutWill(name, record.will))

@@ -57,6 +57,7 @@ SESSION_FIELDS = [
     "expiry_interval_s",
     "ends_at_s",
     "subscriptions",
+    "retained_after",
     "inbound_ids",
     "will",
     "next_pos",
@@ -379,6 +380,16 @@ def test_subscriptions_are_replaced_and_dropped(bench: Bench) -> None:
     assert session_of(bench.store).subscriptions == expected
 
 
+def test_a_subscription_knows_which_retained_messages_it_is_owed(bench: Bench) -> None:
+    options = SubscriptionOptions(1)
+    bench.store.commit([PutSession("c", 10, None)])
+    bench.store.commit([PutSubscription("c", filter, options, "") for filter in ("a", "b", "c")])
+    bench.store.commit([PutSubscription("c", "#", options, "t/\u00e9"), DropSubscription("c", "b")])
+    bench.store.commit([PutSubscription("c", "a", options)])
+    bench.reopen()
+    assert session_of(bench.store).retained_after == {"c": "", "#": "t/\u00e9"}
+
+
 def test_a_will_is_replaced_and_removed(bench: Bench) -> None:
     first = WillRecord(Publish("w", b"1"), 0)
     second = WillRecord(Publish("w", b"2", properties=Properties(content_type="x")), 9)
@@ -429,7 +440,13 @@ MESSAGES = st.builds(delivery, st.binary(max_size=3), st.integers(1, 2))
 OPERATIONS: st.SearchStrategy[StoreOp] = st.one_of(
     st.builds(PutSession, CLIENT_IDS, st.integers(1, 9), st.none() | st.floats(0, 9)),
     st.builds(DropSession, CLIENT_IDS),
-    st.builds(PutSubscription, CLIENT_IDS, FILTERS, st.builds(SubscriptionOptions, IDS)),
+    st.builds(
+        PutSubscription,
+        CLIENT_IDS,
+        FILTERS,
+        st.builds(SubscriptionOptions, IDS),
+        st.none() | st.sampled_from(["", "a", "a/\u00e9"]),
+    ),
     st.builds(DropSubscription, CLIENT_IDS, FILTERS),
     st.builds(PutInbound, CLIENT_IDS, IDS),
     st.builds(DropInbound, CLIENT_IDS, IDS),
@@ -453,10 +470,14 @@ def expected_state(history: list[StoreOp], client_id: str) -> tuple[object, obje
     queue: dict[int, Delivery] = {}
     for op in own:
         match op:
-            case PutSubscription(_, filter, options):
+            case PutSubscription(_, filter, options, after):
                 record.subscriptions = {**record.subscriptions, filter: options}
+                record.retained_after.pop(filter, None)
+                if after is not None:
+                    record.retained_after[filter] = after
             case DropSubscription(_, filter):
                 record.subscriptions.pop(filter, None)
+                record.retained_after.pop(filter, None)
             case PutInbound(_, packet_id):
                 record.inbound_ids |= {packet_id}
             case DropInbound(_, packet_id):

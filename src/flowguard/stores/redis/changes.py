@@ -141,8 +141,8 @@ class SessionChange:
 
     def _apply_to_fields(self, op: StoreOp) -> None:
         match op:
-            case PutSubscription(_, filter, options):
-                self._set(SUBSCRIPTION + filter.encode(), encode_subscription(options))
+            case PutSubscription(_, filter, options, after):
+                self._set(SUBSCRIPTION + filter.encode(), encode_subscription(options, after))
             case DropSubscription(_, filter):
                 self._unset(SUBSCRIPTION + filter.encode())
             case PutInbound(_, packet_id):
@@ -338,7 +338,10 @@ def session_record(
         record.will = None if will is None else decode_will(will)
         for field, value in fields.items():
             if len(field) > 1 and field[:1] == SUBSCRIPTION:
-                record.subscriptions[field[1:].decode()] = decode_subscription(value)
+                filter = field[1:].decode()
+                record.subscriptions[filter], after = decode_subscription(value)
+                if after is not None:
+                    record.retained_after[filter] = after
             elif len(field) > 1 and field[:1] == INBOUND:
                 record.inbound_ids.add(int(field[1:]))
     except (KeyError, ValueError) as error:

@@ -4,7 +4,7 @@
     state         u64 last commit, u64 bytes of all entries, u64 next position, u64 highest
                   position sent; token of the owner
     session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end
-    subscription  u8 version, u8 flags (`stores.rows`), varint identifier
+    subscription  u8 version, u8 flags (`stores.rows`), varint identifier, topic or nothing
     will          `stores.rows`
     retained      u8 version, f64 expiry, the message
 
@@ -17,7 +17,13 @@ from typing import Final
 from flowguard.codec.primitives import decode_variable, encode_variable
 from flowguard.errors import CorruptionError, MalformedPacket
 from flowguard.stores.messages import decode_message, encode_message
-from flowguard.stores.rows import VERSION, subscription_flags, subscription_options, unpack
+from flowguard.stores.rows import (
+    VERSION,
+    retained_after,
+    subscription_flags,
+    subscription_options,
+    unpack,
+)
 from flowguard.types import Publish, SubscriptionOptions
 
 _SESSION: Final = Struct(">BBId")
@@ -58,16 +64,18 @@ def decode_state(value: bytes) -> tuple[int, int, int, int]:
     return version, size_bytes, next_pos, sent_pos
 
 
-def encode_subscription(options: SubscriptionOptions) -> bytes:
-    head = _SUBSCRIPTION.pack(VERSION, subscription_flags(options))
-    return head + encode_variable(options.identifier)
+def encode_subscription(options: SubscriptionOptions, after: str | None) -> bytes:
+    """`after`: the topic after which retained messages are owed (`PutSubscription`)."""
+    head = _SUBSCRIPTION.pack(VERSION, subscription_flags(options, after))
+    return head + encode_variable(options.identifier) + (after or "").encode()
 
 
-def decode_subscription(value: bytes) -> SubscriptionOptions:
-    """The options. Raises `CorruptionError`."""
+def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
+    """Its options, and the topic after which retained messages are owed; None: none are. Raises
+    `CorruptionError`."""
     _, flags = unpack(_SUBSCRIPTION, value)
-    identifier, _ = _number(value, _SUBSCRIPTION.size)
-    return subscription_options(flags, identifier)
+    identifier, end = _number(value, _SUBSCRIPTION.size)
+    return subscription_options(flags, identifier), retained_after(flags, value[end:])
 
 
 def encode_retained(message: Publish, expires_at_s: float) -> bytes:

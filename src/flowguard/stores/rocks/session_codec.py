@@ -2,7 +2,7 @@
 
     session       u8 version, uid, u8 flags (0 ends, 1 application), u64 qno, u32 expiry interval,
                   f64 end
-    subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier
+    subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier, topic or nothing
     inbound id    u8 version, uid
     will          `stores.rows`
     retained      u8 version, uid, f64 expiry; the message
@@ -15,7 +15,13 @@ from typing import Final
 
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.stores.rocks.codec import decode_varint, encode_varint
-from flowguard.stores.rows import VERSION, subscription_flags, subscription_options, unpack
+from flowguard.stores.rows import (
+    VERSION,
+    retained_after,
+    subscription_flags,
+    subscription_options,
+    unpack,
+)
 from flowguard.types import Publish, SubscriptionOptions
 
 _SESSION: Final = Struct(">BQIBQId")
@@ -63,15 +69,19 @@ def with_qno(row: bytes, qno: int) -> bytes:
     return row[:_QNO_AT] + qno.to_bytes(8, "big") + row[_QNO_AT + 8 :]
 
 
-def encode_subscription(options: SubscriptionOptions, hlc: int, node: int) -> bytes:
-    head = _SUBSCRIPTION.pack(VERSION, hlc, node, subscription_flags(options))
-    return head + encode_varint(options.identifier)
+def encode_subscription(
+    options: SubscriptionOptions, after: str | None, hlc: int, node: int
+) -> bytes:
+    """`after`: the topic after which retained messages are owed (`PutSubscription`)."""
+    head = _SUBSCRIPTION.pack(VERSION, hlc, node, subscription_flags(options, after))
+    return head + encode_varint(options.identifier) + (after or "").encode()
 
 
-def decode_subscription(value: bytes) -> SubscriptionOptions:
+def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
+    """Its options, and the topic after which retained messages are owed; None: none are."""
     _, _, _, flags = unpack(_SUBSCRIPTION, value)
-    identifier, _ = decode_varint(value, _SUBSCRIPTION.size)
-    return subscription_options(flags, identifier)
+    identifier, end = decode_varint(value, _SUBSCRIPTION.size)
+    return subscription_options(flags, identifier), retained_after(flags, value[end:])
 
 
 def encode_inbound(hlc: int, node: int) -> bytes:

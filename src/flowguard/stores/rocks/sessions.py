@@ -99,7 +99,10 @@ class Sessions:
 
     def _add_own(self, record: SessionRecord, kind: int, rest: bytes, value: bytes) -> None:
         if kind == keys.SUBSCRIPTION:
-            record.subscriptions[rest.decode()] = decode_subscription(value)
+            filter = rest.decode()
+            record.subscriptions[filter], after = decode_subscription(value)
+            if after is not None:
+                record.retained_after[filter] = after
         elif kind == keys.INBOUND:
             check_inbound(value)
             record.inbound_ids.add(int.from_bytes(rest, "big"))
@@ -171,7 +174,7 @@ class Sessions:
         if queue is not None:
             clock = work.clock
             clock.hlc += 1
-            value = encode_subscription(op.options, clock.hlc, clock.node)
+            value = encode_subscription(op.options, op.retained_after, clock.hlc, clock.node)
             key = keys.subscription_key(queue.qno, op.filter)
             work.batch.put(key, value, self._engine.own.handle)
 

@@ -140,13 +140,14 @@ def test_a_session_is_read_as_it_was_written(
         st.integers(0, 2),
         st.integers(0, 268_435_455),
     ),
+    st.none() | st.text(),
     UIDS,
 )
 def test_a_subscription_is_read_as_it_was_written(
-    options: SubscriptionOptions, uid: tuple[int, int]
+    options: SubscriptionOptions, after: str | None, uid: tuple[int, int]
 ) -> None:
-    value = encode_subscription(options, *uid)
-    assert decode_subscription(value) == options
+    value = encode_subscription(options, after, *uid)
+    assert decode_subscription(value) == (options, after)
     assert row_uid(value) == row_uid(encode_inbound(*uid)) == uid_bytes(*uid)
 
 
@@ -166,7 +167,7 @@ RECORDS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
         lambda data: decode_entry(data, encode_message(SAMPLE.message)),
     ),
     "session": (encode_session(1, 2, 3.0, 1, 1), decode_session),
-    "subscription": (encode_subscription(OPTIONS, 1, 1), decode_subscription),
+    "subscription": (encode_subscription(OPTIONS, "t", 1, 1), decode_subscription),
     "inbound id": (encode_inbound(1, 1), check_inbound),
     "will": (encode_will(WillRecord(SAMPLE.message, 1)), decode_will),
     "retained": (encode_retained(SAMPLE.message, 5.5, 1, 1), decode_retained),

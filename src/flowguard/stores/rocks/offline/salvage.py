@@ -190,7 +190,8 @@ class _Saving:
 def _own_ops(record: records.SessionRecord) -> Iterator[records.StoreOp]:
     client_id = record.client_id
     for filter, options in record.subscriptions.items():
-        yield records.PutSubscription(client_id, filter, options)
+        after = record.retained_after.get(filter)
+        yield records.PutSubscription(client_id, filter, options, after)
     for packet_id in record.inbound_ids:
         yield records.PutInbound(client_id, packet_id)
     if record.will is not None:
