@@ -387,6 +387,7 @@ class Handshakes:
         self._counted(partial(self._accept, claim, now_s))
         if not claim.connection.ended:
             claim.connection.outbound.resume(now_s)
+            self._node.subscriptions.searches.resumed(claim.session, now_s)
 
     def _accept(self, claim: "_Claim", now_s: float) -> None:
         connection, session, answer = claim.connection, claim.session, claim.answer

@@ -24,6 +24,7 @@ from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
     client_id_bytes,
+    owed_bytes,
     subscription_bytes,
     will_bytes,
 )
@@ -169,6 +170,7 @@ class Registry:
                 for op in self._queues.unsubscribe(filter, session):
                     self._journal.note(op)
             self._queues.left(session)
+        session.retained_after = None
         session.subscriptions = Filters()  # A plan may keep the session for a while.
         session.rights = None
         session.queue.clear()
@@ -289,6 +291,7 @@ class Registry:
             session.subscriptions.put(filter, options)
             for op in self._queues.subscribe(filter, session, options)[1]:
                 self._journal.note(op)
+        session.retained_after = dict(record.retained_after) or None
         self._charge_restored(session)
         self._recover_queue(session, record, store)
         ends_at_s = record.ends_at_s
@@ -326,5 +329,6 @@ class Registry:
     def _charge_restored(self, session: Session) -> None:
         size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)
         size_bytes += sum(map(subscription_bytes, session.subscriptions))
+        size_bytes += sum(map(owed_bytes, (session.retained_after or {}).values()))
         size_bytes += INBOUND_ID_BYTES * len(session.inbound_ids or ())
         session.charge_state_restored(size_bytes, self._node)

@@ -1,10 +1,14 @@
-"""Search: the retained messages for one subscription [MQTT-3.3.1-9], found a slice at a time."""
+"""Searches: for the retained messages of new subscriptions [MQTT-3.3.1-9], a slice at a time; and
+for those that a durable session is still owed when its client is back.
+"""
 
 from typing import final
 
 from flowguard.records import Delivery
 from flowguard.routing import RetainedMessage, RetainedMessages
+from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.host import RetainedSearch
+from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import SubscriptionOptions
 
@@ -13,20 +17,21 @@ from flowguard.types import SubscriptionOptions
 class Search(RetainedSearch):
     """A walk through the retained messages, for a client that may receive what it finds."""
 
-    __slots__ = ("_at", "_found", "_is_done", "_options", "_retained", "_session", "_slices")
+    __slots__ = ("_at", "_filter", "_found", "_is_done", "_retained", "_session", "_slices")
 
     def __init__(
         self,
         retained: RetainedMessages,
         session: Session,
         filter: str,
-        options: SubscriptionOptions,
+        after: str,
         now_s: float,
     ) -> None:
+        """`after`: the topic that it goes on after; empty: there is none."""
         self._retained = retained
         self._session = session
-        self._options = options
-        self._slices = retained.slices(filter, now_s)
+        self._filter = filter
+        self._slices = retained.slices(filter, now_s, after)
         self._found: list[RetainedMessage] = []
         """Of the last slice."""
         self._at = 0
@@ -41,7 +46,9 @@ class Search(RetainedSearch):
             entry = self._found[self._at]
             # Replaced while the client was slow: it has got the new one as a live message.
             if self._retained.holds(entry) and self._session.may_receive(entry.publish.topic):
-                return self._delivery(entry)
+                options = self._session.subscriptions.get(self._filter)
+                if options is not None:
+                    return _delivery(entry, options)
             self._at += 1
         found = next(self._slices, None)
         self._is_done = found is None
@@ -51,9 +58,76 @@ class Search(RetainedSearch):
     def take(self) -> None:
         self._at += 1
 
-    def _delivery(self, entry: RetainedMessage) -> Delivery:
-        """With RETAIN 1, as for every new subscription [MQTT-3.3.1-8]."""
-        message, options = entry.publish, self._options
-        identifiers = (options.identifier,) if options.identifier else ()
-        qos = min(message.qos, options.qos)
-        return Delivery(message, qos, True, identifiers, entry.expires_at_s)
+
+def _delivery(entry: RetainedMessage, options: SubscriptionOptions) -> Delivery:
+    """With RETAIN 1, as for every new subscription [MQTT-3.3.1-8]."""
+    message = entry.publish
+    identifiers = (options.identifier,) if options.identifier else ()
+    qos = min(message.qos, options.qos)
+    return Delivery(message, qos, True, identifiers, entry.expires_at_s)
+
+
+@final
+class Searches:
+    """Begins them: what they find is sent by `Outbound`, at the pace of its client."""
+
+    def __init__(self, node: NodeState, retained: RetainedMessages) -> None:
+        self._node = node
+        self._retained = retained
+
+    def resumed(self, session: Session, now_s: float) -> None:
+        """Its client is back: on with what it is owed, first where that has begun."""
+        owed = session.retained_after
+        if owed is not None:
+            self.begin(session, sorted(owed, key=lambda filter: not owed[filter]), now_s)
+
+    def begin(self, session: Session, filters: list[str], now_s: float) -> None:
+        """For these filters, as far as they are subscribed and owed something; many of them piece
+        by piece."""
+        if len(filters) > FILTERS_PIECE:
+            self._node.chores.add(_Beginning(self, session, filters))
+        else:
+            self.begin_piece(session, filters, now_s)
+
+    def begin_piece(self, session: Session, filters: list[str], now_s: float) -> None:
+        """For no more of them than one stretch takes."""
+        outbound = session.outbound
+        if outbound is None:
+            return
+        found: list[tuple[str, RetainedSearch]] = []
+        for filter in filters:
+            after = None if outbound.sends_retained(filter) else _goes_on_after(session, filter)
+            if after is not None:
+                found.append((filter, Search(self._retained, session, filter, after, now_s)))
+        if found:
+            outbound.send_retained(found)
+
+
+@final
+class _Beginning(Chore):
+    """Searches for more filters than one stretch takes."""
+
+    __slots__ = ("_at", "_filters", "_searches", "_session")
+
+    def __init__(self, searches: Searches, session: Session, filters: list[str]) -> None:
+        self._searches = searches
+        self._session = session
+        self._filters = filters
+        self._at = 0
+
+    def step(self, now_s: float) -> bool:
+        filters = self._filters[self._at : self._at + FILTERS_PIECE]
+        self._at += FILTERS_PIECE
+        self._searches.begin_piece(self._session, filters, now_s)
+        return self._session.outbound is not None and self._at < len(self._filters)
+
+
+def _goes_on_after(session: Session, filter: str) -> str | None:
+    """The topic after which retained messages are to be sent; None: none are, any more."""
+    options, owed = session.subscriptions.get(filter), session.retained_after
+    if options is None:
+        return None
+    after = None if owed is None else owed.get(filter)
+    if after is None and not (session.durable and options.qos):
+        return ""  # Nobody remembers how far it has come.
+    return after

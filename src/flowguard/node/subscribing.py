@@ -16,9 +16,9 @@ from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.log_fetch import begins_to_read
 from flowguard.node.publishing import Router
-from flowguard.node.searches import Search
+from flowguard.node.searches import Searches
 from flowguard.node.start_time import UNREADABLE, refusal, start_time
-from flowguard.records import NEVER_S, DropSubscription, PutSubscription, StoreOp
+from flowguard.records import NEVER_S, DropSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
@@ -141,7 +141,8 @@ class Subscribing(TableChange):
         size_bytes = sum([len(filter) for filter, _ in packet.filters])
         super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
-        self.retained: list[tuple[str, SubscriptionOptions]] = []
+        self.retained: list[str] = []
+        """Filters that want retained messages."""
         self.since_s: float | None = None
         """When its new subscriptions start; None: now."""
         self.is_unreadable = False
@@ -171,12 +172,7 @@ class Subscribing(TableChange):
         self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes), properties))
         if self.reads_log:
             self.subscriptions.read_log(session)
-        if len(self.retained) > FILTERS_PIECE:
-            self.subscriptions.node.chores.add(
-                SendingRetained(self.subscriptions, session, self.retained)
-            )
-        else:
-            self.subscriptions.send_retained(session, self.retained, now_s)
+        self.subscriptions.searches.begin(session, self.retained, now_s)
         if session.outbound is not None:
             session.outbound.tell_groups(now_s)
 
@@ -204,30 +200,6 @@ class Unsubscribing(TableChange):
 
 
 @final
-class SendingRetained(Chore):
-    """Retained messages are looked for, for more filters than one stretch takes."""
-
-    __slots__ = ("_at", "_session", "_subscriptions", "_wanted")
-
-    def __init__(
-        self,
-        subscriptions: "Subscriptions",
-        session: Session,
-        wanted: list[tuple[str, SubscriptionOptions]],
-    ) -> None:
-        self._subscriptions = subscriptions
-        self._session = session
-        self._wanted = wanted
-        self._at = 0
-
-    def step(self, now_s: float) -> bool:
-        wanted = self._wanted[self._at : self._at + FILTERS_PIECE]
-        self._at += FILTERS_PIECE
-        self._subscriptions.send_retained(self._session, wanted, now_s)
-        return self._session.outbound is not None and self._at < len(self._wanted)
-
-
-@final
 class Subscriptions:
     """Changes the subscription table for clients, and tells them."""
 
@@ -242,6 +214,7 @@ class Subscriptions:
         self.full_queues = full_queues
         self._router = router
         self._hooks = hooks
+        self.searches = Searches(node, router.retained)
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         """See `Routing.subscribe`; the table changes at once, the answer waits for the commit."""
@@ -299,14 +272,28 @@ class Subscriptions:
             change.reads_log = True
         is_new, ops = self._router.queues.subscribe(filter, session, options)
         session.subscriptions.put(filter, options)
+        if _wants_retained(filter, options, is_new=is_new):
+            self._want_retained(change, filter, options)
         if session.durable:
-            ops.append(PutSubscription(session.client_id, filter, options))
+            ops.append(session.put_subscription(filter))
         if starts_s is not None:
             ops += start
         change.note(ops)
-        if _wants_retained(filter, options, is_new=is_new):
-            change.retained.append((filter, options))
         return options.qos
+
+    def _want_retained(
+        self, change: "Subscribing", filter: str, options: SubscriptionOptions
+    ) -> None:
+        """From the first on, whatever was on its way for the same filter; a durable session is
+        owed those of QoS 1 and 2."""
+        session = change.inbound.session
+        matches = self._router.retained.may_match(filter)
+        if session.outbound is not None:
+            session.outbound.stop_retained(filter)
+        if session.durable:
+            session.owe_retained(filter, "" if matches and options.qos else None, self.node)
+        if matches:
+            change.retained.append(filter)
 
     def drop(self, change: "Unsubscribing", filter: str) -> int:
         """One filter of an UNSUBSCRIBE out of the table; its reason code."""
@@ -324,6 +311,7 @@ class Subscriptions:
         ops += self._router.log.unsubscribed(session, filter)
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
+        session.owe_retained(filter, None, self.node)
         if session.durable:
             ops.append(DropSubscription(session.client_id, filter))
         return ops
@@ -348,20 +336,6 @@ class Subscriptions:
             self.node.when_durable(change.committed, now_s, change.inbound.session.client_id)
         else:
             change.committed(now_s)
-
-    def send_retained(
-        self, session: Session, wanted: list[tuple[str, SubscriptionOptions]], now_s: float
-    ) -> None:
-        """Retained messages for new subscriptions, if they are still there."""
-        outbound = session.outbound
-        if outbound is not None and wanted:
-            outbound.send_retained(
-                [
-                    (filter, Search(self._router.retained, session, filter, options, now_s))
-                    for filter, options in wanted
-                    if filter in session.subscriptions
-                ]
-            )
 
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
         """Why this filter is not subscribed; None: it is."""

@@ -173,6 +173,7 @@ class Outbound(Dispatch):
         if session.durable:
             self._store_retained(session, sends, now_s)
             return
+        sends.moved.clear()
         while self.is_open(session):
             delivery = sends.peek()
             if delivery is None:
@@ -209,11 +210,11 @@ class Outbound(Dispatch):
                     if not page:
                         self.node.later[self.connection] = None
                     break
+            session.retained_taken(sends.filter, delivery.message.topic, self.node)
             sends.take()
-        if page:
-            sends.is_storing = True
+        if page or any(sends.moved.values()):
             session.store_retained(page, sends, self.node, now_s)
-        elif sends.is_tired and not sends.is_done:
+        if not sends.is_storing and sends.is_tired and not sends.is_done:
             self.pump_again()
 
     def _passes(self, delivery: Delivery, now_s: float) -> bool:
@@ -297,8 +298,12 @@ class Outbound(Dispatch):
             self._retained.add(filter, search)
         self.pump_again()
 
+    def sends_retained(self, filter: str) -> bool:
+        """Whether the retained messages of that filter are on their way."""
+        return self._retained is not None and filter in self._retained
+
     def stop_retained(self, filter: str) -> None:
-        """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
+        """[MQTT-3.10.4-2] `filter` is no longer subscribed, or anew."""
         if self._retained is not None:
             self._retained.remove(filter)
 

@@ -56,8 +56,12 @@ class Receiver(QueueOwner):
     def store_retained(
         self, page: list[Delivery], sends: "RetainedSends", node: NodeState, now_s: float
     ) -> None:
-        """Take retained messages that were admitted: sent when the store has them. Until then
-        `sends` is storing."""
+        """Take retained messages that were admitted: sent when the store has them, and knows how
+        far those of each filter have come. Until then `sends` is storing."""
+        raise NotImplementedError
+
+    def retained_taken(self, filter: str, topic: str, node: NodeState) -> None:
+        """What is owed by `filter` goes on after that topic; `store_retained` follows."""
         raise NotImplementedError
 
     # --- what is kept for it -----------------------------------------------------------------

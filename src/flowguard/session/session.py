@@ -4,7 +4,7 @@ from typing import Final, final
 
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
-from flowguard.records import Append, Delivery, StoreOp, WillRecord
+from flowguard.records import Append, Delivery, PutSubscription, StoreOp, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
@@ -12,6 +12,7 @@ from flowguard.session.outbound import Outbound
 from flowguard.session.owner import new_backlog
 from flowguard.session.receiver import Receiver
 from flowguard.session.retained_sends import RetainedSends
+from flowguard.session.state_bytes import owed_bytes
 from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 
@@ -35,6 +36,7 @@ class Session(Receiver):
         "is_lost",
         "is_matched_widely",
         "outbound",
+        "retained_after",
         "subscriptions",
         "weight",
         "will",
@@ -47,6 +49,9 @@ class Session(Receiver):
         super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
         self.subscriptions = Filters()
+        self.retained_after: dict[str, str] | None = None
+        """Filters whose retained messages it is still owed at QoS 1 or 2: those of topics after
+        this one, "" of all. In the store with the subscription; None: there are none."""
         self.is_lost = False
         """Another broker owns it by now."""
         self.is_matched_widely = False
@@ -173,6 +178,35 @@ class Session(Receiver):
         self.enqueue(pos, delivery, node, now_s)
         return False
 
+    def owe_retained(self, filter: str, after: str | None, node: NodeState) -> None:
+        """Its subscription is owed the retained messages of topics after that one; None: none."""
+        owed = self.retained_after
+        before = None if owed is None else owed.get(filter)
+        if after is not None:
+            if owed is None:
+                owed = self.retained_after = {}
+            owed[filter] = after
+        elif owed is not None and before is not None:
+            del owed[filter]
+            if not owed:
+                self.retained_after = None
+        more_bytes = owed_bytes(after) - owed_bytes(before)
+        if more_bytes > 0:  # Its subscription was admitted, which bounds it.
+            self.charge_state_restored(more_bytes, node)
+        elif more_bytes:
+            self.charge_state(more_bytes, node)
+
+    def retained_taken(self, filter: str, topic: str, node: NodeState) -> None:
+        if self.retained_after is not None and filter in self.retained_after:
+            self.owe_retained(filter, topic, node)
+
+    def put_subscription(self, filter: str) -> PutSubscription:
+        """The operation that stores one of its subscriptions as it is."""
+        options, owed = self.subscriptions.get(filter), self.retained_after
+        assert options is not None
+        after = None if owed is None else owed.get(filter)
+        return PutSubscription(self.client_id, filter, options, after)
+
     def store_retained(
         self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
     ) -> None:
@@ -181,6 +215,16 @@ class Session(Receiver):
             Append(self.client_id, first_pos + index, delivery)
             for index, delivery in enumerate(page)
         ]
+        for filter, is_done in sends.moved.items():
+            if self.retained_after is not None and filter in self.retained_after:
+                if is_done:
+                    self.owe_retained(filter, None, node)
+                ops.append(self.put_subscription(filter))
+        sends.moved.clear()
+        if not page:
+            node.journal.note_all(ops)
+            return
+        sends.is_storing = True
 
         def done(now_s: float) -> None:
             for index, delivery in enumerate(page):

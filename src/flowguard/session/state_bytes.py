@@ -17,6 +17,8 @@ LEVEL_BYTES: Final = 200
 """Each level of a filter with a wildcard is a node of the index."""
 GROUP_BYTES: Final = 800
 """A shared subscription may be the first of its group."""
+OWED_BYTES: Final = 150
+"""What is owed to a subscription, besides the topic after which that is."""
 ALIAS_BYTES: Final = 200
 INBOUND_ID_BYTES: Final = 120
 """An inbound QoS 2 identifier in use, in the session and in the store."""
@@ -39,6 +41,11 @@ def subscription_bytes(filter: str) -> int:
     if filter.startswith("$share/"):
         size_bytes += GROUP_BYTES
     return size_bytes
+
+
+def owed_bytes(after: str | None) -> int:
+    """Memory of the retained messages that a subscription is owed (`Session.retained_after`)."""
+    return 0 if after is None else OWED_BYTES + after.__sizeof__()
 
 
 def alias_bytes(topic: str) -> int:

@@ -18,6 +18,7 @@ from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
     alias_bytes,
     client_id_bytes,
+    owed_bytes,
     subscription_bytes,
     will_bytes,
 )
@@ -242,6 +243,7 @@ def _state_bytes(session: Session) -> int:
         client_id_bytes(session.client_id)
         + will_bytes(session.will)
         + sum(map(subscription_bytes, session.subscriptions))
+        + sum(map(owed_bytes, (session.retained_after or {}).values()))
         + sum(map(alias_bytes, topics))
         + INBOUND_ID_BYTES * len(session.inbound_ids or ())
     )

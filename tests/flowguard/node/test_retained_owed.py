@@ -1,8 +1,11 @@
-"""Retained messages that are owed to a durable session: stored before they are sent."""
+"""Retained messages that are owed to a durable session: stored before they are sent, and owed until
+they have come, whatever ends its connections."""
 
 import pytest
 
-from flowguard.codec.packets import Subscribe
+from flowguard.codec.packets import Pubcomp, Pubrec, Pubrel, Subscribe
+from flowguard.records import PutSubscription
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage, StoreOnDisk
 
@@ -119,3 +122,202 @@ def test_a_message_larger_than_a_queue_is_dropped_and_counted() -> None:
     client.subscribe("#", qos=1)
     assert [message.topic for message in client.publishes()] == ["b"]
     assert stage.node.counters.dropped == {"queue_bytes": 1}
+
+
+# --- until they have come --------------------------------------------------------------------
+
+
+def topics_of(count: int) -> list[str]:
+    return [f"r/{number % 7}/{number}" for number in range(count)]
+
+
+def leave(stage: Stage, client: Client, how: str) -> None:
+    """The connection of `s` ends."""
+    if how == "break":
+        client.close()
+    elif how == "disconnect":
+        client.disconnect()
+    elif how == "restart":
+        stage.settle()
+        stage.restart()
+    elif how == "crash":
+        stage.hold_commits = True
+        stage.settle()
+        stage.restart()
+    else:
+        assert how == "take-over"
+
+
+ENDS = ["break", "disconnect", "take-over", "restart", "crash"]
+
+
+@pytest.mark.spec("MQTT-3.3.1-9", "v3:MQTT-3.3.1-6")
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("store", [None, StoreOnDisk])
+def test_whatever_ends_its_connections_a_session_gets_each_once(
+    version: int, how: str, store: type[StoreOnDisk] | None
+) -> None:
+    settings = {"session": {"inflight_max": 3, "queue_messages_max": 5}}
+    stage = Stage(settings, store=store() if store else None)
+    topics = topics_of(60)
+    retain(stage, *topics, qos=2)
+    client = stage.connect_durable("s", version=version)
+    client.subscribe("r/+/+", "r/3/#", qos=2)
+    wanted = sorted(topics + [topic for topic in topics if topic.startswith("r/3/")])
+    seen: list[str] = []
+    for _ in range(len(wanted)):
+        if len(seen) == len(wanted):
+            break
+        sent = [each for each in client.inbox if isinstance(each, Publish)]
+        client.inbox.clear()
+        for message in sent[:1]:
+            client.send(Pubrec(message.packet_id))
+            client.expect(Pubrel)
+            client.send(Pubcomp(message.packet_id))
+            seen.append(message.topic)
+        leave(stage, client, how)
+        client = stage.connect_durable("s", version=version)
+        assert client.connack.session_present
+    seen += [message.topic for message in client.publishes()]
+    assert sorted(seen) == wanted
+    assert stage.node.counters.dropped == {}
+    assert stage.node.registry.sessions["s"].retained_after is None
+    (record,) = stage.store.sessions()
+    assert record.retained_after == {}
+
+
+@pytest.mark.parametrize("how", ["break", "restart"])
+def test_of_what_changed_meanwhile_the_newest_comes_and_of_what_was_cleared_nothing(
+    how: str,
+) -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/2", "t/3", "t/4")
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe("t/+", qos=1)
+    leave(stage, client, how)
+    retain(stage, "t/3", payload=b"new")
+    retain(stage, "t/1", "t/4", payload=b"")
+    client = stage.connect_durable("s")
+    found = [(message.topic, message.payload, message.retain) for message in client.publishes()]
+    live = [("t/3", b"new", False), ("t/1", b"", False), ("t/4", b"", False)]
+    owed = [("t/2", b"kept", True), ("t/3", b"new", True)]
+    assert found == [("t/1", b"kept", True), *live, *owed]
+
+
+@pytest.mark.spec("MQTT-3.10.4-2")
+@pytest.mark.parametrize("how", ["break", "restart"])
+def test_nothing_is_owed_to_a_subscription_that_has_ended(how: str) -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/2", "u/1", "u/2")
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe("t/+", "u/+", qos=1)
+    client.unsubscribe("t/+")
+    leave(stage, client, how)
+    client = stage.connect_durable("s")
+    assert [message.topic for message in client.publishes()] == ["t/1", "u/1", "u/2"]
+
+
+def test_a_session_that_ends_is_owed_nothing_and_its_successor_neither() -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/2")
+    stage.connect_durable("s", receive_maximum=1).subscribe("t/+", qos=1)
+    client = stage.connect("s", session_expiry_interval=100)
+    assert client.publishes() == []
+    (record,) = stage.store.sessions()
+    assert (record.subscriptions, record.retained_after) == ({}, {})
+
+
+@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.parametrize("how", ["break", "restart"])
+def test_a_subscription_replaced_without_retained_messages_keeps_those_it_is_owed(
+    how: str,
+) -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/2", "t/3")
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe("t/+", qos=1, identifier=1)
+    client.subscribe("t/+", qos=1, retain_handling=1, identifier=2)
+    leave(stage, client, how)
+    client = stage.connect_durable("s")
+    found = [
+        (message.topic, message.properties.subscription_identifiers)
+        for message in client.publishes()
+    ]
+    assert found == [("t/1", (1,)), ("t/2", (2,)), ("t/3", (2,))]
+
+
+@pytest.mark.spec("MQTT-3.8.4-3")
+@pytest.mark.parametrize("how", ["break", "restart"])
+def test_a_subscription_replaced_with_retained_messages_is_owed_all_of_them_again(
+    how: str,
+) -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/2", "t/3")
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe("t/+", qos=1)
+    client.subscribe("t/+", qos=1)
+    leave(stage, client, how)
+    client = stage.connect_durable("s")
+    assert [message.topic for message in client.publishes()] == ["t/1", "t/1", "t/2", "t/3"]
+
+
+def test_a_connection_that_ends_before_suback_costs_its_session_no_retained_message() -> None:
+    stage = Stage()
+    retain(stage, *topics_of(10))
+    client = stage.connect_durable("s")
+    stage.hold_commits = True
+    ask(client, "r/#")
+    client.close()
+    stage.release_commits()
+    client = stage.connect_durable("s")
+    assert sorted(message.topic for message in client.publishes()) == sorted(topics_of(10))
+
+
+def test_a_connection_that_ends_while_a_page_is_stored_gives_it_to_the_next() -> None:
+    stage = Stage()
+    retain(stage, *topics_of(10))
+    client = stage.connect_durable("s")
+    stage.hold_commits = True
+    ask(client, "r/#")
+    stage.finish_commit()
+    client.close()
+    stage.release_commits()
+    client = stage.connect_durable("s")
+    assert sorted(message.topic for message in client.publishes()) == sorted(topics_of(10))
+
+
+def test_qos_0_messages_among_them_come_as_well() -> None:
+    stage = Stage()
+    retain(stage, "t/1", "t/3", qos=0)
+    retain(stage, "t/2", "t/4", qos=1)
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe("t/+", qos=1)
+    assert [message.topic for message in client.publishes(acknowledge=False)] == ["t/1", "t/2"]
+    client.close()
+    client = stage.connect_durable("s")
+    found = {message.topic for message in client.publishes()}
+    assert found == {"t/2", "t/3", "t/4"}
+    assert stage.node.registry.sessions["s"].retained_after is None
+
+
+def test_a_client_with_many_filters_gets_what_all_of_them_owe_it() -> None:
+    stage = Stage()
+    count = 3 * FILTERS_PIECE
+    topics = [f"t/{number}" for number in range(count)]
+    retain(stage, *topics)
+    client = stage.connect_durable("s", receive_maximum=1)
+    client.subscribe(*topics, qos=1)
+    client.close()
+    client = stage.connect_durable("s")
+    assert sorted(message.topic for message in client.publishes()) == sorted(topics)
+
+
+def test_where_nothing_is_retained_nothing_is_owed() -> None:
+    stage = Stage()
+    retain(stage, "u")
+    client = stage.connect_durable("s")
+    stage.hold_commits = True
+    ask(client, "t", "t/#", "+/t")
+    assert stage.held is not None
+    owed = [op.retained_after for op in stage.held.ops if isinstance(op, PutSubscription)]
+    assert owed == [None, None, None]
