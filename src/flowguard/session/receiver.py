@@ -61,7 +61,7 @@ class Receiver(QueueOwner):
         raise NotImplementedError
 
     def retained_taken(self, filter: str, topic: str, node: NodeState) -> None:
-        """What is owed by `filter` goes on after that topic; `store_retained` follows."""
+        """Go on after that topic with what is owed by `filter`; `store_retained` follows."""
         raise NotImplementedError
 
     # --- what is kept for it -----------------------------------------------------------------

@@ -54,8 +54,8 @@ def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
 
 
 def retained_after(flags: int, rest: bytes) -> str | None:
-    """What `PutSubscription` says of retained messages; `rest`: the end of the row. Raises
-    `CorruptionError`."""
+    """The topic of `PutSubscription` after which retained messages are owed; `rest`: the end of the
+    row. Raises `CorruptionError`."""
     if not flags & _OWED:
         return None
     try:

@@ -6,14 +6,10 @@ import pytest
 
 from flowguard.stores import MemoryStore
 from tests.flowguard.stores.test_contract import *  # noqa: F403
-from tests.flowguard.stores.test_contract import (
-    Bench,
-    test_any_history_of_batches_leaves_what_it_says,
-)
+from tests.flowguard.stores.test_contract import Bench
 from tests.support.kafka import Kafka, needs_kafka, shared_kafka
 
 pytestmark = pytest.mark.slow
-del test_any_history_of_batches_leaves_what_it_says  # It has stores of its own.
 
 
 @pytest.fixture(scope="module")
