@@ -263,7 +263,7 @@ class GuardedReader:
             self._host.guard.done(self._qos_0.popleft(), self._host.clock())
 
     def answered(self, packet_id: int) -> None:
-        """What has this identifier is done."""
+        """All with this identifier are done."""
         for packet in self._by_id.pop(packet_id, ()):
             self._host.guard.done(packet, self._host.clock())
 

@@ -43,7 +43,7 @@ def understood(url: str, code: int, answer: object, form: type[T]) -> T:
 
 
 def turned_down(url: str, code: int, answer: object) -> NoAnswer:
-    """What a status that is not expected means: an error of the broker, or no broker."""
+    """An answer with a status that is not expected: an error of the broker, or no broker."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, str):
         return NoAnswer(f"{url}: status {code}: {error}")

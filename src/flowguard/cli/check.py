@@ -43,7 +43,7 @@ def check(
 
 
 def _check_extras(settings: Settings) -> None:
-    """What stores and recordings want that are not everybody's; raises ConfigError."""
+    """Look for what only some stores and recordings want; raises ConfigError."""
     telemetry = settings.telemetry
     try:
         check_store(settings)

@@ -370,7 +370,7 @@ def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
 
 
 def _until_it_ends(error: LockedError) -> str:
-    """Who has the store, and what to do; on Redis there are no copies to look at."""
+    """Say who has the store, and what to do; on Redis there are no copies to look at."""
     in_redis, is_redis, _ = str(error).partition(": stop it")
     if is_redis:
         return f"{in_redis}; stop that broker, and copy then"

@@ -46,7 +46,7 @@ def sentences(explanation: Explanation) -> list[str]:
 
 
 def _drop(reason: str) -> str:
-    """What is dropped; of a reason that only another version has, its name."""
+    """Say what is dropped; of a reason that only another version has, its name."""
     return next((words for known, words in DROPS.items() if known == reason), reason)
 
 

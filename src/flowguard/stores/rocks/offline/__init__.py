@@ -2,7 +2,8 @@
 
 - `reader`        a store as its files have it, for looking at; `tolerant` where some are damaged
 - `verification`  is everything as it should be?
-- `salvage`       what can be read of a damaged store, as a store of its own
+- `salvage`       what can be read of a damaged store, as a store of its own; `repair`: of one that
+                  cannot even be opened
 - `merge`         two replicas become one; `merge_queue`: two copies of a queue
 - `durable_log`   the log of messages that are stored once: looked at, rolled, dropped
 - `compaction`    the space of what was deleted, given back
