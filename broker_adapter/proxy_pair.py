@@ -66,6 +66,10 @@ class ProxySide:
         return self.pair.state is ENDED
 
     @property
+    def may_close(self) -> bool:
+        return self.pair.state is ENDED
+
+    @property
     def wants_read(self) -> bool:
         """Whether it is to be read; False is back-pressure."""
         return self.pair.wants_upstream if self.is_upstream else self.pair.wants_client

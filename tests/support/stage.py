@@ -365,7 +365,7 @@ class Client:
         self.connection = self.stage.node.opened(self, self.stage.now_s)
         self._decoder = PacketDecoder(2**28, self.version, role="client")
         self._packet_id = 0
-        self._socket_closed = False
+        self.socket_closed = False
 
     @property
     def is_closed(self) -> bool:
@@ -386,8 +386,8 @@ class Client:
                 self.inbox.append(packet)
         if outbound.has_more:
             outbound.pump(self.stage.now_s)
-        if self.connection.ended and not self._socket_closed:
-            self._socket_closed = True
+        if self.connection.may_close and not self.socket_closed:
+            self.socket_closed = True
             self.stage.node.closed()
 
     def read_again(self) -> None:

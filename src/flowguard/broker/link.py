@@ -25,6 +25,10 @@ class Carried(Protocol):
     def ended(self) -> bool:
         """Whether it is over; a last word may be left to be sent."""
 
+    @property
+    def may_close(self) -> bool:
+        """Whether it is over, and its link need not stay open for anything else."""
+
     def end(self, reason: ReasonCode | None, now_s: float) -> None:
         """End it; None: without a word."""
 

@@ -185,10 +185,11 @@ class Reactor(NodePorts[Event]):
     def _on_end_of_input(self, link: ServerLink, now_s: float) -> None:
         link.peer_closed = True
         self.sockets.set_interest(link, link.interest & ~READ)
-        if link.connection.ended:
+        connection = link.connection
+        if connection.may_close:
             self.sockets.close_link(link)
-        else:
-            link.connection.receive_eof(now_s)
+        elif not connection.ended:
+            connection.receive_eof(now_s)
 
     def _update_interest(self, link: object) -> None:
         assert isinstance(link, Link)
@@ -224,7 +225,7 @@ class Reactor(NodePorts[Event]):
         if link.interest != READ:
             self.sockets.set_interest(link, link.interest & ~WRITE)
             self._update_interest(link)
-        if outbound.ended and not outbound.outbox:
+        if outbound.ended and not outbound.outbox and link.connection.may_close:
             self.sockets.say_last(link, now_s)
 
     def _wait_until_writable(self, link: ServerLink, rest: bytes, now_s: float) -> None:

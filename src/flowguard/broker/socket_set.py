@@ -260,7 +260,7 @@ class SocketSet(Generic[C]):
 
     def linger(self, link: Link[C], now_s: float) -> None:
         """Close the socket soon, whether or not the peer takes our last word."""
-        if link.lingers:
+        if link.lingers or not link.connection.may_close:
             return
         link.lingers = True
         self._lingering.append((now_s + LINGER_S, link))

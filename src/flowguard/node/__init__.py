@@ -27,6 +27,7 @@
 - `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay; what is `due` at a tick
+- `partings`        sockets of clients that have left in good order, until the store has that
 - `proof_times`     connections that end when the proof of who their client is expires
 - `reviews`         rights that are new to a session, and what it had before
 - `authentication`  hook points for whoever decides who may do what

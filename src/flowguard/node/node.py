@@ -12,6 +12,7 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast, final
 
 from flowguard.access.rules import Rules
@@ -36,6 +37,7 @@ from flowguard.node.log_fetch import LogFetch
 from flowguard.node.owed import Owed
 from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
+from flowguard.node.partings import Partings
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.reviews import Reviews
@@ -131,7 +133,7 @@ class Node(Lifecycle[ServerConnection]):
         self.packets = PacketRouting(state, self.router, self.full_queues, self.subscriptions)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
-        self.attempts, self.door = Attempts(), Door()
+        self.attempts, self.door, self.partings = Attempts(), Door(), Partings(settings.flow)
         self.connections_count = self.connected_count = 0
         self._on_error, self._on_turned_away = on_error, on_turned_away
 
@@ -265,6 +267,10 @@ class Node(Lifecycle[ServerConnection]):
     def connection_ended(
         self, connection: ServerConnection, *, with_will: bool, now_s: float
     ) -> None:
+        done = None
+        if connection.is_parting:
+            self.partings.begin(connection, now_s)
+            done = partial(self.partings.durable, connection)
         self.connected_count -= 1
         self.wheel.forget(connection)
         self.guard.gone(connection, now_s)
@@ -276,7 +282,7 @@ class Node(Lifecycle[ServerConnection]):
         self.full_queues.left(session)
         if self.router.apart is not None:
             self.router.apart.left(session)
-        self.registry.disconnected(session, with_will=with_will, now_s=now_s)
+        self.registry.disconnected(session, with_will=with_will, now_s=now_s, done=done)
 
     def refused(
         self, connection: ServerConnection, reason: ReasonCode, why: str, now_s: float
@@ -395,6 +401,7 @@ class Node(Lifecycle[ServerConnection]):
         self.state.dirty += self.state.later
         self.state.later.clear()
         self._end_half_packets(heard_s, now_s)
+        self.partings.tick(now_s)
         self._due.tick(heard_s, now_s)
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import final
 
 from flowguard.flow import FairBudget
-from flowguard.node.journal import Journal
+from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publishing import Router
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.node.timers import Timer, Timers
@@ -130,8 +130,18 @@ class Registry:
             PutWill(session.client_id, session.will),
         ]
 
-    def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
-        """The connection of `session` is over: owe its will, start its expiry."""
+    def disconnected(
+        self,
+        session: Session,
+        *,
+        with_will: bool,
+        now_s: float,
+        done: Continuation | None = None,
+    ) -> None:
+        """The connection of `session` is over: owe its will, start its expiry.
+
+        `done` follows when that is durable; None: nobody waits for it.
+        """
         if session.membership is not None:
             session.membership.leave(session, self._node, now_s)
         if not with_will:
@@ -140,6 +150,8 @@ class Registry:
         expiry_s = session.expiry_interval_s
         if not expiry_s:
             self.end(session, now_s)
+            if done is not None:
+                self._journal.append([], done, now_s, session.client_id)
             return
         session.ends_at_s = None if session.never_expires else now_s + expiry_s
         if session.ends_at_s is not None:
@@ -147,13 +159,16 @@ class Registry:
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
         self._router.log.left(session)
-        self._note_disconnected(session)
+        ops = self._disconnected_ops(session)
+        if done is None:
+            self._journal.note_all(ops)
+        else:
+            self._journal.append(ops, done, now_s, session.client_id)
 
-    def _note_disconnected(self, session: Session) -> None:
+    def _disconnected_ops(self, session: Session) -> list[StoreOp]:
         client_id, expiry_s = session.client_id, session.expiry_interval_s
         put = PutSession(client_id, expiry_s, session.ends_at_s, session.is_application)
-        self._journal.note(put)
-        self._journal.note(PutWill(client_id, session.will))
+        return [put, PutWill(client_id, session.will)]
 
     def end(self, session: Session, now_s: float) -> None:
         """The session is over: forget everything of it; a will that waits is due [MQTT-3.1.3-9]."""
@@ -274,7 +289,7 @@ class Registry:
                 self.end(session, now_s)
             elif session.will is not None:
                 self._owe_will(session, session.will, now_s)
-                self._note_disconnected(session)
+                self._journal.note_all(self._disconnected_ops(session))
         return len(self.sessions)
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:

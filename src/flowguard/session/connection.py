@@ -6,7 +6,7 @@
 
 It holds no rule of its own: `handshake`, `input`, `inbound` and `outbound` do. Whoever moves bytes
 calls `receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the outbox of `outbound`,
-and closes the socket once the connection has `ended` and its outbox is empty.
+and closes the socket once it `may_close` and its outbox is empty.
 """
 
 from typing import final
@@ -34,6 +34,7 @@ class ServerConnection(Input):
 
     __slots__ = (
         "_lifecycle",
+        "is_parting",
         "keep_alive_s",
         "last_received_s",
         "principal",
@@ -61,10 +62,12 @@ class ServerConnection(Input):
         self.last_received_s = now_s
         self.waited_s = waited_s
         """In the kernel, before it was accepted."""
-        # Two bits and a small number share eight bytes.
+        # Three bits and a small number share eight bytes.
         self.waits = False
         """True while packets of it wait for room in a window: `NodeState.paused_count`."""
         self.will_discarded = False
+        self.is_parting = False
+        """True while what its client's DISCONNECT has changed is not durable."""
         self.receive_maximum: i32 = 0
         """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
         super().__init__(node)
@@ -325,6 +328,7 @@ class ServerConnection(Input):
         """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
         session = self.session
         assert session is not None
+        before_s = session.expiry_interval_s
         expiry_s = packet.properties.session_expiry_interval
         if expiry_s is not None:
             if expiry_s and not session.expiry_interval_s:
@@ -334,7 +338,20 @@ class ServerConnection(Input):
             session.expiry_interval_s = min(expiry_s, limit_s)
         # [MQTT-3.14.4-3] [MQTT-3.1.2-10] only a normal disconnection discards the will.
         self.will_discarded = packet.reason_code == ReasonCode.SUCCESS
+        changes_will = self.will_discarded and session.will is not None
+        changes_expiry = session.expiry_interval_s != before_s
+        self.is_parting = session.durable and (changes_will or changes_expiry)
         self.end(None, now_s)
+
+    @property
+    def may_close(self) -> bool:
+        """Whether its socket may be closed, once all that there was to say is sent."""
+        return self.state is ENDED and not self.is_parting
+
+    def part(self) -> None:
+        """Let its socket be closed: what DISCONNECT has changed is durable, or took too long."""
+        self.is_parting = False
+        self._node.dirty.append(self)
 
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
         """Stop the conversation; with a reason a 5.0 client is told. Safe to call twice."""
@@ -361,7 +378,8 @@ class ServerConnection(Input):
             self._lifecycle.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:
             self._lifecycle.handshake_ended(self, now_s)
-        node.dirty.append(self)
+        if not self.is_parting:
+            node.dirty.append(self)
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
         properties = Properties(reason_string=why) if why else NO_PROPERTIES
