@@ -9,7 +9,7 @@ calls `receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the o
 and closes the socket once it `may_close` and its outbox is empty.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i32
 
@@ -26,6 +26,10 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.session.states import CONNECTED, CONNECTING, ENDED, OPENED, State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+
+PROGRESS_BYTES: Final = INPUT_FREE_BYTES
+"""So much of a packet under way is as good a sign of life as a whole one: a large packet may take
+long on a slow line, and single bytes keep nobody alive."""
 
 
 @final
@@ -127,10 +131,20 @@ class ServerConnection(Input):
             if self.drained and not self._input_bytes and self._decoder.is_empty:
                 self._unweighed_bytes = 0  # The common case: a chunk that was whole packets.
             else:
+                if self._has_progressed(size_bytes):
+                    self.last_received_s = now_s
                 self._weigh(now_s)
         return (self.drained and self.outbound.outbox_bytes <= self.outbound.outbox_limit) or (
             self.wants_read
         )
+
+    def _has_progressed(self, size_bytes: int) -> bool:
+        """Whether the last `size_bytes` have begun another piece of a packet under way.
+
+        Never with its first `PROGRESS_BYTES`.
+        """
+        last = self._decoder.buffered_bytes - 1
+        return last // PROGRESS_BYTES > max(0, last - size_bytes) // PROGRESS_BYTES
 
     def receive_eof(self, now_s: float) -> None:
         """The peer sends no more; what it sent is still worked off, then the connection ends."""
@@ -144,9 +158,12 @@ class ServerConnection(Input):
             if self.state is CONNECTED:
                 inbound = self.inbound
                 assert inbound is not None
-                # Also for packets that waited: who was held back by us has not been silent.
-                self.last_received_s = now_s
+                # Packets that waited count, too: who was held back by us has not been silent.
+                waited, counters = not self.drained, self._node.counters
+                count = counters.messages_received
                 self.drained = inbound.run(now_s)
+                if waited or not self.drained or counters.messages_received != count:
+                    self.last_received_s = now_s  # [MQTT-3.1.2-22]
                 if not self.drained:
                     self._wait_for_room(inbound, now_s)
                 elif self.waits:

@@ -3,9 +3,9 @@
 import pytest
 
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Disconnect, Pingreq, Pingresp, Will
+from flowguard.codec.packets import Disconnect, Pingreq, Pingresp, Puback, Will
 from flowguard.types import MQTT_311, Publish, ReasonCode
-from tests.support.stage import Stage
+from tests.support.stage import Client, Stage
 
 
 @pytest.mark.spec("MQTT-3.1.2-22", "v3:MQTT-3.1.2-24")
@@ -45,12 +45,58 @@ def test_any_packet_is_a_sign_of_life(version: int, packet: Pingreq | Publish) -
     assert not client.is_closed
 
 
-def test_a_large_packet_on_a_slow_line_is_a_sign_of_life(version: int) -> None:
+def sends(client: Client, data: bytes, chunk_bytes: int, pause_s: float) -> None:
+    """In pieces, as a slow line brings them, until the server has enough."""
+    for start in range(0, len(data), chunk_bytes):
+        if not client.is_closed:
+            client.send_bytes(data[start : start + chunk_bytes])
+            client.stage.advance(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("chunk_bytes", "pause_s"), [(100, 0.2), (1_000, 2.6), (1_024, 2.6), (1_025, 2.8), (5_000, 2.8)]
+)
+def test_a_large_packet_on_a_slow_line_is_a_sign_of_life(
+    chunk_bytes: int, pause_s: float, version: int
+) -> None:
+    """A KiB of it in one and a half periods is enough, however long that goes on."""
     stage = Stage()
     client = stage.connect("c", version=version, keep_alive_s=2)
-    for byte in encode(Publish("t", b"large"), version):
-        client.send_bytes(bytes((byte,)))
-        stage.advance(1)
+    packet = encode(Publish("t", bytes(20_000), 1, packet_id=1), version)
+    sends(client, packet, chunk_bytes, pause_s)
+    assert client.expect(Puback).packet_id == 1
+    assert not client.is_closed
+
+
+@pytest.mark.spec("MQTT-3.1.2-22", "v3:MQTT-3.1.2-24")
+@pytest.mark.parametrize("payload_bytes", [100, 100_000])
+def test_single_bytes_of_a_packet_are_no_sign_of_life(payload_bytes: int, version: int) -> None:
+    stage = Stage()
+    client = stage.connect("c", version=version, keep_alive_s=2)
+    client.send(Pingreq())
+    sends(client, encode(Publish("t", bytes(payload_bytes)), version)[:90], 1, pause_s=0.1)
+    assert client.is_closed
+
+
+@pytest.mark.spec("MQTT-3.1.2-22", "v3:MQTT-3.1.2-24")
+def test_single_bytes_are_none_in_the_middle_of_a_large_packet_either(version: int) -> None:
+    stage = Stage()
+    client = stage.connect("c", version=version, keep_alive_s=2)
+    packet = encode(Publish("t", bytes(100_000)), version)
+    client.send_bytes(packet[:50_000])
+    stage.advance(2.5)
+    assert not client.is_closed
+    sends(client, packet[50_000:50_100], 1, pause_s=0.1)
+    assert client.is_closed
+
+
+def test_a_packet_that_is_complete_in_time_may_come_in_single_bytes(version: int) -> None:
+    stage = Stage()
+    client = stage.connect("c", version=version, keep_alive_s=2)
+    packet = encode(Publish("t", b"small", 1, packet_id=1), version)
+    for _ in range(3):
+        sends(client, packet, 1, pause_s=0.1)
+        assert client.expect(Puback).packet_id == 1
     assert not client.is_closed
 
 
