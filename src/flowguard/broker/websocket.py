@@ -52,6 +52,10 @@ PONG: Final = 0xA
 NORMAL: Final = 1000
 PROTOCOL_ERROR: Final = 1002
 UNSUPPORTED: Final = 1003
+NOT_UTF_8: Final = 1007
+SAYABLE: Final = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
+"""Codes that an endpoint may send: 1004 to 1006 and 1015 mean what no frame says, others nothing
+[RFC 6455, 7.4]; 1012 to 1014 were registered later."""
 SHORT: Final = Struct("!H")
 LONG: Final = Struct("!Q")
 
@@ -202,9 +206,26 @@ class FrameReader:
         end = place + 6 + size_bytes
         if len(data) < end:
             return 0
-        mask = data[place + 2 : place + 6]
-        self.controls.append((opcode, apply_mask(data[place + 6 : end], mask)))
+        payload = apply_mask(data[place + 6 : end], data[place + 2 : place + 6])
+        if opcode == CLOSE:
+            _check_close(payload)
+        self.controls.append((opcode, payload))
         return end - place
+
+
+def _check_close(payload: bytes) -> None:
+    """A close frame says nothing, or a code and perhaps a reason in UTF-8 [RFC 6455, 5.5.1]."""
+    if not payload:
+        return
+    if len(payload) < SHORT.size:
+        raise _Broken(PROTOCOL_ERROR, "a close frame with half a code")
+    (code,) = SHORT.unpack_from(payload)
+    if code not in SAYABLE:
+        raise _Broken(PROTOCOL_ERROR, "a close frame with a code that may not be sent")
+    try:
+        payload[SHORT.size :].decode()
+    except UnicodeDecodeError:
+        raise _Broken(NOT_UTF_8, "a close frame with a reason that is not UTF-8") from None
 
 
 @final

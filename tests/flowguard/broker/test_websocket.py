@@ -25,6 +25,7 @@ from tests.support.real import Wire, broker, connect_packet, until
 from tests.support.websocket import WebSocketClient
 
 HOST = "127.0.0.1"
+CODES = (1000, 1001, 1003, 1007, 1011, 1014, 3000, 4999)
 
 
 def doorways(**options: Any) -> list[Doorway]:
@@ -133,6 +134,8 @@ def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
         (b"\xc2\x81\0\0\0\0x", 1002),  # Compressed, which nobody has agreed to.
         (b"\x83\x81\0\0\0\0x", 1002),
         (b"\x8b\x81\0\0\0\0x", 1002),
+        (masked(Opcode.CLOSE, b"\x03"), 1002),
+        (masked(Opcode.CLOSE, struct.pack("!H", 1000) + b"\xff"), 1007),
     ],
     ids=[  # Masks are random, and every process of a run has to collect the same names.
         "text",
@@ -144,6 +147,8 @@ def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
         "compressed",
         "reserved opcode",
         "reserved control opcode",
+        "half a close code",
+        "close reason that is no text",
     ],
 )
 async def test_what_breaks_websocket_is_told_so_and_counted(frame: bytes, code: int) -> None:
@@ -154,6 +159,23 @@ async def test_what_breaks_websocket_is_told_so_and_counted(frame: bytes, code: 
         assert bytes(client.frames[-1].data) == struct.pack("!H", code)
         await until(lambda: running.node.door.faults[LayerFault.FRAME] == 1)
         await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535], ids=str
+)
+def test_a_close_code_that_nobody_may_send_breaks_websocket(code: int) -> None:
+    with pytest.raises(ConnectionResetError, match="may not be sent"):
+        FrameReader().feed(masked(Opcode.CLOSE, struct.pack("!H", code)))
+
+
+@pytest.mark.parametrize("said", [b"", *(struct.pack("!H", code) for code in CODES)], ids=repr)
+@pytest.mark.parametrize("reason", ["", "näher"])
+def test_a_close_frame_as_it_may_be_is_taken(said: bytes, reason: str) -> None:
+    said += reason.encode() if said else b""
+    reader = FrameReader()
+    assert reader.feed(masked(Opcode.CLOSE, said)) == b""
+    assert reader.controls == [(Opcode.CLOSE, said)]
 
 
 @pytest.mark.spec("MQTT-6.0.0-3", "v3:MQTT-6.0.0-3")
