@@ -21,7 +21,7 @@ from broker_adapter.proxy_host import PairHost
 from broker_adapter.proxy_outgoing import Outgoing
 from broker_adapter.proxy_packets import HeldPacket, Outstanding
 from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
-from broker_adapter.proxy_upstream import Upstream
+from broker_adapter.proxy_upstream import BUSY, Upstream
 from flowguard.codec import tables
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
@@ -32,8 +32,6 @@ from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonC
 
 OUT_BYTES: Final = 256 * KIB
 """From here on nothing more is read for a socket that takes nothing."""
-BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
-"""CONNACK codes by which an upstream says that it cannot now."""
 
 
 @final
@@ -67,7 +65,7 @@ class ProxySide:
 
     @property
     def may_close(self) -> bool:
-        return self.pair.state is ENDED
+        return self.ended
 
     @property
     def wants_read(self) -> bool:

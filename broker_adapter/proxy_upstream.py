@@ -6,6 +6,8 @@ from typing import Final, final
 
 from broker_adapter.proxy_packets import Outstanding
 
+BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
+"""CONNACK codes by which an upstream says that it cannot now."""
 BUSY_S: Final = 1.0
 """So long a broker's own refusals are pressure."""
 

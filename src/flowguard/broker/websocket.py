@@ -360,8 +360,11 @@ class WebSocketStream(OnSocket):
             raise ConnectionResetError("the peer asks, and reads no answer")
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """Send as much as the stream below takes, in frames; what is in one counts."""
-        if not self.established or self._said_last or not self.flush():
+        """Send as much as the stream below takes, in frames; what is in one counts, and so does all
+        that comes behind a close frame, where nobody may send any more."""
+        if self._said_last:
+            return len(data)
+        if not self.established or not self.flush():
             raise BlockingIOError
         sent_bytes = 0
         while sent_bytes < len(data):

@@ -317,6 +317,19 @@ def test_a_peer_that_pings_and_reads_no_pong_is_closed_with_little_held() -> Non
         assert faults == {LayerFault.UNREAD: 1}
 
 
+def test_what_is_owed_to_a_peer_that_has_closed_is_not_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = WebSocketStream(ours, None, OriginRule(), lambda _: None)
+        stream.established = True
+        close = struct.pack("!H", 1000)
+        theirs.sendall(masked(Opcode.BINARY, b"last") + masked(Opcode.CLOSE, close))
+        assert stream.recv(65_536, socket.MSG_DONTWAIT) == b"last"
+        assert stream.send(b"an answer") == len(b"an answer")
+        ours.shutdown(socket.SHUT_WR)
+        assert theirs.recv(100) == b"\x88\x02" + close, "nothing behind the close frame"
+
+
 @pytest.mark.parametrize(
     ("origins", "origin", "host", "may"),
     [
