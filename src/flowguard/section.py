@@ -1,12 +1,84 @@
-"""Section: the kind of table that all settings are."""
+"""Section: the kind of table that all settings are, and words for what is wrong in a table."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import NoneType
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
+
+WORDS: Final = {
+    "model_type": "a table is expected",
+    "model_attributes_type": "a table is expected",
+    "dict_type": "a table is expected",
+    "tuple_type": "a list is expected",
+    "list_type": "a list is expected",
+    "string_type": "a text is expected",
+    "path_type": "a path is expected, as a text",
+    "int_type": "a whole number is expected",
+    "int_parsing": "a whole number is expected",
+    "int_from_float": "a whole number is expected",
+    "float_type": "a number is expected",
+    "float_parsing": "a number is expected",
+    "bool_type": "true or false is expected",
+    "bool_parsing": "true or false is expected",
+    "missing": "is missing",
+}
+"""What TOML calls what pydantic names after types of Python, by kind of the error."""
+OWN: Final = "Value error, "
+"""What pydantic puts before a sentence of ours."""
 
 
 class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: object, info: ValidationInfo) -> object:
+        """Python takes true for 1; who writes it where a number belongs means something else."""
+        if isinstance(value, bool):
+            annotation = cls.model_fields[str(info.field_name)].annotation
+            if {int, float} & {annotation, *get_args(annotation)}:
+                raise ValueError("a number is expected, and not true or false")
+        return value
+
+
+def complaint(root: type[BaseModel], error: ErrorDetails) -> str:
+    """Say what is wrong with a value below a table that `root` describes, without its path."""
+    kind = error["type"]
+    if kind != "extra_forbidden":
+        return WORDS.get(kind, error["msg"].removeprefix(OWN))
+    *above, wrong = error["loc"]
+    known = keys_below(root, above)
+    near = get_close_matches(str(wrong), known)
+    hint = f"did you mean {' or '.join(near[:2])}?" if near else f"known are {', '.join(known)}"
+    return f"unknown key; {hint}"
+
+
+def keys_below(root: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """The keys of the table at `path` below a table that `root` describes; none: it is no table."""
+    form: Any = root
+    for part in path:
+        form = _form_of(form)
+        if isinstance(form, type) and issubclass(form, BaseModel):
+            fields = {field.alias or name: field for name, field in form.model_fields.items()}
+            form = fields[part].annotation if part in fields else None
+        else:
+            form = next((each for each in reversed(get_args(form)) if each is not ...), None)
+    form = _form_of(form)
+    if not (isinstance(form, type) and issubclass(form, BaseModel)):
+        return []
+    return [field.alias or name for name, field in form.model_fields.items()]
+
+
+def _form_of(form: Any) -> Any:
+    """Without None, where a value may be absent."""
+    some = [each for each in get_args(form) if each is not NoneType]
+    is_optional = NoneType in get_args(form) and get_origin(form) not in (tuple, dict, list)
+    return some[0] if is_optional else form
 
 
 def meanings(section: type[Section]) -> dict[str, str]:

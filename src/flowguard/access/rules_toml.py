@@ -20,21 +20,18 @@ subscribe = ["#"]
 import tomllib
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from flowguard.access.rights import PUBLISH, Headcount, Quotas, RuleStage, Statement, published_as
 from flowguard.access.rules import Role, Rules, levels_of
 from flowguard.config import PACKET_SIZE_MIN
 from flowguard.errors import ConfigError
+from flowguard.section import Section, complaint
 
 ANYBODY = "*"
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Topic(_Table):
+class _Topic(Section):
     """A filter, and what holds for it; a text alone is a filter without limits."""
 
     topic: str
@@ -61,7 +58,7 @@ class _Published(_Topic):
         return bits
 
 
-class _Role(_Table):
+class _Role(Section):
     users: tuple[str, ...] = ()
     anonymous: bool = False
     publish: tuple[_Published, ...] = ()
@@ -98,7 +95,7 @@ class _Role(_Table):
         )
 
 
-class _File(_Table):
+class _File(Section):
     roles: dict[str, _Role]
 
 
@@ -111,7 +108,7 @@ def parse_toml(text: str, name: str) -> Rules:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "roles"
-        raise ConfigError(f"{name}: {key}: {first['msg']}") from error
+        raise ConfigError(f"{name}: {key}: {complaint(_File, first)}") from error
     roles = [
         Role(role, [_stage(each, f"{name}: roles.{role}")], each.quotas, each.is_application)
         for role, each in file.roles.items()

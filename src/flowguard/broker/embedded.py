@@ -29,7 +29,7 @@ from flowguard.codec.packets import Will
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.node.authentication import Hooks
-from flowguard.section import Section
+from flowguard.section import Section, complaint
 from flowguard.stores import MemoryStore, Store
 
 Given = Settings | Mapping[str, Mapping[str, Any] | Section] | None
@@ -178,4 +178,5 @@ def _checked(settings: Given, *, durable: bool) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{key}: {first['msg']}" if key else first["msg"]) from error
+        why = complaint(Settings, first)
+        raise ConfigError(f"{key}: {why}" if key else why) from error

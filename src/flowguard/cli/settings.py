@@ -21,7 +21,7 @@ from flowguard.bounds import Bounds
 from flowguard.broker.memory import bounds_of
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
-from flowguard.section import Section, meanings
+from flowguard.section import Section, complaint, meanings
 
 PREFIX = "FLOWGUARD_"
 SEPARATOR = "__"
@@ -145,8 +145,9 @@ def _complaints(error: ValidationError, section: str = "", where: str = "") -> s
 
 
 def _complaint(path: tuple[str, ...], error: ErrorDetails) -> str:
-    if error["type"] != "extra_forbidden":
-        return f"{'.'.join(path) or 'settings'}: {error['msg']}"
+    is_deeper = len(path) > len(("section", "key"))
+    if error["type"] != "extra_forbidden" or is_deeper:
+        return f"{'.'.join(path) or 'settings'}: {complaint(Settings, error)}"
     near = get_close_matches(".".join(path), _keys())
     hint = f"did you mean {' or '.join(near[:2])}?" if near else "flowguard settings lists them"
     return f"{'.'.join(path)}: unknown setting; {hint}"

@@ -9,6 +9,8 @@ from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.section import Section
 
+LISTENER = "[[network.listeners]]\naddress = '127.0.0.1:0'\n"
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -74,6 +76,52 @@ def test_other_variables_are_none_of_ours(name: str) -> None:
 def test_what_is_wrong_in_the_file_is_named_with_its_path(file: Path, text: str, path: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=rf"^{path}: "):
+        load_settings(file, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("flow = 5", "flow: a table is expected"),
+        ("[network]\nlisteners = 5", "network.listeners: a list is expected"),
+        ("[network]\nlisteners = [5]", "network.listeners.0: a table is expected"),
+        ("[session]\napplication_users = 5", "session.application_users: a list is expected"),
+        ("[network]\ncert = 5", "network.cert: a path is expected, as a text"),
+        ("[http]\nnames = [5]", "http.names.0: a text is expected"),
+        ("[flow]\nwindow_max = 'x'", "flow.window_max: a whole number is expected"),
+        ("[flow]\nwindow_max = 1.5", "flow.window_max: a whole number is expected"),
+        ("[flow]\nqueue_objective_s = 'x'", "flow.queue_objective_s: a number is expected"),
+        ("[log]\nlevel = 'loud'", "log.level: Input should be 'debug', 'info', "),
+        ("[network]\nallow_plaintext = 'so'", "network.allow_plaintext: true or false is expected"),
+        ("[redis]\nprefix = '{'", "redis.prefix: a prefix has no braces"),
+        ("[[network.listeners]]\ncert = 'x'", "network.listeners.0.address: is missing"),
+        (
+            LISTENER + "addres = 'x'",
+            "network.listeners.0.addres: unknown key; did you mean add",
+        ),
+        (
+            LISTENER + "tls = 1",
+            "network.listeners.0.tls: unknown key; known are address, cert, ",
+        ),
+        (
+            LISTENER + "certs = [{server_name = 'a', cert = 'b', key = 'c', kee = 'd'}]",
+            "network.listeners.0.certs.0.kee: unknown key; did you mean key?",
+        ),
+    ],
+)
+def test_complaints_speak_of_what_a_file_has(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_settings(file, {})
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize("key", ["flow.window_max", "flow.queue_objective_s", "node.sessions_max"])
+@pytest.mark.parametrize("truth", ["true", "false"])
+def test_true_is_no_number(file: Path, key: str, truth: str) -> None:
+    section, _, name = key.partition(".")
+    file.write_text(f"[{section}]\n{name} = {truth}\n")
+    with pytest.raises(ConfigError, match=f"^{key}: a number is expected, and not true or false$"):
         load_settings(file, {})
 
 
