@@ -273,6 +273,10 @@ class GuardedReader:
 
     def end(self) -> None:
         """The connection is over: nothing of it is in process any more."""
+        if self._waiting is not None:
+            # It may have been admitted, and nobody has read it since.
+            self._host.guard.done(self._waiting[0], self._host.clock())
+            self._waiting = None
         for packet_id in list(self._by_id):
             self.answered(packet_id)
         while self._qos_0:

@@ -22,6 +22,7 @@ guard, and must not raise.
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from secrets import SystemRandom
 from threading import Lock
 from typing import Final, final
@@ -36,6 +37,8 @@ MEMORY_BYTES: Final = 1024 * MIB
 """For packets in process, where the settings do not say: a quarter of it is their budget."""
 WAITING_BYTES: Final = 4_096
 """What a packet that waits takes besides its size: whoever waits for it, most of all."""
+LATE_MAX: Final = 1_000
+"""Packets refused in one tick for their patience: each costs a callback, and the lock is held."""
 RETRY_MIN_S: Final = 0.5
 RETRY_MAX_S: Final = 60.0
 RATE_SHARE: Final = 0.1
@@ -326,8 +329,7 @@ class HostGuard:
             if self._node.limit > limit:
                 # Who waits for one of its own, which may take long, has room without that now.
                 self._runnable.update((packet.client, None) for packet in self._waiting)
-            while self._waiting:
-                packet = next(iter(self._waiting))
+            for packet in list(islice(self._waiting, LATE_MAX)):
                 if now_s - packet.since_s < self._patience_s:
                     break
                 # Who came first among all came first among those of its client.

@@ -59,7 +59,7 @@ def sweep(
             typer.echo(_size(plan))
             return
         folder = SweepFolder(out)
-        with folder.opened():
+        with folder.opened(console.print):
             missing = folder.missing(plan)
             with _progress(console, len(missing)) as tell:
                 result = run_job(plan, missing, folder, master, tell)

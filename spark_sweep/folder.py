@@ -9,7 +9,7 @@ DIR/unfinished/      those at work
 import csv
 import fcntl
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
@@ -35,9 +35,9 @@ class SweepFolder:
         self._list = self.path / "runs.csv"
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self, tell: Callable[[str], object] = str) -> Iterator[None]:
         """Create and lock it; unfinished runs of a killed sweep are thrown away. Raises
-        ConfigError."""
+        ConfigError. `tell` hears what is waited for."""
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -48,7 +48,11 @@ class SweepFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise ConfigError(f"--out: {self.path}: another sweep is at work there") from error
-            _throw_away(self.unfinished)
+            try:
+                _throw_away(self.unfinished, fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell("waiting for the last runs of a sweep that was killed to end")
+                _throw_away(self.unfinished)
             self.unfinished.mkdir()
             (self.unfinished / AT_WORK).touch()
             try:
@@ -117,11 +121,14 @@ class SweepFolder:
             raise ConfigError(f"--out: {self._list} cannot be read: {error}") from error
 
 
-def _throw_away(unfinished: Path) -> None:
+def _throw_away(unfinished: Path, waits: int = 0) -> None:
     """Remove it when nobody writes there any more: runs that Spark has given up, or of a sweep that
-    was killed, do until they see that nobody waits for them."""
+    was killed, do until they see that nobody waits for them.
+
+    With `LOCK_NB` it does not wait for that, and raises BlockingIOError.
+    """
     with suppress(FileNotFoundError), (unfinished / AT_WORK).open("a") as at_work:
-        fcntl.flock(at_work, fcntl.LOCK_EX)
+        fcntl.flock(at_work, fcntl.LOCK_EX | waits)
         shutil.rmtree(unfinished, ignore_errors=True)
 
 

@@ -151,6 +151,19 @@ async def test_the_same_packet_again_before_it_is_done_holds_nobody_up(tmp_path:
         await publisher.close()
 
 
+def test_a_connection_that_ends_while_its_packet_waits_leaves_nothing_in_process() -> None:
+    done = subprocess.run(
+        [PYTHON, "-m", "tests.broker_adapter.amqtt_leaving"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=TEST_S,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["0 0", "0 0"]
+
+
 async def place_of_a_quiet_message(port: int, folder: Path, flood: int, held: int) -> int:
     """Behind how many of a flood one message of somebody else is delivered, which comes when amqtt
     has worked on `held` of it, and nothing is delivered."""

@@ -40,13 +40,14 @@ def test_what_is_unfinished_goes_when_the_last_run_that_was_given_up_has_ended(
     assert not folder.unfinished.exists()
 
 
-def test_a_sweep_begins_when_the_last_run_of_one_that_was_killed_has_ended(tmp_path: Path) -> None:
-    folder = SweepFolder(tmp_path)
+def test_a_sweep_waits_for_the_last_run_of_one_that_was_killed_and_says_so(tmp_path: Path) -> None:
+    folder, told = SweepFolder(tmp_path), list[str]()
     folder.unfinished.mkdir()
     run = given_up_run(folder)
-    with folder.opened():
+    with folder.opened(told.append):
         run.join()
         assert [path.name for path in folder.unfinished.iterdir()] == [AT_WORK]
+    assert told == ["waiting for the last runs of a sweep that was killed to end"]
 
 
 def test_somebody_may_delete_what_is_unfinished_while_the_sweep_runs(tmp_path: Path) -> None:
