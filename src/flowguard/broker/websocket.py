@@ -207,25 +207,24 @@ class FrameReader:
         if len(data) < end:
             return 0
         payload = apply_mask(data[place + 6 : end], data[place + 2 : place + 6])
-        if opcode == CLOSE:
-            _check_close(payload)
         self.controls.append((opcode, payload))
         return end - place
 
 
-def _check_close(payload: bytes) -> None:
-    """A close frame says nothing, or a code and perhaps a reason in UTF-8 [RFC 6455, 5.5.1]."""
+def broken_close(payload: bytes) -> int:
+    """The code by which a close frame is answered that breaks WebSocket; 0: it does not.
+
+    It says nothing, or a code and perhaps a reason in UTF-8 [RFC 6455, 5.5.1].
+    """
     if not payload:
-        return
-    if len(payload) < SHORT.size:
-        raise _Broken(PROTOCOL_ERROR, "a close frame with half a code")
-    (code,) = SHORT.unpack_from(payload)
-    if code not in SAYABLE:
-        raise _Broken(PROTOCOL_ERROR, "a close frame with a code that may not be sent")
+        return 0
+    if len(payload) < SHORT.size or SHORT.unpack_from(payload)[0] not in SAYABLE:
+        return PROTOCOL_ERROR
     try:
         payload[SHORT.size :].decode()
     except UnicodeDecodeError:
-        raise _Broken(NOT_UTF_8, "a close frame with a reason that is not UTF-8") from None
+        return NOT_UTF_8
+    return 0
 
 
 @final
@@ -347,7 +346,10 @@ class WebSocketStream(OnSocket):
             if opcode == PING:
                 self._pending += _frame(PONG, payload)
             elif opcode == CLOSE:
-                self._pending += _frame(CLOSE, payload[:2])
+                code = broken_close(payload)
+                if code:
+                    self._fail(LayerFault.FRAME)
+                self._pending += _frame(CLOSE, SHORT.pack(code) if code else payload[:2])
                 self._said_last = True
         self._leave()
         if self._said_last:

@@ -398,8 +398,7 @@ class Node(Lifecycle[ServerConnection]):
         self.full_queues.tick(heard_s)
         self.router.plans.tidy()
         self.router.log.tick()
-        self.state.dirty += self.state.later
-        self.state.later.clear()
+        self.state.wake_later()
         self._end_half_packets(heard_s, now_s)
         self.partings.tick(now_s)
         self._due.tick(heard_s, now_s)

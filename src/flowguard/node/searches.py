@@ -24,10 +24,11 @@ class Search(RetainedSearch):
         retained: RetainedMessages,
         session: Session,
         filter: str,
-        after: str,
+        after: str | None,
         now_s: float,
     ) -> None:
-        """`after`: the topic that it goes on after; empty: there is none."""
+        """`after`: the topic that it goes on after; empty: there is none; None: and nobody will
+        have to go on with it."""
         self._retained = retained
         self._session = session
         self._filter = filter
@@ -96,8 +97,8 @@ class Searches:
             return
         found: list[tuple[str, RetainedSearch]] = []
         for filter in filters:
-            after = None if outbound.sends_retained(filter) else _goes_on_after(session, filter)
-            if after is not None:
+            if _is_wanted(session, filter) and not outbound.sends_retained(filter):
+                after = (session.retained_after or {}).get(filter)
                 found.append((filter, Search(self._retained, session, filter, after, now_s)))
         if found:
             outbound.send_retained(found)
@@ -122,12 +123,11 @@ class _Beginning(Chore):
         return self._session.outbound is not None and self._at < len(self._filters)
 
 
-def _goes_on_after(session: Session, filter: str) -> str | None:
-    """The topic after which retained messages are to be sent; None: none are, any more."""
+def _is_wanted(session: Session, filter: str) -> bool:
+    """Whether retained messages are to be sent for a filter that has been subscribed, or is owed
+    some: not if it is subscribed no more, or has got them."""
     options, owed = session.subscriptions.get(filter), session.retained_after
     if options is None:
-        return None
-    after = None if owed is None else owed.get(filter)
-    if after is None and not (session.durable and options.qos):
-        return ""  # Nobody remembers how far it has come.
-    return after
+        return False
+    is_remembered = session.durable and options.qos > 0
+    return not is_remembered or (owed is not None and filter in owed)

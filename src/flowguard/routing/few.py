@@ -61,6 +61,11 @@ def few_without(few: Few[K, V], key: K) -> Few[K, V]:
     return few
 
 
+def few_count(few: Few[K, V]) -> int:
+    """The number of pairs."""
+    return len(few) if isinstance(few, dict) else int(few is not None)
+
+
 def few_keys(few: Few[K, V]) -> list[K]:
     """A copy, as `few_values`."""
     if isinstance(few, dict):

@@ -4,9 +4,9 @@ Theory of operation. Entries are found by topic in a dict; a trie by level answe
 wildcards, so that `a/+/b` walks one branch and an exact filter none. `RetainedWalk` does the
 walking in slices of bounded work, because a wildcard over a million topics must not stop the loop.
 A walk sees the store as it is when it gets there: what is put meanwhile at a place it has passed is
-missed, which is right, since the subscriber already gets that message as a live one. It goes in the
-order of topics, level by level, so that another one can go on after a topic, whatever has been put
-and removed since.
+missed, which is right, since the subscriber already gets that message as a live one. One that
+another may have to go on with later goes in the order of topics, level by level, whatever has been
+put and removed since; that takes several times as long.
 
 Time is an argument; nothing is removed for its age except by `expire`, but what is too old is never
 shown. Expiry order is a heap with lazy deletion, rebuilt when half of it is stale.
@@ -22,7 +22,15 @@ from heapq import heapify, heappop, heappush, merge
 from typing import Final, final
 
 from flowguard.records import NEVER_S
-from flowguard.routing.few import Few, few_get, few_keys, few_put, few_without
+from flowguard.routing.few import (
+    Few,
+    few_count,
+    few_get,
+    few_keys,
+    few_put,
+    few_values,
+    few_without,
+)
 from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Publish
 
@@ -36,11 +44,8 @@ LEVEL_COST_BYTES: Final = 160
 WALK_SLICE: Final = 1_000
 """Nodes per step of `slices`."""
 
-LOOK_VISITS: Final = 20
-"""Nodes that `may_match` looks at."""
-
-NEVER_AGO_S: Final = -NEVER_S
-"""Nothing has expired yet."""
+LOOK_NODES: Final = 20
+"""Nodes of one level that `may_match` looks at."""
 
 
 class RetainOutcome(StrEnum):
@@ -132,13 +137,14 @@ class _Visit:
 
 @final
 class RetainedWalk:
-    """The entries that match one filter with wildcards, a slice at a time, in the order of topics;
-    those after a topic only."""
+    """The entries that match one filter with wildcards, a slice at a time: in no order, or those
+    after a topic in the order of topics."""
 
-    __slots__ = ("_after", "_levels", "_stack")
+    __slots__ = ("_after", "_is_ordered", "_levels", "_stack")
 
-    def __init__(self, root: TopicNode, filter: str, after: str = "") -> None:
+    def __init__(self, root: TopicNode, filter: str, after: str | None = None) -> None:
         self._levels = filter.split("/")
+        self._is_ordered = after is not None
         self._after = after.split("/") if after else []
         self._stack: list[_Visit] = []
         self._enter(root, 0, has_passed=True)
@@ -181,13 +187,20 @@ class RetainedWalk:
         if level in ("#", "+"):
             # `#` matches this node, as the parent, and all below it.
             if node.children is not None:
-                names = _in_order(node.children, first)
+                names = self._names(node, first)
                 below = depth + (level == "+")
                 self._stack.append(_Visit(node, names, below, has_passed=has_passed))
             return level == "#"
-        if level >= first:
+        if level >= first and few_get(node.children, level) is not None:
             self._stack.append(_Visit(node, iter((level,)), depth + 1, has_passed=has_passed))
         return False
+
+    def _names(self, node: TopicNode, first: str) -> Iterator[str | None]:
+        """Names of its children; in order from `first` on."""
+        if self._is_ordered:
+            return _in_order(node.children, first)
+        names: list[str] = few_keys(node.children)
+        return iter(names)
 
 
 @final
@@ -240,9 +253,9 @@ class RetainedMessages:
         self._remove(entry)
         return True
 
-    def walk(self, filter: str, after: str = "") -> RetainedWalk:
+    def walk(self, filter: str, after: str | None = None) -> RetainedWalk:
         """A walk for a filter with wildcards, where the caller bounds the work itself; `after`: a
-        topic that it goes on after."""
+        topic that it goes on after, in order; empty: in order from the first."""
         assert has_wildcard(filter), filter
         return RetainedWalk(self._root_of(filter), filter, after)
 
@@ -254,9 +267,11 @@ class RetainedMessages:
         for entries in self.slices(filter, now_s):
             yield from entries
 
-    def slices(self, filter: str, now_s: float, after: str = "") -> Iterator[list[RetainedMessage]]:
-        """`match` in steps of bounded work, each of which may have found nothing; in the order of
-        topics, those after one that need not match."""
+    def slices(
+        self, filter: str, now_s: float, after: str | None = None
+    ) -> Iterator[list[RetainedMessage]]:
+        """`match` in steps of bounded work, each of which may have found nothing; with `after` in
+        the order of topics, those after that one, which need not match."""
         if not has_wildcard(filter):
             entry = self._entries.get(filter) if after != filter else None
             yield [entry] if entry is not None and entry.is_alive(now_s) else []
@@ -269,8 +284,23 @@ class RetainedMessages:
         """Whether a message may match; False: none does, and a short look was enough to see it."""
         if not has_wildcard(filter):
             return filter in self._entries
-        walk = self.walk(filter)
-        return bool(walk.take(NEVER_AGO_S, LOOK_VISITS)) or not walk.is_done()
+        nodes = [self._root_of(filter)]
+        for level in filter.split("/"):
+            if level == "#":
+                return any([not node.is_empty() for node in nodes])
+            below: list[TopicNode] = []
+            for node in nodes:
+                if level != "+":
+                    child = few_get(node.children, level)
+                    below += [] if child is None else [child]
+                elif few_count(node.children) > LOOK_NODES:
+                    return True
+                else:
+                    below += few_values(node.children)
+            if len(below) > LOOK_NODES:
+                return True
+            nodes = below
+        return any([node.entry is not None for node in nodes])
 
     def holds(self, entry: RetainedMessage) -> bool:
         """Whether `entry` is still the last message of its topic."""

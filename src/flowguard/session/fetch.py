@@ -56,8 +56,8 @@ class ReadProgress:
 
 @final
 class Moving:
-    """The messages that are on their way from the log into queues, all clients together, and how
-    many there may be: a commit takes as long as what is in it."""
+    """The messages that are on their way from the log into queues, and retained ones, all clients
+    together, and how many there may be: a commit takes as long as what is in it."""
 
     __slots__ = ("_count_max", "count", "is_shared", "page_max")
 

@@ -6,6 +6,7 @@ is to be run or sent to next. It knows nobody of them, so all of the session roo
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, final
 
 from flowguard.bounds import Bounds
@@ -21,6 +22,8 @@ from flowguard.session.inflight import Inflight
 
 UNKNOWN_DISK_BYTES: Final = 1 << 62
 """Until a store says how large its disk is."""
+WAKE_MAX: Final = 64
+"""So many that wait for room are sent to again at once: most find none."""
 
 
 @final
@@ -120,11 +123,17 @@ class NodeState:
         self.dirty: list[Conversation] = []
         """Those with bytes to send."""
         self.later: dict[Conversation, None] = {}
-        """Those that are sent to with the next tick: what they wait for does not tell them."""
+        """Those that wait for room of which nobody tells them, the longest first (`wake_later`)."""
         self.paused_count = 0
         """Connections of which packets wait for room in a window."""
         self.expired: Callable[[Settle, float], None] = self._settle
         """A message of a durable session expired before it was sent; it is settled like this."""
+
+    def wake_later(self) -> None:
+        """There may be room: some of those that wait for it are sent to again."""
+        for conversation in list(islice(self.later, WAKE_MAX)):
+            del self.later[conversation]
+            self.dirty.append(conversation)
 
     def _settle(self, settle: Settle, now_s: float) -> None:
         self.journal.note(settle)

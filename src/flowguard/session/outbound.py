@@ -171,7 +171,10 @@ class Outbound(Dispatch):
     def _pump_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
         """Retained messages, as far as there is room in this turn."""
         if session.durable:
-            self._store_retained(session, sends, now_s)
+            if self.node.moving.is_full:
+                self.node.later[self.connection] = None
+            elif not sends.is_storing:
+                self._store_retained(session, sends, now_s)
             return
         sends.moved.clear()
         while self.is_open(session):
@@ -189,8 +192,6 @@ class Outbound(Dispatch):
     def _store_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
         """A page of retained messages, which the client gets when the store has them; those of
         QoS 0 at once."""
-        if sends.is_storing:
-            return
         page: list[Delivery] = []
         page_bytes = 0
         count_max = min(PAGE_MAX, self.node.moving.page_max)

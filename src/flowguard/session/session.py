@@ -225,13 +225,16 @@ class Session(Receiver):
             node.journal.note_all(ops)
             return
         sends.is_storing = True
+        node.moving.count += len(page)
 
         def done(now_s: float) -> None:
+            node.moving.count = max(0, node.moving.count - len(page))
             for index, delivery in enumerate(page):
                 self.offer(first_pos + index, delivery, node, now_s)
             sends.is_storing = False
             if self.outbound is not None:
                 self.outbound.pump_again()
+            node.wake_later()
 
         node.journal.append_for_reader(ops, done, now_s)
 

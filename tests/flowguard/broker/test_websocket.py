@@ -15,7 +15,13 @@ from websockets.frames import Frame, Opcode
 
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
-from flowguard.broker.websocket import FRAME_BYTES, FrameReader, OriginRule, WebSocketStream
+from flowguard.broker.websocket import (
+    FRAME_BYTES,
+    FrameReader,
+    OriginRule,
+    WebSocketStream,
+    broken_close,
+)
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault
@@ -165,8 +171,17 @@ async def test_what_breaks_websocket_is_told_so_and_counted(frame: bytes, code: 
     "code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535], ids=str
 )
 def test_a_close_code_that_nobody_may_send_breaks_websocket(code: int) -> None:
-    with pytest.raises(ConnectionResetError, match="may not be sent"):
-        FrameReader().feed(masked(Opcode.CLOSE, struct.pack("!H", code)))
+    """What came before it counts, wherever TCP cuts."""
+    faults: list[LayerFault] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = WebSocketStream(ours, None, OriginRule(), faults.append)
+        stream.established = True
+        close = masked(Opcode.CLOSE, struct.pack("!H", code))
+        theirs.sendall(masked(Opcode.BINARY, b"last") + close)
+        assert stream.recv(65_536, socket.MSG_DONTWAIT) == b"last"
+        assert theirs.recv(100) == b"\x88\x02" + struct.pack("!H", 1002)
+        assert faults == [LayerFault.FRAME]
 
 
 @pytest.mark.parametrize("said", [b"", *(struct.pack("!H", code) for code in CODES)], ids=repr)
@@ -176,6 +191,7 @@ def test_a_close_frame_as_it_may_be_is_taken(said: bytes, reason: str) -> None:
     reader = FrameReader()
     assert reader.feed(masked(Opcode.CLOSE, said)) == b""
     assert reader.controls == [(Opcode.CLOSE, said)]
+    assert not broken_close(said)
 
 
 @pytest.mark.spec("MQTT-6.0.0-3", "v3:MQTT-6.0.0-3")

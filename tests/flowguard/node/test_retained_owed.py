@@ -9,6 +9,8 @@ from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage, StoreOnDisk
 
+JOURNAL_OPS = 2_000
+
 
 def retain(stage: Stage, *topics: str, qos: int = 1, payload: bytes = b"kept") -> None:
     publisher = stage.connect()
@@ -94,6 +96,28 @@ def test_more_come_than_its_queue_may_have(
     client.subscribe("t/#", qos=1)
     assert sorted(message.topic for message in client.publishes()) == sorted(topics)
     assert stage.node.counters.dropped == {}
+
+
+def test_those_of_many_sessions_fill_no_journal_and_all_of_them_come() -> None:
+    """A fleet that subscribes again: what is on its way to the store is bounded for all together,
+    so that nobody else finds the journal full."""
+    stage = Stage({"flow": {"journal_ops_max": JOURNAL_OPS}})
+    retain(stage, *(f"r/{number}" for number in range(300)))
+    fleet = [stage.connect_durable(f"s{number}") for number in range(40)]
+    stage.hold_commits = True
+    for client in fleet:
+        ask(client, "r/+")
+    came = dict.fromkeys(fleet, 0)
+    while any(count < 300 for count in came.values()):
+        assert stage.finish_commit()
+        assert not stage.node.window.closed
+        assert stage.node.journal.depth <= JOURNAL_OPS
+        for client in fleet:
+            came[client] += len(client.publishes())
+        stage.now_s += 0.1
+        stage.node.tick(stage.now_s)
+    assert set(came.values()) == {300}
+    assert (stage.node.state.moving.count, stage.node.state.later) == (0, {})
 
 
 def test_while_the_disk_is_full_they_wait_and_then_they_come() -> None:
