@@ -1,14 +1,15 @@
-"""The CONNECT of a client: where it ends, and what the gate and the proxy have to know of it."""
+"""The CONNECT of a client: where it ends, what is to be known of it, and how it is refused."""
 
 from typing import final
 
 from flowguard.codec import tables
 from flowguard.codec.decoder import PacketDecoder
-from flowguard.codec.packets import Connect
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect
 from flowguard.codec.primitives import remaining_length
 from flowguard.errors import MalformedPacket, PeerError
 from flowguard.flow import Arrival, Resumption
-from flowguard.types import MQTT_311
+from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 
 def connect_size_bytes(data: bytearray, size_bytes_max: int) -> int:
@@ -51,3 +52,12 @@ class ReadConnect:
         self.tenant = packet.username or ""
         resumption = Resumption.NEW if packet.clean_start else Resumption.ELSEWHERE
         self.arrival = Arrival(packet.client_id, size_bytes, resumption, waited_s)
+
+
+def refusal(version: int, reason: ReasonCode, retry_after_s: float) -> bytes:
+    """The CONNACK that refuses, with the time to come back for those who understand it."""
+    properties = NO_PROPERTIES
+    after_ms = round(1_000 * retry_after_s)
+    if version == MQTT_5 and after_ms:
+        properties = Properties(user_properties=(("retry-after-ms", str(after_ms)),))
+    return encode(Connack(False, reason, properties), version)

@@ -61,7 +61,7 @@ class PairHost(Generic[P]):
         raise NotImplementedError
 
     def leaving(self, pair: P, now_s: float) -> None:
-        """Its client sends or hears no more, and bytes of it have just moved."""
+        """Its client sends or hears no more, and something of it has just moved."""
         raise NotImplementedError
 
     def gone(self, pair: P, now_s: float) -> None:

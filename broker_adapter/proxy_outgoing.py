@@ -1,6 +1,11 @@
 """Outgoing: bytes on their way to one socket, in the pieces in which they came."""
 
-from typing import final
+from typing import Final, final
+
+from flowguard.config import KIB
+
+OUT_BYTES: Final = 256 * KIB
+"""From here on nothing more is read for a socket that takes nothing."""
 
 
 @final

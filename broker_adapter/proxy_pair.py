@@ -13,25 +13,19 @@ without any progress; while its CONNECT waits, as much as any other.
 """
 
 from collections import deque
-from typing import Final, final
+from typing import final
 
-from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes
+from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes, refusal
 from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
 from broker_adapter.proxy_host import PairHost
-from broker_adapter.proxy_outgoing import Outgoing
+from broker_adapter.proxy_outgoing import OUT_BYTES, Outgoing
 from broker_adapter.proxy_packets import HeldPacket, Outstanding
 from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
 from broker_adapter.proxy_upstream import BUSY, Upstream
 from flowguard.codec import tables
-from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack
-from flowguard.config import KIB
 from flowguard.errors import PeerError
 from flowguard.flow import Admission, AdmissionWindow, Verdict
-from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
-
-OUT_BYTES: Final = 256 * KIB
-"""From here on nothing more is read for a socket that takes nothing."""
+from flowguard.types import MQTT_311, ReasonCode
 
 
 @final
@@ -236,7 +230,7 @@ class ProxyPair:
         self.progressed(now_s)
 
     def progressed(self, now_s: float) -> None:
-        """Bytes have moved: one that is leaving has its whole time again."""
+        """Something has moved: one that is leaving has its whole time again."""
         if (self.client_eof or self.is_deaf) and self.state in (CONNECTING, CONNECTED):
             self._core.leaving(self, now_s)
 
@@ -388,11 +382,7 @@ class ProxyPair:
         if self.is_deaf:
             self.end(now_s)
             return
-        properties = NO_PROPERTIES
-        after_ms = round(1_000 * retry_after_s)
-        if self.version == MQTT_5 and after_ms:
-            properties = Properties(user_properties=(("retry-after-ms", str(after_ms)),))
-        self.to_client.put(encode(Connack(False, reason, properties), self.version))
+        self.to_client.put(refusal(self.version, reason, retry_after_s))
         self.end(now_s)
 
     def upstream_opened(self, now_s: float) -> None:
@@ -416,7 +406,7 @@ class ProxyPair:
             return
         if not self.is_deaf:
             self.to_client.put(data)
-        self.progressed(now_s)
+            self.progressed(now_s)
         self.soil()
         for head in heads:
             if head.packet_id:
@@ -427,6 +417,7 @@ class ProxyPair:
                 )
                 if packet is not None:
                     self._settle(packet, now_s)
+                    self.progressed(now_s)
             elif head.kind == tables.CONNACK and self.state is CONNECTING:
                 self._connected(head.reason, now_s)
 
@@ -435,6 +426,7 @@ class ProxyPair:
         if reason:
             return  # Its end follows.
         self.state = CONNECTED
+        self.progressed(now_s)
         self.window = AdmissionWindow(self._core.node_window)
         self.schedule()
 

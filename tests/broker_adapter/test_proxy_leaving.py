@@ -153,6 +153,27 @@ def test_who_leaves_and_takes_nothing_is_not_held_for_what_it_was_sent() -> None
     assert nothing_is_left_of_it(stage)
 
 
+def test_who_hears_no_more_is_not_held_for_what_nobody_hears() -> None:
+    stage = ProxyStage(FlowSettings(window_max=1))
+    client = stage.connect()
+    client.send(MESSAGE, Publish("a", b"x", 1, packet_id=2), Publish("a", b"x", 1, packet_id=3))
+    client.hang_up(hears=False)
+
+    def talk(seconds: float) -> None:
+        """The upstream says much, and acknowledges nothing."""
+        for _ in range(round(seconds)):
+            client.answer(Publish("to/you", b"y"))
+            stage.advance(1.0)
+
+    talk(TIMEOUT_S - 1)
+    client.answer(Puback(1))
+    talk(TIMEOUT_S - 1)
+    assert not client.pair.ended, "an acknowledgement is progress"
+    talk(2)
+    assert client.pair.ended
+    assert nothing_is_left_of_it(stage)
+
+
 def test_whose_connect_waits_has_the_patience_of_all_others() -> None:
     """Longer than a pair of an upstream is held without progress, and then 136."""
     stage = ProxyStage(FlowSettings(connect_patience_s=2 * TIMEOUT_S))
