@@ -212,16 +212,20 @@ class ProxyPair:
     def client_ended(self, now_s: float) -> None:
         """The client sends no more; what it sent before is still forwarded.
 
-        One whose CONNECT waits with no whole packet behind it has given up.
+        One whose CONNECT waits with no work behind it has given up.
         """
         self.client_eof = True
         self.soil()
-        if self.state is CONNECTED or (
-            self.state is not OPENED and self._held and self._held[0].is_whole
-        ):
+        if self.state is CONNECTED or any(self._is_wanted(packet) for packet in self._held):
             self.progressed(now_s)
         else:
             self.end(now_s)
+
+    def _is_wanted(self, packet: HeldPacket) -> bool:
+        """Whether it is work; to an upstream that has the CONNECT a DISCONNECT says a lot."""
+        kind = packet.head.kind
+        is_work = is_counted(kind) or (kind == tables.DISCONNECT and self.state is CONNECTING)
+        return is_work and packet.is_whole
 
     def client_deafened(self, now_s: float) -> None:
         """The client takes nothing any more; what it has sent is still to be read."""

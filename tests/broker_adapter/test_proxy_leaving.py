@@ -4,7 +4,14 @@ import pytest
 
 from broker_adapter.proxy_states import PairState
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect, Disconnect, Puback
+from flowguard.codec.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Puback,
+)
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_5, Publish
 from tests.broker_adapter.proxy_stage import ProxyClient, ProxyStage
@@ -80,6 +87,33 @@ def test_who_has_left_with_nothing_but_its_connect_gets_no_place() -> None:
     assert not half.is_dialed
     whole.answer(Connack(False, 0))
     assert whole.packets_at_upstream()[1:] == [MESSAGE]
+
+
+@pytest.mark.parametrize("last", [Disconnect(), Pingreq()])
+def test_who_takes_its_leave_with_no_work_behind_its_connect_gets_no_place(last: Packet) -> None:
+    stage = ProxyStage(FlowSettings(connects_in_process_max=1))
+    stage.open().send(Connect("first", MQTT_5))
+    waiting, working = stage.open(client_id="waiting"), stage.open(client_id="working")
+    waiting.send(Connect("waiting", MQTT_5), last)
+    working.send(Connect("working", MQTT_5), last, MESSAGE)
+    waiting.hang_up()
+    working.hang_up()
+    assert waiting.pair.ended
+    assert not working.pair.ended
+    assert stage.core.guard.gate.buffered == 1
+
+
+@pytest.mark.parametrize("last", [Disconnect(), Pingreq()])
+def test_a_disconnect_follows_its_connect_to_the_upstream(last: Packet) -> None:
+    """Without it the upstream would publish a will."""
+    stage = ProxyStage()
+    client = stage.open(client_id="polite")
+    client.send(Connect("polite", MQTT_5), last)
+    client.hang_up()
+    client.answer(Connack(False, 0))
+    is_work = isinstance(last, Disconnect)
+    assert client.packets_at_upstream()[1:] == ([last] if is_work else [])
+    assert client.pair.ended is not is_work
 
 
 def test_who_hears_no_more_is_forwarded_beyond_its_window() -> None:
