@@ -65,13 +65,18 @@ class FrameHead:
 class FrameSplitter:
     """One direction of one connection."""
 
-    __slots__ = ("_rest", "kept")
+    __slots__ = ("kept", "rest_bytes")
 
     def __init__(self) -> None:
         self.kept = b""
         """The beginning of a packet whose head is not complete."""
-        self._rest = 0
+        self.rest_bytes = 0
         """Bytes of the packet under way that have not come yet."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a packet has not come whole."""
+        return self.rest_bytes > 0 or len(self.kept) > 0
 
     def scan(self, data: bytes) -> tuple[bytes, list[FrameHead]]:
         """The bytes that may pass now, and the heads of the packets that begin in them.
@@ -79,14 +84,14 @@ class FrameSplitter:
         Raises `MalformedPacket`: no packet can be told any more.
         """
         heads: list[FrameHead] = []
-        if self._rest >= len(data) and self._rest:
-            self._rest -= len(data)
+        if self.rest_bytes >= len(data) and self.rest_bytes:
+            self.rest_bytes -= len(data)
             return data, heads
         if self.kept:
             data = self.kept + data
             self.kept = b""
-        pos, end = self._rest, len(data)
-        self._rest = 0
+        pos, end = self.rest_bytes, len(data)
+        self.rest_bytes = 0
         while pos < end:
             head = _head(data, pos, end)
             if head is None:
@@ -94,7 +99,7 @@ class FrameSplitter:
                 return data[:pos], heads
             heads.append(head)
             pos += head.size_bytes
-        self._rest = pos - end
+        self.rest_bytes = pos - end
         return data, heads
 
 

@@ -1,10 +1,25 @@
 """Packets of a client on their way through the proxy: those that wait, and those in process."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
 from broker_adapter.proxy_frames import FrameHead
+from flowguard.codec.tables import (
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)
+
+ASKS: Final = frozenset((PUBREL, SUBSCRIBE, UNSUBSCRIBE))
+"""Kinds that are always answered."""
+ANSWERS: Final = frozenset((PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK))
 
 
 @final
@@ -34,3 +49,31 @@ class Outstanding:
         self.cost = cost
         self.size_bytes = size_bytes
         self.since_s = since_s
+
+
+@final
+class Unanswered:
+    """The answers that the upstream owes to a client, also several for one packet identifier."""
+
+    __slots__ = ("_last", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = 0
+
+    def asked(self, head: FrameHead) -> None:
+        """A packet of the client begins."""
+        kind = head.kind
+        self._last = int(head.packet_id > 0 if kind == PUBLISH else kind in ASKS)
+        self.count += self._last
+
+    def cut(self) -> None:
+        """The rest of the last packet never comes: nobody answers it."""
+        self.count -= self._last
+
+    def answered(self, kind: int) -> bool:
+        """Whether a packet of the upstream is an answer."""
+        if kind not in ANSWERS:
+            return False
+        self.count = max(0, self.count - 1)
+        return True

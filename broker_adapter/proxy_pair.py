@@ -19,7 +19,7 @@ from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes, refusa
 from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
 from broker_adapter.proxy_host import PairHost
 from broker_adapter.proxy_outgoing import OUT_BYTES, Outgoing
-from broker_adapter.proxy_packets import HeldPacket, Outstanding
+from broker_adapter.proxy_packets import HeldPacket, Outstanding, Unanswered
 from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
 from broker_adapter.proxy_upstream import BUSY, Upstream
 from flowguard.codec import tables
@@ -84,6 +84,7 @@ class ProxyPair:
         "_from_upstream",
         "_held",
         "_held_bytes",
+        "_unanswered",
         "_passed_bytes",
         "_sent_bytes",
         "_sink",
@@ -143,6 +144,7 @@ class ProxyPair:
         self._by_id: dict[int, Outstanding] = {}
         self._unacknowledged: deque[tuple[int, Outstanding]] = deque()
         """QoS 0: in process until so many bytes have been sent."""
+        self._unanswered = Unanswered()
         self._passed_bytes = 0
         """All that was ever put into `to_upstream`."""
         self._sent_bytes = 0
@@ -215,6 +217,8 @@ class ProxyPair:
         One whose CONNECT waits with no work behind it has given up.
         """
         self.client_eof = True
+        if self._from_client.rest_bytes:
+            self._unanswered.cut()
         self.soil()
         if self.state is CONNECTED or any(self._is_wanted(packet) for packet in self._held):
             self.progressed(now_s)
@@ -272,6 +276,7 @@ class ProxyPair:
     def _sink_of(self, head: FrameHead, begin: int, now_s: float) -> HeldPacket | None:
         """Where a packet belongs: to the upstream (None), or among those that wait."""
         kind = head.kind
+        self._unanswered.asked(head)
         if self.state is not CONNECTED:
             passes = kind == tables.AUTH and self.state is CONNECTING
         elif is_control(kind):
@@ -328,9 +333,8 @@ class ProxyPair:
             return
         while held:
             first = held[0]
-            if is_counted(first.head.kind) and not self._admit(
-                first.head, self._passed_bytes, now_s
-            ):
+            counts = is_counted(first.head.kind) and (first.is_whole or not self.client_eof)
+            if counts and not self._admit(first.head, self._passed_bytes, now_s):
                 break
             held.popleft()
             self._held_bytes -= len(first.data)
@@ -413,12 +417,8 @@ class ProxyPair:
             self.progressed(now_s)
         self.soil()
         for head in heads:
-            if head.packet_id:
-                packet = (
-                    self._by_id.pop(head.packet_id, None)
-                    if head.kind in (tables.PUBACK, tables.PUBREC, tables.SUBACK, tables.UNSUBACK)
-                    else None
-                )
+            if self._unanswered.answered(head.kind):
+                packet = self._by_id.pop(head.packet_id, None)
                 if packet is not None:
                     self._settle(packet, now_s)
                     self.progressed(now_s)
@@ -453,7 +453,9 @@ class ProxyPair:
             return False
         if self._held or self.to_upstream.size_bytes:
             return False  # There is something to be forwarded.
-        if self.is_deaf or not (half_closes or self._by_id):
+        if self.is_deaf or not (
+            half_closes or self._unanswered.count or self._from_upstream.is_within
+        ):
             self.end(now_s)
             return False
         if self._end_passed or not half_closes:

@@ -11,6 +11,9 @@ from flowguard.codec.packets import (
     Packet,
     Pingreq,
     Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
 )
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_5, Publish
@@ -151,6 +154,45 @@ def test_an_upstream_that_cannot_be_half_closed_is_closed_after_the_last_acknowl
     client.answer(Puback(1))
     assert client.pair.ended
     assert client.packets_got() == [Connack(False, 0), Puback(1)]
+    assert nothing_is_left_of_it(stage)
+
+
+TWICE = (MESSAGE, MESSAGE)
+PIPELINED = (Publish("a", b"x", 2, packet_id=1), Pubrel(1))
+
+
+@pytest.mark.parametrize(
+    ("packets", "answers"),
+    [(TWICE, (Puback(1), Puback(1))), (PIPELINED, (Pubrec(1), Pubcomp(1)))],
+)
+def test_every_acknowledgement_is_awaited_of_an_upstream_that_cannot_be_half_closed(
+    packets: tuple[Packet, ...], answers: tuple[Packet, ...]
+) -> None:
+    stage = ProxyStage(half_closes=False)
+    client = stage.connect()
+    client.send(*packets)
+    client.hang_up()
+    data = b"".join(encode(packet, MQTT_5) for packet in answers)
+    for at in range(len(data)):
+        assert not client.pair.ended
+        client.answer_bytes(data[at : at + 1])
+    assert client.pair.ended
+    assert client.packets_got()[1:] == list(answers)
+    assert nothing_is_left_of_it(stage)
+
+
+@pytest.mark.parametrize("window_max", [1, 2])
+def test_a_packet_that_will_never_be_whole_is_not_waited_for(window_max: int) -> None:
+    """Whether it has room in the window, or waits when its client ends."""
+    stage = ProxyStage(FlowSettings(window_max=window_max), half_closes=False)
+    client = stage.connect()
+    client.send(MESSAGE)
+    client.send_bytes(encode(Publish("a", b"x" * 50, 1, packet_id=2), MQTT_5)[:-5])
+    client.hang_up()
+    assert client.packets_at_upstream()[1:] == [MESSAGE]
+    client.answer(Puback(1))
+    assert client.pair.ended
+    assert client.packets_got()[1:] == [Puback(1)]
     assert nothing_is_left_of_it(stage)
 
 
