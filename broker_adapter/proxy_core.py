@@ -29,8 +29,6 @@ from flowguard.types import ReasonCode
 
 PROBE_S: Final = 0.5
 """Between two tries to reach an upstream that was not there."""
-DIAL_S: Final = 5.0
-"""An address that takes longer to answer does not."""
 CONNECT_BYTES_MAX: Final = 512 * KIB
 LOOKAHEAD_BYTES: Final = 64 * KIB
 """So far a client without room is read ahead, for the control lane."""
@@ -192,7 +190,7 @@ class ProxyCore(PairHost[ProxyPair]):
         """The connection is there: so is the upstream."""
         upstream = pair.broker
         assert upstream is not None
-        upstream.answered_at = self._dialing.pop(pair).place
+        self._dialing.pop(pair).answered()
         upstream.dials -= 1
         if not upstream.is_up:
             upstream.is_up = True
@@ -226,7 +224,7 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def _look_after_upstreams(self, now_s: float) -> list[ProxyPair]:
         """Probe, and give up on those whose patience is over; who dials for too long."""
-        late = [pair for pair, dial in self._dialing.items() if now_s - dial.since_s >= DIAL_S]
+        late = [pair for pair, dial in self._dialing.items() if now_s >= dial.until_s]
         for pair in list(self._parked):
             if now_s - pair.offered_s >= self.settings.connect_patience_s:
                 self.unavailable += 1

@@ -10,6 +10,10 @@ BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
 """CONNACK codes by which an upstream says that it cannot now."""
 BUSY_S: Final = 1.0
 """So long a broker's own refusals are pressure."""
+DIAL_S: Final = 5.0
+"""An upstream that takes longer to answer does not, however many addresses it has."""
+PLACE_S: Final = 1.0
+"""The least that one of its addresses has of that."""
 
 Place = tuple[int, tuple[str, int]]
 """An address as sockets name it: the family, and what `connect` takes."""
@@ -20,9 +24,9 @@ class Upstream:
     """Its addresses, and its health."""
 
     __slots__ = (
-        "answered_at",
         "busy_until_s",
         "dials",
+        "first",
         "host",
         "in_process",
         "is_up",
@@ -40,13 +44,13 @@ class Upstream:
         host: str = "",
         tls: SSLContext | None = None,
     ) -> None:
-        """`places`: one at least, which are tried in this order; `host`: whose certificate it must
-        have where there is `tls`."""
+        """`places`: one at least, which are tried in this order, all round; `host`: whose
+        certificate it must have where there is `tls`."""
         self.name = name
         """As its address was written."""
         self.places = tuple(places)
-        self.answered_at = self.places[0]
-        """The one that has answered last, and is tried first."""
+        self.first = self.places[0]
+        """The one that is tried first: it has answered last, or its turn has come."""
         self.host = host
         self.tls = tls
         self.is_up = True
@@ -80,19 +84,38 @@ class Upstream:
 class Dial:
     """A connection to an upstream that is being opened, at one of its addresses after the other."""
 
-    __slots__ = ("_left", "place", "since_s")
+    __slots__ = ("_began_at", "_end_s", "_left", "_upstream", "place", "until_s")
 
     def __init__(self, upstream: Upstream, now_s: float) -> None:
-        self.place = upstream.answered_at
-        """The address that is tried."""
-        self.since_s = now_s
-        """Since when it is tried."""
-        self._left = [place for place in upstream.places if place != self.place]
+        self._upstream = upstream
+        self._began_at = self.place = upstream.first
+        """`place`: the address that is tried."""
+        at = upstream.places.index(self.place)
+        self._left = [*upstream.places[at + 1 :], *upstream.places[:at]]
+        self._end_s = now_s + DIAL_S
+        self.until_s = self._share_s(now_s)
+        """So long it is tried."""
+
+    def _share_s(self, now_s: float) -> float:
+        """The end of one's part of the time that is left."""
+        share_s = (self._end_s - now_s) / (1 + len(self._left))
+        return min(self._end_s, now_s + max(PLACE_S, share_s))
 
     def go_on(self, now_s: float) -> bool:
-        """Try the next address; False: there is none left."""
-        if not self._left:
-            return False
-        self.place = self._left.pop(0)
-        self.since_s = now_s
-        return True
+        """Try the next address; False: there is none left, or no time.
+
+        Then the next dial begins where this one has ended, unless another has found one that
+        answers.
+        """
+        upstream = self._upstream
+        if self._left and now_s < self._end_s:
+            self.place = self._left.pop(0)
+            self.until_s = self._share_s(now_s)
+            return True
+        if self._left and upstream.first == self._began_at:
+            upstream.first = self._left[0]
+        return False
+
+    def answered(self) -> None:
+        """The address answers: it is the first one that is tried from now on."""
+        self._upstream.first = self.place

@@ -130,6 +130,8 @@ class ProxyStage:
         """Upstreams that are not there, while others are."""
         self.silent: set[Place] = set()
         """Addresses at which nobody is."""
+        self.lost: set[Place] = set()
+        """Addresses that swallow whatever is sent there."""
         self.dialed: list[Place] = []
         """Every address that was dialed."""
         self.dials = 0
@@ -181,6 +183,8 @@ class ProxyStage:
         self.dials += 1
         place = self.core.place_of(pair)
         self.dialed.append(place)
+        if place in self.lost:
+            return
         if self.is_up and upstream not in self.fallen and place not in self.silent:
             self.clients[pair].is_dialed = True
             self.core.dialed(pair, self.now_s)

@@ -1,7 +1,10 @@
 """Several upstreams behind a proxy, on virtual time: health, least pressure, paced return."""
 
-from broker_adapter.proxy_core import DIAL_S, PROBE_S
+import pytest
+
+from broker_adapter.proxy_core import PROBE_S
 from broker_adapter.proxy_states import PairState
+from broker_adapter.proxy_upstream import DIAL_S
 from flowguard.codec.packets import Connack, Connect
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_5, Publish
@@ -99,7 +102,7 @@ def test_addresses_of_one_upstream_are_tried_in_order_and_the_one_that_answers_f
     assert stage.dialed[2:] == [second], "the one that answered last"
     stage.silent = {first, second}
     stage.connect()
-    assert stage.dialed[3:] == [second, first, third]
+    assert stage.dialed[3:] == [second, third]
     assert upstream.is_up
     assert upstream.pairs_count == 3
 
@@ -124,6 +127,34 @@ def test_an_address_that_takes_too_long_is_followed_by_the_next_one() -> None:
     assert client.pair.state is PairState.CONNECTING
     assert stage.dialed == [stage.upstreams[0].places[1]]
     assert stage.upstreams[0].is_up
+
+
+@pytest.mark.parametrize("addresses", [1, 2, 4, 8])
+def test_an_upstream_whose_addresses_are_silent_is_left_as_soon_as_any(addresses: int) -> None:
+    stage = ProxyStage(upstreams=2, addresses=addresses)
+    silent, there = stage.upstreams
+    stage.lost = set(silent.places)
+    client = stage.open()
+    client.send(Connect("", MQTT_5))
+    assert client.pair.broker is silent
+    stage.advance(DIAL_S + 0.2)
+    assert client.pair.broker is there
+    assert client.pair.state is PairState.CONNECTING
+    assert not silent.is_up
+    assert len(set(stage.dialed) & stage.lost) == min(addresses, DIAL_S)
+
+
+def test_addresses_for_which_there_was_no_time_are_the_first_of_the_next_dial() -> None:
+    stage = ProxyStage(addresses=9)
+    (upstream,) = stage.upstreams
+    stage.lost = set(upstream.places[:7])
+    client = stage.open()
+    client.send(Connect("", MQTT_5))
+    stage.advance(DIAL_S + 2 * PROBE_S + 3.0)
+    assert stage.dialed == list(upstream.places[:8])
+    assert client.pair.state is PairState.CONNECTING
+    stage.connect()
+    assert stage.dialed[8:] == [upstream.places[7]], "it has answered"
 
 
 def test_when_all_are_gone_clients_wait_and_their_return_is_paced() -> None:
