@@ -11,14 +11,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from flowguard.config import KIB, MIB, FlowSettings
-from simulations.kinds import NO_KIND, wrong_kind
+from simulations.kinds import wrong_kind
 
 SEED_MAX: Final = 2**63 - 1
 """The largest seed that a recording has room for."""
@@ -298,11 +299,15 @@ class Scenario(_Part):
     @field_validator("flow", mode="before")
     @classmethod
     def _limits(cls, value: Any) -> Any:
+        wrong: list[InitErrorDetails] = []
         for key, part in value.items() if isinstance(value, dict) else ():
             field = FlowSettings.model_fields.get(key)
             kind = None if field is None else wrong_kind(field.annotation, part)
             if kind is not None:
-                raise ValueError(f"{key}: {part!r} is {NO_KIND[kind]}")
+                error = PydanticCustomError(f"{kind}_type", "wrong kind")
+                wrong.append(InitErrorDetails(type=error, loc=(key,), input=part))
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
         return value
 
     @model_validator(mode="after")
