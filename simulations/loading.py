@@ -7,7 +7,9 @@ have names. Every error is a ConfigError of one line that names file and key.
 
 import inspect
 import tomllib
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import module_from_spec, spec_from_file_location
@@ -31,6 +33,10 @@ DIGEST_BYTES: Final = 6
 must be unique."""
 _SAYS_NOTHING: Final = ("title", "description", "seed")
 """Keys of a scenario that change no run, or have a place of their own in its name."""
+_TRUTHS: Final = {
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+}
 
 Table = dict[str, Any]
 Changes = Mapping[str, Any]
@@ -55,8 +61,8 @@ def names() -> list[str]:
 
 
 def change(text: str) -> tuple[str, Any]:
-    """The key and value of `key.path=value`: TOML, or a bare word; without a value the key is
-    removed."""
+    """The key and value of `key.path=value`: TOML, what people and Python write for it, or a bare
+    word; without a value the key is removed."""
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not key or not equals:
@@ -66,7 +72,21 @@ def change(text: str) -> tuple[str, Any]:
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-        return key, value
+        return key, _meant(value)
+
+
+def _meant(word: str) -> Any:
+    """The value of a word that is no TOML: a number or a truth that is written otherwise, what
+    `str` makes of a value, as recordings have it, or the word itself."""
+    if word.lower() in _TRUTHS:
+        return _TRUTHS[word.lower()]
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(word)
+    if word == "None" or word[0] in "[{":
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return literal_eval(word)
+    return word
 
 
 def load(name: str, changes: Changes | None = None) -> LoadedScenario:

@@ -55,6 +55,37 @@ def test_an_empty_value_takes_a_key_out(tmp_path: Path) -> None:
     assert load(mine, dict([change("node.restart_s=")])).scenario.node.restart_s is None
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((".9", 0.9), ("1.", 1.0), ("-.5", -0.5), ("005", 5), ("0100", 100), ("2e5", 2e5)),
+        *(("True", True), ("yes", True), ("ON", True), ("False", False), ("no", False)),
+        *(("off", False), ("None", None), ("fixed", "fixed"), ("'005'", "005"), ("1.2.3", "1.2.3")),
+        *(("[1", "[1"), ("[" * 9_999, "[" * 9_999), ("{", "{")),
+    ],
+)
+def test_numbers_and_truths_may_be_written_as_people_write_them(text: str, value: object) -> None:
+    read = change(f"key={text}")[1]
+    assert (type(read), read) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, False, None, 7, 0.9, 3e-06, "fixed", [1, True, None], {"kind": "fixed", "first_s": 2.0}],
+)
+def test_what_a_recording_says_of_a_parameter_can_be_set_again(value: object) -> None:
+    assert change(f"key={value}") == ("key", value)
+
+
+def test_numbers_and_truths_of_the_command_line_reach_parameters_and_keys() -> None:
+    assert load("retry_storm", dict([change("load=.9")])).changes == {"load": 0.9}
+    changes = ["acceptors_first=True", "clients=005", "flow.refusal_share=.1"]
+    scenario = load("flash_crowd", dict(map(change, changes))).scenario
+    assert scenario.node.accepts_first
+    assert scenario.clients == 5
+    assert scenario.flow.refusal_share == 0.1
+
+
 def test_clients_are_shared_out_as_in_the_file(tmp_path: Path) -> None:
     mine = written(
         tmp_path, "mine.toml", "[populations]\na.clients = 10\nb.clients = 90\nc.clients = 1"
@@ -143,7 +174,7 @@ def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
         ("clients=0", "clients: 0 is less than 1"),
         ("clients=true", "clients: True is no whole number"),
         ("nodes=true", "nodes: True is no whole number"),
-        ("ends_when_connected=yes", "ends_when_connected: 'yes' is neither true nor false"),
+        ("ends_when_connected=maybe", "ends_when_connected: 'maybe' is neither true nor false"),
     ],
 )
 def test_what_is_wrong_with_a_change_is_one_line_that_names_the_key(
