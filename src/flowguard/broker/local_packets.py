@@ -54,7 +54,7 @@ def publish_packet(
 ) -> Publish:
     """A PUBLISH; raises TypeError and ValueError, which name the argument and what it may be."""
     payload = _checked_bytes("payload", payload)
-    _check_message("", topic, qos, retain, properties, t.PUBLISH)
+    qos, retain = _checked_message("", topic, qos, retain, properties, t.PUBLISH)
     packet_id = _PACKET_ID if qos else 0
     return Publish(topic, payload, qos, retain, packet_id=packet_id, properties=properties)
 
@@ -62,8 +62,7 @@ def publish_packet(
 def subscribe_packet(filters: tuple[str, ...], qos: int) -> Subscribe:
     """A SUBSCRIBE for all filters; raises TypeError and ValueError."""
     _check_filters(filters)
-    _check_qos("qos", qos)
-    options = SubscriptionOptions(qos)
+    options = SubscriptionOptions(_checked_qos("qos", qos))
     return Subscribe(_PACKET_ID, tuple((filter, options) for filter in filters))
 
 
@@ -88,8 +87,8 @@ def connect_packet(
     `session_expiry_s` 0: the session ends with the connection. Raises TypeError and ValueError.
     """
     _check_text("client_id", client_id)
-    _check_flag("clean_start", clean_start)
-    _check_number("session_expiry_s", session_expiry_s, SESSION_NEVER_EXPIRES)
+    clean_start = _checked_flag("clean_start", clean_start)
+    session_expiry_s = _checked_number("session_expiry_s", session_expiry_s, SESSION_NEVER_EXPIRES)
     if username is not None:
         _check_text("username", username)
     if password is not None:
@@ -106,23 +105,25 @@ def _checked_will(will: object) -> Will:
     if not isinstance(will, Will):
         raise _wrong_type("will", will, "a Will")
     payload = _checked_field("will.payload", will.payload)
-    _check_message("will.", will.topic, will.qos, will.retain, will.properties, None)
-    return Will(will.topic, payload, will.qos, will.retain, will.properties)
+    qos, retain = _checked_message(
+        "will.", will.topic, will.qos, will.retain, will.properties, None
+    )
+    return Will(will.topic, payload, qos, retain, will.properties)
 
 
-def _check_message(
+def _checked_message(
     of: str, topic: str, qos: int, retain: bool, properties: Properties, packet_type: int | None
-) -> None:
-    """`of`: a prefix of the arguments' names; `packet_type`: None: a will."""
+) -> tuple[int, bool]:
+    """QoS and retain flag; `of`: a prefix of the arguments' names; `packet_type`: None: a will."""
     _check_text(f"{of}topic", topic)
     if has_wildcard(topic):
         raise ValueError(f"{of}topic {shortened(topic)} has wildcards, which are for filters")
-    _check_qos(f"{of}qos", qos)
-    _check_flag(f"{of}retain", retain)
+    qos, retain = _checked_qos(f"{of}qos", qos), _checked_flag(f"{of}retain", retain)
     if properties is not NO_PROPERTIES:
         _check_properties(f"{of}properties", properties, packet_type)
     if not topic and (packet_type is None or properties.topic_alias is None):
         raise ValueError(f"{of}topic is empty; it has one character at least")
+    return qos, retain
 
 
 def _check_filters(filters: tuple[str, ...]) -> None:
@@ -199,20 +200,24 @@ def _checked_bytes(name: str, data: object) -> bytes:
     raise _wrong_type(name, data, "bytes")
 
 
-def _check_qos(name: str, qos: object) -> None:
-    _check_number(name, qos, 2)
+def _checked_qos(name: str, qos: object) -> int:
+    return _checked_number(name, qos, 2)
 
 
-def _check_number(name: str, number: object, most: int) -> None:
-    if not isinstance(number, int):
+def _checked_number(name: str, number: object, most: int) -> int:
+    """A whole number as an int, also one that Python only takes for it: 3600.0, or True for 1."""
+    if not (isinstance(number, int) or (isinstance(number, float) and number.is_integer())):
         raise _wrong_type(name, number, "an int")
     if not 0 <= number <= most:
         raise ValueError(f"{name} is {number}; 0 to {most:,} is expected")
+    return int(number)
 
 
-def _check_flag(name: str, flag: object) -> None:
-    if not isinstance(flag, bool):
+def _checked_flag(name: str, flag: object) -> bool:
+    """True or false, or the numbers that stand for them."""
+    if not isinstance(flag, int) or flag not in (0, 1):
         raise _wrong_type(name, flag, "a bool")
+    return bool(flag)
 
 
 def _wrong_type(name: str, value: object, expected: str) -> TypeError:

@@ -35,8 +35,10 @@ WRONG_MESSAGES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"payload": None}, TypeError, "payload is expected to be bytes, not NoneType"),
     ({"qos": 3}, ValueError, "qos is 3; 0 to 2 is expected"),
     ({"qos": -1}, ValueError, "qos is -1"),
-    ({"qos": 1.0}, TypeError, "qos is expected to be an int, not float"),
+    ({"qos": 1.5}, TypeError, "qos is expected to be an int, not float"),
     ({"retain": "no"}, TypeError, "retain is expected to be a bool, not str"),
+    ({"retain": 2}, TypeError, "retain is expected to be a bool, not int"),
+    ({"retain": None}, TypeError, "retain is expected to be a bool, not NoneType"),
     ({"properties": None}, TypeError, "properties is expected to be Properties, not NoneType"),
 ]
 WRONG_PROPERTIES: list[tuple[dict[str, Any], str]] = [
@@ -62,6 +64,7 @@ WRONG_CONNECTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"clean_start": 5}, TypeError, "clean_start is expected to be a bool"),
     ({"session_expiry_s": 2**32}, ValueError, "session_expiry_s is 4294967296; 0 to 4,294,967,295"),
     ({"session_expiry_s": 0.5}, TypeError, "session_expiry_s is expected to be an int"),
+    ({"session_expiry_s": float("inf")}, TypeError, "session_expiry_s is expected to be an int"),
     ({"username": b"me"}, TypeError, "username is expected to be a str, not bytes"),
     ({"password": "secret"}, TypeError, "password is expected to be bytes, not str"),
     ({"password": b"x" * 65_536}, ValueError, "password has 65,536 bytes"),
@@ -85,6 +88,34 @@ WRONG_FILTERS: list[tuple[tuple[Any, ...], type[Exception], str]] = [
     (("$share/x",), ValueError, r"filter '\$share/x' is not valid"),
     (("x" * 65_536,), ValueError, "filter has 65,536 bytes"),
 ]
+
+
+def of_kinds(*values: object) -> list[tuple[type, object]]:
+    return [(type(value), value) for value in values]
+
+
+@pytest.mark.parametrize("yes", [1, 1.0, True])
+def test_numbers_and_truths_are_taken_for_each_other_where_they_say_the_same(yes: Any) -> None:
+    packet = publish_packet("a", b"x", yes, bool(yes), NO_PROPERTIES)
+    assert of_kinds(packet.qos, packet.retain) == of_kinds(1, True)
+    if isinstance(yes, int):  # A compiled Will takes nothing else.
+        will = connect_packet(**CONNECT | {"will": Will("a", b"x", yes, True)}).will  # type: ignore[arg-type]
+        assert will is not None
+        assert of_kinds(will.qos, will.retain) == of_kinds(1, True)
+    ((_, options),) = subscribe_packet(("a",), yes).filters
+    assert of_kinds(options.qos) == of_kinds(1)
+
+
+@pytest.mark.parametrize(("given", "meant"), [(0, False), (1, True)])
+def test_a_flag_may_be_0_or_1(given: Any, meant: bool) -> None:
+    packet = publish_packet(**MESSAGE | {"retain": given})  # type: ignore[arg-type]
+    connect = connect_packet(**CONNECT | {"clean_start": given})  # type: ignore[arg-type]
+    assert of_kinds(packet.retain, connect.clean_start) == of_kinds(meant, meant)
+
+
+def test_a_session_may_expire_after_a_float_that_is_whole() -> None:
+    connect = connect_packet(**CONNECT | {"session_expiry_s": 3600.0})  # type: ignore[arg-type]
+    assert of_kinds(connect.properties.session_expiry_interval) == of_kinds(3600)
 
 
 @pytest.mark.parametrize(("wrong", "kind", "says"), WRONG_MESSAGES)
