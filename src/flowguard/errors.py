@@ -15,6 +15,7 @@
     |   |-- RemovedError            somebody has deleted it while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
+    |       `-- LeasedError         another broker has it on a server
     |-- UnprovedError               what a client shows does not prove who it is
     `-- ConfigError                 raised before anybody is served, never later
 
@@ -92,7 +93,15 @@ class FormatError(StoreError):
 
 
 class LockedError(StoreError):
-    """Another process has the directory open."""
+    """Another process has the store; `held`: who has what, without what to do."""
+
+    def __init__(self, held: str, advice: str = "") -> None:
+        super().__init__(held + advice)
+        self.held = held
+
+
+class LeasedError(LockedError):
+    """Another broker has the store, which is on a server: no copies of files are made there."""
 
 
 class UnprovedError(FlowguardError):

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from flowguard.cli.answers import turned_down
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.cli.console import SALVAGE, plain, refused
-from flowguard.errors import ConfigError, CorruptionError, LockedError, StoreError
+from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
 
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
@@ -319,7 +319,7 @@ def backup(
                 console.print(f"{folder} is a copy of {data}, on which no broker runs.")
                 return
             except LockedError as error:
-                console.print(f"{_held(error)}: asking the broker at {DEFAULT_URL}", style="dim")
+                console.print(f"{error.held}: asking the broker at {DEFAULT_URL}", style="dim")
                 _expect_holder(DEFAULT_URL, data)
         _ask_for_backup(url or DEFAULT_URL, folder.absolute())
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
@@ -371,14 +371,9 @@ def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
 
 def _until_it_ends(error: LockedError) -> str:
     """Say who has the store, and what to do; on Redis there are no copies to look at."""
-    in_redis, is_redis, _ = str(error).partition(": stop it")
-    if is_redis:
-        return f"{in_redis}; stop that broker, and copy then"
-    return f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
-
-
-def _held(error: LockedError) -> str:
-    return str(error).partition(";")[0]
+    if isinstance(error, LeasedError):
+        return f"{error.held}; stop that broker, and copy then"
+    return f"{error.held}; stop that one, or look at a copy: flowguard store backup DIR"
 
 
 @log.command("info")

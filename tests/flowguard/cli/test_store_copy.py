@@ -27,7 +27,7 @@ from flowguard.records import (
 from flowguard.stores import Store
 from flowguard.types import Publish, SubscriptionOptions
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
-from tests.flowguard.stores.redis.test_standing_by import claim
+from tests.flowguard.stores.redis.test_standing_by import claim, lease_on
 from tests.flowguard.stores.test_contract import delivery, queue_of, values
 
 GROUP = GROUP_PREFIX + "$share/g/t"
@@ -150,3 +150,17 @@ def test_a_prefix_that_a_broker_has_is_copied_when_that_has_ended(
     assert "host-a, process 7 has fg1:meta in redis://here; stop that broker" in said
     assert "store backup" not in said
     assert "--takeover" not in said
+
+
+def test_a_prefix_that_a_broker_takes_over_meanwhile_is_copied_when_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def taken_over(*_: object) -> None:
+        lease_on().check((0, b"host-b"))
+
+    monkeypatch.setattr(store_copy, "copy", taken_over)
+    code, said = run("redis://here", "new")
+    assert code == 1
+    assert "host-b has taken over fg1:meta in redis://here" in said
+    assert "stop that broker, and copy then" in said
+    assert "store backup" not in said

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 import structlog
 
-from flowguard.errors import LockedError
+from flowguard.errors import LeasedError
 from flowguard.stores.redis.cluster import RedisCluster
 from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
 from flowguard.stores.redis.keys import KeyNames
@@ -55,7 +55,7 @@ class Lease:
 
         `prepare` is called when nobody has it, before anything is written; its answer is kept with
         the lease. `on_wait` is told whom it stands by for, with each look. Without `takeover` only
-        as long as a dead one's lasts: raises `LockedError` as soon as the other one is seen to
+        as long as a dead one's lasts: raises `LeasedError` as soon as the other one is seen to
         renew it.
         """
         runs: tuple[str, ...] = ()
@@ -74,9 +74,10 @@ class Lease:
                 runs = (prepare(),)
                 continue
             if not takeover and left_ms > shortest_ms:
-                raise LockedError(
-                    f"{other.decode()} has {self._meta.decode()} in {self._link.where}: stop it, "
-                    "choose another redis.prefix, or start with --takeover to wait for its end"
+                raise LeasedError(
+                    f"{other.decode()} has {self._meta.decode()} in {self._link.where}",
+                    ": stop it, choose another redis.prefix, or start with --takeover to wait for "
+                    "its end",
                 )
             if takeover and other.decode() != holder:
                 holder = other.decode()
@@ -102,10 +103,10 @@ class Lease:
         return now_s >= self._due_s
 
     def check(self, answer: Any) -> None:
-        """Raise `LockedError` where the answer to a renewal says that the lease is somebody's."""
+        """Raise `LeasedError` where the answer to a renewal says that the lease is somebody's."""
         is_mine, other = answer
         if not is_mine:
-            raise LockedError(
+            raise LeasedError(
                 f"{other.decode() or 'nobody'} has taken over {self._meta.decode()} in "
                 f"{self._link.where} while this broker was silent"
             )

@@ -153,5 +153,6 @@ def locked(folder: Path) -> LockedError:
     except OSError:
         holder = ""
     return LockedError(
-        f"{folder} is open in {holder or 'another process'}; stop that one, or use another folder"
+        f"{folder} is open in {holder or 'another process'}",
+        "; stop that one, or use another folder",
     )

@@ -26,11 +26,14 @@ class Answers:
 FREE = (1, b"", 0)
 
 
+def lease_on(*answers: tuple[int, bytes, int]) -> Lease:
+    return Lease(cast(RedisLink, Answers(*answers)), KeyNames("fg1"), "token", "us", 3.0)
+
+
 def claim(*answers: tuple[int, bytes, int], takeover: bool = True) -> tuple[list[Any], list[str]]:
     """Lines of the log, and what was told meanwhile."""
-    link = cast(RedisLink, Answers(*answers))
     told: list[str] = []
-    lease = Lease(link, KeyNames("fg1"), "token", "us", 3.0)
+    lease = lease_on(*answers)
     with capture_logs() as lines:
         lease.claim(lambda _: None, lambda: "runs", takeover=takeover, on_wait=told.append)
     return lines, told
