@@ -52,8 +52,8 @@ class LoadedScenario:
     source: str
     """The name or file that loads it again."""
     digest: str | None
-    """Of what files say that are none of the library: the scenario's without `changes`, and its
-    traces; None: there are none."""
+    """Of what files say that are none of the library: the scenario's, of a Python file what its
+    function gives, without other `changes`; and its traces. None: there are none."""
 
 
 def names() -> list[str]:
@@ -102,11 +102,18 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
         given = {key: value for key, value in changed.items() if key in known}
         table = _call(path, function, given).model_dump(mode="json", exclude_unset=True)
         rest = {key: value for key, value in changed.items() if key not in known}
-        said = path.read_text()
+        said = table
+        if "seed" in given and known["seed"].default is not inspect.Parameter.empty:
+            del given["seed"]
+            said = _call(path, function, given).model_dump(mode="json", exclude_unset=True)
     else:
         table, rest = read_toml(path), changed
-        plain = {key: value for key, value in table.items() if key not in _SAYS_NOTHING}
-        said = dumps(plain, sort_keys=True, default=str)
+        said = table
+    content = dumps(
+        {key: value for key, value in said.items() if key not in _SAYS_NOTHING},
+        sort_keys=True,
+        default=str,
+    )
     if rest:
         table.setdefault("populations", {"clients": {}})
     try:
@@ -120,7 +127,7 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
         scenario = Scenario.model_validate(table)
     except ValidationError as error:
         raise refusal(_label(path), error, Scenario) from error
-    return LoadedScenario(path.stem, scenario, changed, name, _digest(path, said, scenario))
+    return LoadedScenario(path.stem, scenario, changed, name, _digest(path, content, scenario))
 
 
 def parameters(name: str) -> dict[str, Any]:
@@ -230,10 +237,10 @@ def _read_traces(path: Path, table: Table) -> None:
                     population.setdefault("clients", round(total * _scale_of(trace)))
 
 
-def _digest(path: Path, said: str, scenario: Scenario) -> str | None:
-    """A digest of `said`, the content of the file, and of all traces; None: all of them are the
+def _digest(path: Path, content: str, scenario: Scenario) -> str | None:
+    """A digest of `content`, what the file says, and of all traces; None: all of them are the
     library's."""
-    found = [] if path.parent == LIBRARY else [said]
+    found = [] if path.parent == LIBRARY else [content]
     for population in scenario.populations.values():
         publish = population.publish
         for trace in (population.arrivals, None if publish is None else publish.trace):
