@@ -18,6 +18,7 @@
     |       `-- LeasedError         another broker has it on a server
     |-- UnprovedError               what a client shows does not prove who it is
     `-- ConfigError                 raised before anybody is served, never later
+        `-- UnreadyError            good settings, of which this machine lacks something
 
 Overload is not an error: it is a value with a reason (`flowguard.flow`). A bug is an assert.
 """
@@ -110,3 +111,7 @@ class UnprovedError(FlowguardError):
 
 class ConfigError(FlowguardError):
     """Settings that cannot be met; the text names the key and what to do."""
+
+
+class UnreadyError(ConfigError):
+    """Settings that may be good, but this machine lacks an extra for them, or descriptors."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
+from flowguard.errors import UnreadyError
 
 OPEN_FILES = Path("/proc/self/fd")
 
@@ -39,7 +39,7 @@ class Descriptors:
 def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
     """The descriptors of this process, as of now; `on_disk`: its store opens files.
 
-    Raises `ConfigError` where there would be none for clients.
+    Raises `UnreadyError` where there would be none for clients.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir(OPEN_FILES))
@@ -47,7 +47,7 @@ def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
     found = Descriptors(limit, used, settings.node.descriptors_reserve + of_store)
     if found.places <= 0:
         wanted = "node.descriptors_reserve" + (" and store.open_files_max" if on_disk else "")
-        raise ConfigError(
+        raise UnreadyError(
             f"this process may open {limit:,} files, has {used:,} open and keeps {found.reserve:,} "
             f"for itself ({wanted}): no client would find room. "
             f"Raise the limit (ulimit -n), or lower {wanted}"

@@ -11,7 +11,7 @@ from flowguard.address import Address, Scheme
 from flowguard.broker.layer import ByteStream, Layer
 from flowguard.broker.proxied import ProxiedStream
 from flowguard.broker.tls import TlsFiles, TlsKeeper
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.door import LayerFault
 
@@ -193,7 +193,7 @@ def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocke
         # Here, because it needs websockets, which only who listens so has to have.
         from flowguard.broker.websocket import OriginRule, WebSocketStream
     except ModuleNotFoundError as error:
-        raise ConfigError(
+        raise UnreadyError(
             f"{listener.address}: WebSocket needs the extra websockets: "
             "pip install 'flowguard-mqtt[websockets]'"
         ) from error

@@ -1,6 +1,8 @@
 """`flowguard check`: would a broker start with this configuration?"""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +17,7 @@ from flowguard.cli.doors import checks_of, read_token, rules_of
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import load, read_limits
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, UnreadyError
 
 
 def check(
@@ -24,22 +26,41 @@ def check(
 ) -> None:
     """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 
-    Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong.
+    Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong, or
+    this machine lacks what it takes: an extra, or descriptors.
     """
+    count, lacking = 0, list[str]()
     try:
         settings = load(config, os.environ, read_limits(limits)).settings
         network = settings.network
-        count = check_doorways(network)
-        checks_of(network)
+        with _collected(lacking):
+            count = check_doorways(network)
+        with _collected(lacking):
+            checks_of(network)
         rules = rules_of(network)
         read_token(settings.http.token_file)
-        use_all_descriptors()
-        descriptors_for(settings, on_disk=settings.store.kind == "rocks")
-        _check_extras(settings)
+        with _collected(lacking):
+            _check_extras(settings)
+        with _collected(lacking):
+            use_all_descriptors()
+            descriptors_for(settings, on_disk=settings.store.kind == "rocks")
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error
+    if lacking:
+        raise refused(
+            f"{config} is good, but this machine is not ready for it", "\n".join(lacking), 2
+        )
     roles = "no rules" if rules is None else f"{len(rules)} roles"
     typer.echo(f"{config} is good: {count} listeners, {roles}")
+
+
+@contextmanager
+def _collected(lacking: list[str]) -> Iterator[None]:
+    """Go on where this machine lacks something, and add to `lacking` what that is."""
+    try:
+        yield
+    except UnreadyError as error:
+        lacking.append(str(error))
 
 
 def _check_extras(settings: Settings) -> None:
@@ -54,4 +75,4 @@ def _check_extras(settings: Settings) -> None:
     except ModuleNotFoundError as error:
         extras = {"redis": "redis", "aiokafka": "kafka", "pyarrow": "telemetry"}
         missing = (error.name or "").partition(".")[0]
-        raise ConfigError(needs_extra(extras.get(missing, missing))) from error
+        raise UnreadyError(needs_extra(extras.get(missing, missing))) from error

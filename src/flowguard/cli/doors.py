@@ -17,7 +17,7 @@ from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.node import Node
 
@@ -141,7 +141,7 @@ def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
         key, extra = (
             ("password_file", "passwords") if missing == "argon2" else ("token_keys", "jwt")
         )
-        raise ConfigError(f"network.{key} {needs_extra(extra)}") from error
+        raise UnreadyError(f"network.{key} {needs_extra(extra)}") from error
 
 
 def rules_of(network: NetworkSettings) -> Rules | None:

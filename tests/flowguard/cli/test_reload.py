@@ -51,6 +51,7 @@ def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["acl.toml", "broker.toml"]
 
 
+NO_ROOM = "no client would find room"
 REDIS = '[store]\nkind = "redis"\n[redis]\n'
 KAFKA = '[store]\napplication_store = "kafka"\n[kafka]\n'
 BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/runs"\n'
@@ -78,7 +79,7 @@ BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/ru
             "kafka.password_file: cannot read",
         ),
         (KAFKA + 'tls = true\ntls_authority_file = "x"\n', RULES, "kafka.tls_authority_file"),
-        ("[node]\ndescriptors_reserve = 99999999\n", RULES, "no client would find room"),
+        ("[node]\ndescriptors_reserve = 99999999\n", RULES, NO_ROOM),
     ],
 )
 def test_a_wrong_one_is_refused_with_what_is_wrong(
@@ -92,6 +93,28 @@ def test_a_wrong_one_is_refused_with_what_is_wrong(
         code, said = flowguard(*command)
         assert code == 2
         assert complaint in " ".join(said.split())
+        if command[0] == "check":
+            assert (f"{config} is wrong\n" in said) == (complaint != NO_ROOM)
+
+
+def test_what_this_machine_lacks_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "aiokafka.py").write_text("raise ModuleNotFoundError(name='aiokafka')\n")
+    (tmp_path / "argon2.py").write_text("raise ModuleNotFoundError(name='argon2')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "users").write_text("")
+    text = '[network]\npassword_file = "HERE/users"\nacl_file = "HERE/acl.toml"\n'
+    text += "[node]\ndescriptors_reserve = 99999999\n" + KAFKA
+    config = str(write(tmp_path, text))
+    code, said = flowguard("check", config)
+    assert code == 2
+    heading, *lacking = said.splitlines()
+    assert heading == f"{config} is good, but this machine is not ready for it"
+    for line, what in zip(lacking, ("[passwords]'", "[kafka]'", NO_ROOM), strict=True):
+        assert what in line
+    config = str(write(tmp_path, text, "["))
+    assert flowguard("check", config)[1].startswith(f"{config} is wrong\n")
 
 
 @pytest.mark.slow
