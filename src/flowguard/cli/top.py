@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flowguard.cli.answers import understood
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.cli.top_screen import StatusHistory, frame
+from flowguard.cli.top_screen import READ, StatusHistory, frame
 from flowguard.ops.status import Status
 
 FRAME_S = 1.0
@@ -55,4 +55,4 @@ def _watch(history: StatusHistory, console: Console) -> None:
 
 
 def _status(url: str) -> Status:
-    return understood(url, *ask(url, "/status"), Status)
+    return understood(url, *ask(url, "/status"), Status, READ)

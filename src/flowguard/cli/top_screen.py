@@ -22,6 +22,16 @@ GROW_BELOW: Final = 0.8
 """Pressure below which the law lets windows grow: the worst signal limits nothing then."""
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
+READ: Final = (
+    *("version", "policy", "now_s", "started_s", "draining", "why", "dropped", "traffic"),
+    *("window.granted", "window.limit_max", "window.closed", "window.shared"),
+    *("pressure.signals", "pressure.cause", "decisions.at_s", "decisions.window"),
+    *("gate.in_process", "gate.limit", "gate.buffered", "gate.rung", "gate.refused"),
+    *("clients.connected", "clients.paused", "clients.sessions", "unfinished.packets"),
+    *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),
+    "shadow",
+)
+"""Paths of a status that are on the screen: a broker of another version may lack all else."""
 
 
 class StatusHistory:

@@ -1,7 +1,7 @@
 """`top`, `explain` and `reload` at something that is no broker of their own version."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowguard.cli.answers import misfit
+from flowguard.cli.top_screen import READ
 from flowguard.ops.explain import Explanation, explain
 from flowguard.ops.explain_words import sentences
 from flowguard.ops.status import Status, status_of
@@ -76,6 +77,40 @@ def test_an_older_broker_is_named_as_that_with_what_it_lacks() -> None:
     assert code == 1
     assert "gate.buffered is missing" in complaint
     assert "another version" in complaint
+
+
+def only(status: dict[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """A status that has only these paths."""
+    least: dict[str, Any] = {}
+    for path in paths:
+        key, _, inner = path.partition(".")
+        value = status[key]
+        if not inner or isinstance(value, list):
+            least[key] = value
+        else:
+            least.setdefault(key, {})[inner] = value[inner]
+    return least
+
+
+def test_an_older_broker_that_lacks_only_what_top_does_not_show_is_shown() -> None:
+    older = status() | {"memory": {"held_bytes": 1, "limit_bytes": 2}}
+    del older["gate"]["cuts"]
+    for answer in (older, only(older, READ)):
+        with server(answer) as url:
+            assert asked("top", url) == (0, "")
+
+
+@pytest.mark.parametrize("path", READ)
+def test_what_top_shows_is_required(path: str) -> None:
+    stage = status() | {"memory": {"held_bytes": 1, "limit_bytes": 2}}
+    stage["decisions"] = [{"at_s": 1.0, "window": 2.0}]
+    *above, last = path.split(".")
+    table = stage
+    for key in above:
+        table = table[key]
+    for each in table if isinstance(table, list) else [table]:
+        del each[last]
+    assert misfit(stage, Status, read=READ) == f"{path} is missing"
 
 
 def test_a_newer_broker_that_says_more_is_understood() -> None:
