@@ -4,7 +4,9 @@ Nothing is stored per connection for it: the reasons are read off the state they
 the order in which admission asks for them (`flow/window`), and the node remembers its decisions.
 """
 
-from typing import Final, TypedDict
+from typing import Final
+
+from typing_extensions import TypedDict
 
 from flowguard.flow import Pause
 from flowguard.node.apart import Apart

@@ -1,7 +1,9 @@
 """Percentiles of what a histogram has counted lately."""
 
 from collections import deque
-from typing import Final, TypedDict, final
+from typing import Final, final
+
+from typing_extensions import TypedDict
 
 from flowguard.flow.histogram import Histogram
 

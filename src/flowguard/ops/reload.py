@@ -4,7 +4,8 @@ For this machine only, like a copy of the store: whoever may write these files i
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from flowguard.errors import ConfigError
 from flowguard.ops.callers import refusal_of_change

@@ -9,7 +9,9 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import log
-from typing import Any, Final, TypedDict
+from typing import Any, Final
+
+from typing_extensions import TypedDict
 
 from flowguard import __version__
 from flowguard.bounds import CONNECTION_BYTES, SESSION_BYTES

@@ -7,7 +7,9 @@ first few meanwhile.
 
 from collections.abc import Callable
 from heapq import nlargest
-from typing import Final, TypedDict, TypeVar, final
+from typing import Final, TypeVar, final
+
+from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection

@@ -75,7 +75,7 @@ def test_an_older_broker_is_named_as_that_with_what_it_lacks() -> None:
     with server(older) as url:
         code, complaint = asked("top", url)
     assert code == 1
-    assert "gate.buffered is missing" in complaint
+    assert "gate.buffered: Field required" in complaint
     assert "another version" in complaint
 
 
@@ -110,7 +110,7 @@ def test_what_top_shows_is_required(path: str) -> None:
         table = table[key]
     for each in table if isinstance(table, list) else [table]:
         del each[last]
-    assert misfit(stage, Status, read=READ) == f"{path} is missing"
+    assert misfit(stage, Status, READ).replace(".0.", ".") == f"{path}: Field required"
 
 
 def test_a_newer_broker_that_says_more_is_understood() -> None:
@@ -139,15 +139,19 @@ def test_what_a_node_says_fits() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "wrong"),
     [
-        (("window",), 1, "window is not an object"),
-        (("decisions",), {}, "decisions is not a list"),
-        (("window", "limit"), "1", "window.limit is not a number"),
-        (("window", "limit"), True, "window.limit is not a number"),
-        (("window", "closed"), 1, "window.closed is not true or false"),
-        (("why",), None, "why is not a text"),
-        (("dropped",), {"queue_bytes": None}, "dropped.queue_bytes is not a number"),
+        (("window",), 1, "window: Input should be a valid dictionary"),
+        (("decisions",), {}, "decisions: Input should be a valid list"),
+        (("window", "limit"), "1", "window.limit: Input should be a valid integer"),
+        (("window", "limit"), True, "window.limit: Input should be a valid integer"),
+        (("window", "closed"), 1, "window.closed: Input should be a valid boolean"),
+        (("why",), None, "why: Input should be a valid string"),
+        (
+            ("dropped",),
+            {"queue_bytes": None},
+            "dropped.queue_bytes: Input should be a valid integer",
+        ),
         (("memory",), None, ""),
-        (("memory",), {}, "memory.held_bytes is missing"),
+        (("memory",), {}, "memory.held_bytes: Field required"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_path(
