@@ -49,7 +49,7 @@ def test_a_full_disk_is_why_things_are_refused_now() -> None:
     stage = Stage()
     stage.connect("c")
     stage.node.state.read_only = True
-    assert explained(stage, "c")["why"].startswith("the disk is full")
+    assert explained(stage, "c")["why"].startswith("the store has no room")
 
 
 def test_the_protocol_is_named() -> None:
