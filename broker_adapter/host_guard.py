@@ -22,7 +22,6 @@ guard, and must not raise.
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from secrets import SystemRandom
 from threading import Lock
 from typing import Final, final
@@ -155,6 +154,8 @@ class HostGuard:
         """The oldest first."""
         self._waiting: OrderedDict[GuardedPacket, None] = OrderedDict()
         """Those of all clients, the oldest first."""
+        self._waiting_clients: dict[GuardedClient, None] = {}
+        """Who has a packet that waits."""
         self._waiting_budget = FairBudget(settings.unfinished_bytes_max)
         self._runnable: dict[GuardedClient, None] = {}
         self._calls: list[Call] = []
@@ -328,9 +329,10 @@ class HostGuard:
             self._guard.tick(now_s)
             if self._node.limit > limit:
                 # Who waits for one of its own, which may take long, has room without that now.
-                self._runnable.update((packet.client, None) for packet in self._waiting)
-            for packet in list(islice(self._waiting, LATE_MAX)):
-                if now_s - packet.since_s < self._patience_s:
+                self._runnable.update(self._waiting_clients)
+            for _ in range(LATE_MAX):
+                packet = next(iter(self._waiting), None)
+                if packet is None or now_s - packet.since_s < self._patience_s:
                     break
                 # Who came first among all came first among those of its client.
                 packet.client.waiting.popleft()
@@ -377,6 +379,7 @@ class HostGuard:
             client.waiting_bytes += size_bytes
             client.waiting.append(packet)
             self._waiting[packet] = None
+            self._waiting_clients[client] = None
             self._runnable[client] = None
 
     def _refusal(self, reason: Reason) -> Admission:
@@ -390,6 +393,8 @@ class HostGuard:
         """It waits no more, and is taken from its client's queue already."""
         client, size_bytes = packet.client, WAITING_BYTES + packet.size_bytes
         del self._waiting[packet]
+        if not client.waiting:
+            del self._waiting_clients[client]
         client.waiting_bytes -= size_bytes
         self._waiting_budget.give_back(size_bytes, client.waiting_bytes)
         if admission is not ADMITTED:
