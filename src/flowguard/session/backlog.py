@@ -472,7 +472,7 @@ class Backlog:
         here = self._here
         if here is None or not self.spills:
             return
-        # A retained message may have overtaken one that was waiting for its commit.
+        # Whoever puts messages here need not do so in the order of their positions.
         positions = [pos for pos, _, _ in here]
         self.after_pos = min(positions) - 1
         self.away_pos = max(self.away_pos, *positions)

@@ -120,7 +120,7 @@ class Fetch:
         self.damage = ""
         """Why the store cannot read it."""
         self.sent = {pos for pos in (owner.positions or {}).values() if pos > after_pos}
-        """In flight, though the first that waits is older: retained messages."""
+        """In flight, and to be read over: the queue let go of what the client has in hand."""
 
     def entries(self, store: Store) -> list[QueueEntry]:
         """Ask; blocks as the store does. None come where there is `damage`.

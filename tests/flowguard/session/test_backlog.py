@@ -226,7 +226,7 @@ TestBacklogsOnDisk = BacklogsOnDisk.TestCase
 
 
 def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left() -> None:
-    """A retained message is there at once, one from another client after its commit."""
+    """Whoever puts messages there need not do so in the order of their positions."""
     queue = Backlog(10, 1 << 20, FairBudget(1 << 20), FairBudget(1 << 20))
     for pos in (2, 1):
         assert queue.reserve(BASE_BYTES) is None
