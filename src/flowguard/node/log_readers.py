@@ -21,7 +21,7 @@ while its session catches up has such a place, too, with nothing to read: it beg
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from flowguard.flow import Reason
@@ -56,8 +56,6 @@ QUEUE_MAX = 1_000
 """Messages in the queue of an application: from there on it reads the log."""
 SHARED_MAX: Final = 1_000
 """Deliveries that are kept for others that read the same."""
-
-Target = tuple[QueueOwner, int, Delivery]
 
 
 def expiry_of(message: Publish, now_s: float) -> float:
@@ -259,12 +257,16 @@ class LogReaders:
                 self._ask(reader)
 
     def _ask(self, reader: QueueOwner) -> None:
-        limits = self._node.settings.session
+        limits, queue = self._node.settings.session, reader.queue
         room = min(PAGE_MAX, limits.queue_messages_max)
-        if reader in self._fetching or 2 * reader.queue.count > room:
+        # A page may have one message more than that.
+        spare_bytes = limits.queue_bytes_max - limits.packet_size_max
+        bytes_max = max(1, min(PAGE_BYTES_MAX, spare_bytes // 2))
+        if reader in self._fetching or 2 * queue.count > room:
             return
+        if queue.count and (queue.size_bytes > bytes_max or queue.node_refusal(bytes_max)):
+            return  # What would find no place stays in the log.
         self._fetching.add(reader)
-        bytes_max = min(PAGE_BYTES_MAX, limits.queue_bytes_max // 2)
         starts = self._starts.get(reader)
         count_max = max(1, min(room // 2, self._node.moving.page_max))
         self._node.fetches.append(LogFetch(reader, starts, count_max, bytes_max))
@@ -285,38 +287,40 @@ class LogReaders:
         reading = self.readings.setdefault(reader, Reading())
         reading.read_until_s = batch.read_until_s
         reading.lost_count += batch.lost_count
-        targets: list[Target] = []
+        deliveries: list[Delivery] = []
         for logged in batch.messages:
-            if logged.expires_at_s > now_s:
-                self._take(
-                    targets,
-                    reader,
-                    (logged.stamp, logged.publisher),
-                    logged.message,
-                    logged.expires_at_s,
-                    now_s,
-                    batch,
-                )
-            else:
+            if logged.expires_at_s <= now_s:
                 self._node.counters.drop(Reason.MESSAGE_EXPIRED)
-        rest_count = self.appended_count - batch.appended_count
+                continue
+            source = logged.stamp, logged.publisher
+            found = self._wanted(reader, source, logged.message, logged.expires_at_s, batch)
+            if found is not None:
+                deliveries.append(found)
         places: list[StoreOp] = [PutLogPlace(reader.client_id, batch.place)]
         if batch.filter:
             places = [PutLogStart(reader.client_id, batch.filter, batch.place)]
-        if batch.is_done and not self.wide_count and self._has_all(reader, rest_count):
-            self._take_tail(targets, reader, rest_count, now_s)
-            reader.reads_log = reader.behind = False
-            del self._reading[reader]
-            places = self._all_read(reader)
-        reading.read_count += len(targets)
-        self.read_count += len(targets)
-        self._deliver(reader, targets, places, now_s)
+        rest_count = self.appended_count - batch.appended_count
+        if batch.is_done and not self.wide_count and rest_count <= len(self._tail):
+            rest = self._rest_of(reader, rest_count)
+            if self._has_room(reader, deliveries, rest):
+                deliveries += rest
+                reader.reads_log = reader.behind = False
+                del self._reading[reader]
+                places = self._all_read(reader)
+        reading.read_count += len(deliveries)
+        self.read_count += len(deliveries)
+        self._deliver(reader, deliveries, places, now_s)
 
-    def _has_all(self, reader: QueueOwner, rest_count: int) -> bool:
-        """Whether all that was logged since a page was read is here, and may enter the queue."""
-        if rest_count > len(self._tail):
-            return False
-        return not reader.is_logged or reader.queue.count + rest_count <= QUEUE_MAX
+    def _has_room(
+        self, reader: QueueOwner, page: Sequence[Delivery], rest: Sequence[Delivery]
+    ) -> bool:
+        """Whether what was logged since a page was read, the rest, may enter the queue with it."""
+        queue = reader.queue
+        count = queue.count + len(page) + len(rest)
+        if reader.is_logged:
+            return count <= QUEUE_MAX
+        size_bytes = queue.size_bytes + sum(each.size_bytes for each in (*page, *rest))
+        return not rest or (count <= queue.messages_max and size_bytes <= queue.bytes_max)
 
     def _is_stale(self, fetch: LogFetch) -> bool:
         """Whether a subscription began or ended since it was asked: what was logged between that
@@ -341,32 +345,32 @@ class LogReaders:
             *(PutLogStart(client_id, filter, b"") for filter in sorted(filters)),
         ]
 
-    def _take_tail(
-        self, targets: list[Target], reader: QueueOwner, count: int, now_s: float
-    ) -> None:
-        tail = self._tail
+    def _rest_of(self, reader: QueueOwner, count: int) -> list[Delivery]:
+        """Deliveries of what it wants of the last messages that were logged."""
+        tail, rest = self._tail, list[Delivery]()
         for index in range(len(tail) - count, len(tail)):
             op = tail[index]
             key = (-self.appended_count + len(tail) - 1 - index, op.publisher)
-            self._take(targets, reader, key, op.message, op.expires_at_s, now_s)
+            found = self._wanted(reader, key, op.message, op.expires_at_s)
+            if found is not None:
+                rest.append(found)
+        return rest
 
-    def _take(
+    def _wanted(
         self,
-        targets: list[Target],
         reader: QueueOwner,
         source: tuple[int, str],
         message: Publish,
         expires_at_s: float,
-        now_s: float,
         batch: LogBatch | None = None,
-    ) -> None:
-        """Add it, if one of its subscriptions wants it; `source`: its number, and who published;
-        `batch`: with which it came."""
+    ) -> Delivery | None:
+        """Its delivery, if one of its subscriptions wants it; `source`: its number, and who
+        published; `batch`: with which it came."""
         number, publisher = source
         found = options_of(reader, message.topic, publisher, number, batch)
         qos = 0 if found is None else min(found.qos, message.qos)
         if found is None or not qos or not may_receive(reader, message.topic):
-            return
+            return None
         retain = found.retain_as_published
         shared, key = self._shared, (number, qos, retain, found.identifiers)
         delivery = shared.get(key)
@@ -376,35 +380,29 @@ class LogReaders:
             delivery = shared[key] = Delivery(
                 message, qos, retain and message.retain, key[3], expires_at_s
             )
-        if reader.is_logged:
-            # A page has its place, and there is one.
-            reader.own_queue(self._node).promise(delivery.size_bytes)
-        else:
-            reason = reader.admit(delivery.size_bytes, self._node, now_s)
-            if reason is not None:
-                self._node.counters.drop(reason)
-                return
-        targets.append((reader, 0, delivery))
+        return delivery
 
     def _deliver(
-        self, reader: QueueOwner, admitted: list[Target], places: list[StoreOp], now_s: float
+        self, reader: QueueOwner, deliveries: list[Delivery], places: list[StoreOp], now_s: float
     ) -> None:
         """Positions and new places, one commit, then to the client."""
         node = self._node
         ops: list[StoreOp] = []
-        targets: list[Target] = []
-        for owner, _, delivery in admitted:
-            pos = owner.take_position()
-            targets.append((owner, pos, delivery))
-            ops.append(Append(owner.client_id, pos, delivery))
+        targets: list[tuple[int, Delivery]] = []
+        for delivery in deliveries:
+            # There is room for a page: nothing that waits in the log is dropped for want of it.
+            reader.own_queue(node).promise(delivery.size_bytes)
+            pos = reader.take_position()
+            targets.append((pos, delivery))
+            ops.append(Append(reader.client_id, pos, delivery))
         ops += places
         node.moving.count += len(targets)
 
         def done(now_s: float) -> None:
             node.moving.count = max(0, node.moving.count - len(targets))
             self._fetching.discard(reader)
-            for owner, pos, delivery in targets:
-                owner.offer(pos, delivery, node, now_s)
+            for pos, delivery in targets:
+                reader.offer(pos, delivery, node, now_s)
             if targets and self._reading.get(reader, False):
                 self._ask(reader)  # Else with the next tick: it only waits for others.
 

@@ -1,0 +1,64 @@
+"""What waits in the durable log waits there until its reader has room; none of it is dropped."""
+
+import pytest
+
+from flowguard.config import KIB, MIB
+from flowguard.flow import Reason
+from tests.flowguard.node.test_log_readers import CountingStore, away, payloads, publish, staged
+from tests.support.stage import Client, Stage
+
+
+def take_slowly(stage: Stage, client: Client, count: int) -> list[bytes]:
+    """The payloads of so many messages, or of those that come."""
+    found: list[bytes] = []
+    for _ in range(4 * count):
+        found += payloads(client)
+        stage.advance(0.1)
+        if len(found) >= count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+def test_large_messages_wait_in_the_log_until_a_slow_reader_has_room(policy: str) -> None:
+    limits = {"queue_bytes_max": 64 * KIB, "packet_size_max": 16 * KIB, "queue_policy": policy}
+    stage = staged(**limits)
+    away(stage, "s")
+    messages = [b"%04d" % number * KIB for number in range(100)]
+    publish(stage, "a", *messages)
+    client = stage.connect_durable("s", receive_maximum=1)
+    assert take_slowly(stage, client, 100) == messages
+    assert stage.node.counters.dropped == {}
+
+
+def test_what_is_logged_waits_there_where_the_node_has_no_room_for_queues() -> None:
+    settings = {
+        "session": {"log_threshold": 2, "queue_bytes_max": MIB},
+        "node": {"queue_bytes_max": MIB, "disk_queue_bytes_max": MIB},
+    }
+    stage = Stage(settings, store=CountingStore())
+    away(stage, "s", "t", filter="a")
+    for name in "abcdefgh":
+        away(stage, name, filter=f"of/{name}")
+        publish(stage, f"of/{name}", *[bytes(50 * KIB)] * 10)
+    dropped = dict(stage.node.counters.dropped)
+    assert Reason.NODE_DISK_QUEUE_BYTES in dropped
+    messages = [b"%04d" % number * 8 * KIB for number in range(60)]
+    publish(stage, "a", *messages)
+    client = stage.connect_durable("s", receive_maximum=1)
+    assert take_slowly(stage, client, 60) == messages
+    assert stage.node.counters.dropped == dropped
+
+
+def test_who_has_no_room_for_what_is_logged_meanwhile_reads_on() -> None:
+    stage = staged(queue_messages_max=10)
+    away(stage, "s")
+    publish(stage, "a", b"0")
+    stage.hold_replays = True
+    client = stage.connect_durable("s", receive_maximum=1)
+    numbers = [b"%d" % number for number in range(1, 31)]
+    publish(stage, "a", *numbers)
+    stage.hold_replays = False
+    stage.advance(1)
+    assert take_slowly(stage, client, 31) == [b"0", *numbers]
+    assert stage.node.counters.dropped == {}
