@@ -8,6 +8,9 @@ from pydantic import Field, field_validator, model_validator
 from flowguard.section import Section
 
 PORTS: Final = 65_536
+OWNER_FILE: Final = "kafka-owner"
+"""In the data directory, where Kafka has its applications' queues: the name it goes by there. Empty
+in a copy, which is not the owner."""
 
 
 class KafkaSettings(Section):

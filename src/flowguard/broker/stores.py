@@ -14,10 +14,9 @@ from typing import Final
 
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores import MemoryStore, Store
 
-KAFKA_OWNER: Final = "kafka-owner"
-"""In the data directory, where Kafka has its applications' queues: the name it goes by there."""
 OnWait = Callable[[str], None]
 """Told again and again, while a store cannot be had yet, who has it."""
 TOKEN_BYTES: Final = 12
@@ -80,7 +79,7 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     )
     if kafka.groups_bytes_max is not None:
         place.groups_bytes_max = kafka.groups_bytes_max
-    return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
+    return KafkaStore(base, place, time.time, data / OWNER_FILE)
 
 
 def check_store(settings: Settings) -> None:
@@ -109,7 +108,7 @@ def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) ->
     extra of the same name, is not installed.
     """
     wants_kafka = settings.store.application_store == "kafka"
-    if not wants_kafka and (data / KAFKA_OWNER).exists():
+    if not wants_kafka and (data / OWNER_FILE).exists():
         raise ConfigError(
             f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT; "
             "docs/kafka.md says how they come back"

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
+from pathlib import Path
 from typing import Final
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.offline.reader import StoreReader
@@ -53,6 +55,11 @@ def _closed(is_clean: bool, is_copy: bool) -> str:
     return "copied while it was open" if is_copy else "not at all: the process died"
 
 
+def _elsewhere(folder: Path) -> Iterator[tuple[str, str]]:
+    if (folder / OWNER_FILE).exists():
+        yield "in Kafka", "the queues of applications, which are not counted here"
+
+
 def show(reader: StoreReader, top: int, console: Console) -> None:
     """Show the report; everything is counted, nothing is guessed."""
     contents = Contents()
@@ -75,6 +82,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         ("sessions", f"{contents.sessions:,}"),
         ("shared", f"{contents.groups:,} subscriptions with a queue"),
         ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),
+        *_elsewhere(reader.folder),
         ("retained", f"{retained:,} messages"),
         ("on disk", size_text(used_bytes_of(reader.folder))),
     ):

@@ -1,5 +1,6 @@
 """`flowguard serve --kafka-servers` as processes: what an application gets, what is refused."""
 
+import re
 import signal
 import sys
 import time
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
+from flowguard.stores.rocks.copying import back_up_files
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.cli.test_serve import refused
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
 from tests.support.caller import Caller
@@ -199,6 +202,32 @@ def test_what_waits_in_the_data_directory_comes_along_to_kafka_and_is_not_left_t
     code, said = refused(*words, *other)
     assert code == 2, said
     assert "choose another prefix" in said
+
+
+@pytest.mark.slow
+def test_a_copy_without_kafka_does_not_start_and_takes_its_topics_over_when_told(
+    tmp_path: Path,
+) -> None:
+    server = shared_kafka()
+    words = (*settings(tmp_path, "copied"), "--kafka-servers", server.servers)
+    with running_broker(tmp_path, *words) as broker:
+        subscribe(broker, "app-1")
+        publish(broker, 0, PIECE)
+    copy = tmp_path / "restored" / "data"
+    copy.parent.mkdir()
+    back_up_files(tmp_path / "data", copy)
+    code, said = refused("--data", str(copy))
+    assert code == 2, said
+    assert "are in Kafka: start with --kafka-servers" in said
+    code, said = refused(*words, "--data", str(copy))
+    assert code == 2, said
+    (mark,) = re.findall(r"deleting the topic (\S+)", said)
+    delete_topic(server, mark)
+    with running_broker(copy.parent, *words) as broker:
+        assert received(broker, "app-1", PIECE) == list(range(PIECE))
+    code, said = refused(*words, "--data", str(tmp_path / "data"))
+    assert code == 2, said
+    assert "another data directory" in said
 
 
 def test_without_a_server_or_with_another_store_it_says_so_and_does_not_start(

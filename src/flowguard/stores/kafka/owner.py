@@ -29,7 +29,8 @@ def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
     """Have the prefix from now on; the name of the directory. Raises ConfigError where another one
     has it."""
     mark = f"{place.prefix}.of."
-    name = file.read_text() if file.exists() else secrets.token_hex(NAME_BYTES)
+    name = file.read_text() if file.exists() else ""
+    name = name or secrets.token_hex(NAME_BYTES)
     for topic in link.topics(mark):
         if topic != mark + name:
             raise ConfigError(

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from flowguard.errors import StoreError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores.rocks.identity import COPY, mark_as_copy
 
 IMMUTABLE: Final = frozenset({".sst", ".blob"})
 """Files that RocksDB never changes after they are written: a copy can share them."""
-LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY)
+LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY, OWNER_FILE)
 """Prefixes of names of files that are about this folder, not about data."""
 
 
@@ -71,7 +72,7 @@ def back_up_files(source: Path, folder: Path) -> None:
     try:
         with published(folder, source) as unfinished:
             copy_files(source, unfinished)
-            mark_as_copy(unfinished)
+            mark_as_copy(unfinished, source)
     except OSError as error:
         raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
 

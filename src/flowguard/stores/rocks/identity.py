@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
 from flowguard.stores.rocks.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
@@ -112,9 +113,20 @@ def open_identity(engine: RocksEngine, folder: Path, random_node: Callable[[], i
     return identity
 
 
-def mark_as_copy(folder: Path) -> None:
+def mark_as_copy(folder: Path, source: Path) -> None:
     """Mark the folder as a copy, which gets a new number when it is opened; durable."""
-    with (folder / COPY).open("w") as file:
-        file.write("This copy has not been opened yet.\n")
+    _write(folder / COPY, "This copy has not been opened yet.\n")
+    mark_as_part(folder, source)
+
+
+def mark_as_part(folder: Path, *sources: Path) -> None:
+    """Mark what was made of `sources` as lacking what they have in Kafka; durable."""
+    if any((source / OWNER_FILE).exists() for source in sources):
+        _write(folder / OWNER_FILE, "")
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())

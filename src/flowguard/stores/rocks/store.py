@@ -301,7 +301,7 @@ class RocksStore:
                     self._step(sweep=False)
                 self._sync()
                 self._engine.checkpoint(unfinished)
-                mark_as_copy(unfinished)
+                mark_as_copy(unfinished, self._folder)
         except OSError as error:
             raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
         except ValueError as error:

@@ -1,6 +1,7 @@
 """No two directories share a number, and each knows how far it has followed the other."""
 
 import shutil
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from flowguard.config import StoreSettings
 from flowguard.errors import CorruptionError, StoreError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import PutSession
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.copying import back_up_files
@@ -52,6 +54,15 @@ def copied_by_hand(store: RocksStore, folder: Path) -> None:
 
 
 COPIES = pytest.mark.parametrize("copy", [backed_up, backed_up_closed, copied_by_hand])
+
+
+@pytest.mark.parametrize("copy", [backed_up, backed_up_closed])
+def test_a_copy_says_that_kafka_has_queues_which_are_not_its_own(
+    store: RocksStore, tmp_path: Path, copy: Callable[[RocksStore, Path], None]
+) -> None:
+    (store._folder / OWNER_FILE).write_text("its name")
+    copy(store, tmp_path / "copy")
+    assert (tmp_path / "copy" / OWNER_FILE).read_text() == ""
 
 
 def test_a_directory_keeps_its_number(store: RocksStore) -> None:

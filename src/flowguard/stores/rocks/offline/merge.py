@@ -30,7 +30,7 @@ from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
 from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.identity import ReceivedUids, new_identity, put_identity
+from flowguard.stores.rocks.identity import ReceivedUids, mark_as_part, new_identity, put_identity
 from flowguard.stores.rocks.offline.merge_queue import (
     MergeTally,
     Output,
@@ -83,6 +83,7 @@ def merge(
                 with closing(RocksEngine(unfinished, SETTINGS, bulk=True)) as engine:
                     report = _Merge(a, b, Output(engine), progress).run()
                     _finish(a, b, engine, unfinished, random_node)
+                mark_as_part(unfinished, first, second)
         except OSError as error:
             raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
     return report

@@ -16,6 +16,7 @@ from flowguard.errors import CorruptionError, FormatError, LockedError, StoreErr
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.identity import mark_as_part
 from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
 from flowguard.stores.rocks.offline.repair import with_current, without_manifest
 from flowguard.stores.rocks.queue import Queue
@@ -56,6 +57,7 @@ def salvage(
             return RocksStore(unfinished, settings, wall_s=wall_s, random_node=random_node)
 
         opened().close()
+        mark_as_part(unfinished, folder)
         _copy_payloads(reader, unfinished)
         with closing(opened()) as store:
             return _Saving(reader, store, progress).run()

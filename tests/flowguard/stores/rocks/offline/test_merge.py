@@ -11,6 +11,7 @@ import pytest
 
 from flowguard.codec.packets import Connack, Pubcomp, Pubrec, Pubrel
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import NEVER_S, Append, Delivery, PutSession, Settle, packet_id_of
 from flowguard.stores.messages import encode_message
 from flowguard.stores.rocks import RocksStore
@@ -402,6 +403,12 @@ def test_the_originals_stay_as_they_are(world: World, pair: tuple[Site, Site]) -
     before = fingerprint(first), fingerprint(crashed)
     world.open(merged(world, first, crashed)).close()
     assert (fingerprint(first), fingerprint(crashed)) == before
+
+
+def test_the_new_store_says_that_kafka_has_queues(world: World, pair: tuple[Site, Site]) -> None:
+    first, second = closed(*pair)
+    (second / OWNER_FILE).write_text("its name")
+    assert (merged(world, first, second) / OWNER_FILE).read_text() == ""
 
 
 def test_the_new_store_has_received_what_both_have_and_is_somebody_else(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from flowguard.errors import CorruptionError, FormatError
+from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.stores.rocks.offline.salvage import Salvage, salvage
 from flowguard.stores.rocks.offline.verification import Verification, verify
@@ -49,6 +50,14 @@ def test_a_store_without_damage_is_saved_as_it_is(
     assert (found.problems, found.lost_entries, found.lost_queues) == ([], 0, 0)
     assert contents(tmp_path / "out") == whole
     assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+
+
+def test_what_was_saved_says_that_kafka_has_queues(made: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(made, store)
+    (store / OWNER_FILE).write_text("its name")
+    saved(store, tmp_path / "new")
+    assert (tmp_path / "new" / OWNER_FILE).read_text() == ""
 
 
 @pytest.mark.once
