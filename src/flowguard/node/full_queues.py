@@ -40,6 +40,8 @@ class Wait:
     size_bytes: int
     since_s: float
     until_s: float
+    logs: bool
+    """Its message is logged: who reads the log needs no room for it."""
     ticket: int
     """A first-come number over all lines: a smaller one has waited longer."""
     called: bool = False
@@ -76,18 +78,22 @@ class FullQueues:
                 while plan.making is not None:
                     plan.making.step()  # Not in between other work: all queues are asked at once.
                 for queue in _queues(plan, publisher):
-                    if self._is_full(queue, publisher, size_bytes, now_s):
+                    if self._is_full(queue, publisher, size_bytes, plan.logs, now_s):
                         if not self._router.may_publish(publisher, message):
                             break  # `publish` will say so.
-                        self._stand(inbound, queue, size_bytes, now_s)
+                        self._stand(inbound, queue, size_bytes, plan.logs, now_s)
                         return WAITS
         code = self._router.publish(inbound, message, now_s)
         if wait is not None and code != WAITS:
             self.left(wait.inbound.session)
         return code
 
-    def _is_full(self, queue: Queue, publisher: Session, size_bytes: int, now_s: float) -> bool:
+    def _is_full(
+        self, queue: Queue, publisher: Session, size_bytes: int, logs: bool, now_s: float
+    ) -> bool:
         """Whether `publisher` finds no room, or others are before it."""
+        if logs and _reads_log(queue):
+            return False
         line = self._lines.get(queue)
         if line is not None and publisher not in line:
             # The one that has waited longest is before everybody: else two could wait for two
@@ -95,9 +101,11 @@ class FullQueues:
             wait = self._waits.get(publisher)
             if wait is None or any(other.ticket < wait.ticket for other in line.values()):
                 return True
-        return self._lacks_room(queue, size_bytes, now_s)
+        return self._lacks_room(queue, size_bytes, logs, now_s)
 
-    def _lacks_room(self, queue: Queue, size_bytes: int, now_s: float) -> bool:
+    def _lacks_room(self, queue: Queue, size_bytes: int, logs: bool, now_s: float) -> bool:
+        if logs and _reads_log(queue):
+            return False
         if isinstance(queue, Session):
             return queue.lacks_room(size_bytes, self._node, now_s)
         shared_queue = self._router.queues.of(queue)
@@ -111,7 +119,9 @@ class FullQueues:
 
     # --- lines -------------------------------------------------------------------------------
 
-    def _stand(self, inbound: Inbound, queue: Queue, size_bytes: int, now_s: float) -> None:
+    def _stand(
+        self, inbound: Inbound, queue: Queue, size_bytes: int, logs: bool, now_s: float
+    ) -> None:
         """Wait in the line of `queue`; who stands there keeps its place."""
         inbound.blocked = True
         publisher = inbound.session
@@ -121,11 +131,12 @@ class FullQueues:
         ticket = self._tickets
         if wait is not None:
             if wait.queue is queue:
-                wait.called = False
+                wait.called, wait.logs = False, logs
                 return
             since_s, ticket = wait.since_s, wait.ticket
             self.left(publisher)
-        wait = Wait(inbound, queue, size_bytes, since_s, since_s + self._block_s, ticket)
+        until_s = since_s + self._block_s
+        wait = Wait(inbound, queue, size_bytes, since_s, until_s, logs, ticket)
         self._waits[publisher] = wait
         self._lines.setdefault(queue, {})[publisher] = wait
 
@@ -145,7 +156,9 @@ class FullQueues:
             return
         for queue, line in list(self._lines.items()):
             first = next(iter(line.values()))
-            if not first.called and not self._lacks_room(queue, first.size_bytes, now_s):
+            if first.called:
+                continue
+            if not self._lacks_room(queue, first.size_bytes, first.logs, now_s):
                 _call(first)
 
     def tick(self, heard_s: float) -> None:
@@ -159,6 +172,11 @@ class FullQueues:
         """It has subscribed or unsubscribed: messages need not be for it any more."""
         for wait in self._lines.get(subscriber, {}).values():
             _call(wait)
+
+
+def _reads_log(queue: Queue) -> bool:
+    """Whether what is logged does not enter it."""
+    return isinstance(queue, Session) and queue.reads_log
 
 
 def _call(wait: Wait) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from flowguard.config import KIB, MIB
 from flowguard.flow import Reason
+from tests.flowguard.node.blocking import acknowledged
 from tests.flowguard.node.test_log_readers import CountingStore, away, payloads, publish, staged
 from tests.support.stage import Client, Stage
 
@@ -62,3 +63,32 @@ def test_who_has_no_room_for_what_is_logged_meanwhile_reads_on() -> None:
     stage.advance(1)
     assert take_slowly(stage, client, 31) == [b"0", *numbers]
     assert stage.node.counters.dropped == {}
+
+
+def with_a_full_queue(stage: Stage) -> Client:
+    """A client that has taken one message, and has room for no other; `a` is logged."""
+    away(stage, "other", filter="a")
+    reader = stage.connect_durable("s", receive_maximum=1)
+    reader.subscribe("a", "own", qos=1)
+    publish(stage, "own", *[b"%d" % number for number in range(3)])
+    return reader
+
+
+def test_nobody_waits_for_room_in_the_queue_of_who_reads_the_log() -> None:
+    stage = staged(2, queue_policy="block", queue_messages_max=2)
+    with_a_full_queue(stage).close()
+    publisher = stage.connect("p")
+    publisher.publish("a", b"logged", qos=1)
+    assert len(acknowledged(publisher)) == 1
+    reader = stage.connect_durable("s")
+    assert take_slowly(stage, reader, 4) == [b"0", b"1", b"2", b"logged"]
+
+
+def test_who_waits_for_room_goes_on_when_the_log_has_taken_its_place() -> None:
+    stage = staged(2, queue_policy="block", queue_messages_max=2)
+    reader = with_a_full_queue(stage)
+    publisher = stage.connect("p")
+    publisher.publish("a", b"logged", qos=1)
+    assert acknowledged(publisher) == []
+    reader.close()
+    assert len(acknowledged(publisher)) == 1
