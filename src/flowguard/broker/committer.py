@@ -216,7 +216,8 @@ class Committer:
                 break
             pages.append(read_page(fetch, self._store))
         upkept = None
-        if upkeep and error is None:
+        if upkeep and (error is None or isinstance(error, NoSpaceError)):
+            # Where there is no room, upkeep makes some: what the log has kept for long enough goes.
             began_s = self._clock()
             upkept = _Upkept(self._store.maintain(), self._clock() - began_s)
         self._is_asking = False

@@ -87,6 +87,31 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
             await wire.close()
 
 
+class SelfClearingStore(FullStore):
+    """Upkeep makes room, as retention of the log does, once somebody was refused."""
+
+    was_refused = False
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        self.was_refused |= self.full
+        return super().commit(ops)
+
+    def maintain(self) -> bool:
+        self.full &= not self.was_refused
+        return super().maintain()
+
+
+async def test_upkeep_goes_on_while_the_disk_is_full_and_may_make_room() -> None:
+    store = SelfClearingStore()
+    async with broker(store=store, calm=True) as running:
+        await offline_subscriber(running, "t")
+        publisher = await connect(running, "p")
+        store.full = True
+        assert await answer(publisher, message(1)) == 0
+        assert store.was_refused
+        await publisher.close()
+
+
 async def test_a_3_1_1_publisher_waits_unacknowledged_and_is_not_cut_off() -> None:
     store = FullStore()
     async with broker(store=store, calm=True) as running:
