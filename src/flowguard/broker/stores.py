@@ -12,10 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+from flowguard.broker.error_log import printable
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores import MemoryStore, Store
+
+log = structlog.get_logger()
 
 OnWait = Callable[[str], None]
 """Told again and again, while a store cannot be had yet, who has it."""
@@ -79,7 +84,15 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     )
     if kafka.groups_bytes_max is not None:
         place.groups_bytes_max = kafka.groups_bytes_max
-    return KafkaStore(base, place, time.time, data / OWNER_FILE)
+    store = KafkaStore(base, place, time.time, data / OWNER_FILE)
+    if store.missing:
+        log.warning(
+            "topics of applications are not in Kafka: they are made anew, what they had is lost",
+            applications=len(store.missing),
+            first=printable(store.missing[0]),
+            servers=kafka.servers,
+        )
+    return store
 
 
 def check_store(settings: Settings) -> None:

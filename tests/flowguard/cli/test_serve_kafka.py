@@ -183,6 +183,26 @@ def test_what_retention_has_taken_from_an_application_is_counted_and_the_rest_co
 
 
 @pytest.mark.slow
+def test_a_topic_that_was_deleted_while_no_broker_ran_is_named_in_the_log(tmp_path: Path) -> None:
+    from flowguard.stores.kafka.topics import topic_of
+
+    server = shared_kafka()
+    words = (*settings(tmp_path, "gone"), "--kafka-servers", server.servers)
+    with running_broker(tmp_path, *words) as broker:
+        subscribe(broker, "app-1", "app-2")
+        publish(broker, 0, PIECE)
+    assert "not in Kafka" not in broker.log.read_text()
+    topics = server.call(lambda admin: admin.list_topics())
+    (topic,) = [each for each in topics if each.startswith(topic_of("gone", "app-2"))]
+    delete_topic(server, topic)
+    with running_broker(tmp_path, *words) as broker:
+        broker.wait_for_log("topics of applications are not in Kafka")
+        assert received(broker, "app-1", PIECE) == list(range(PIECE))
+    said = broker.log.read_text()
+    assert "applications=1 first=app-2" in said
+
+
+@pytest.mark.slow
 def test_what_waits_in_the_data_directory_comes_along_to_kafka_and_is_not_left_there(
     tmp_path: Path,
 ) -> None:

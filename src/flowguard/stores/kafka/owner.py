@@ -25,12 +25,16 @@ def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
         )
 
 
+def is_owner(file: Path) -> bool:
+    """Whether the directory has had a prefix before."""
+    return file.exists() and bool(file.read_text())
+
+
 def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
     """Have the prefix from now on; the name of the directory. Raises ConfigError where another one
     has it."""
     mark = f"{place.prefix}.of."
-    name = file.read_text() if file.exists() else ""
-    name = name or secrets.token_hex(NAME_BYTES)
+    name = file.read_text() if is_owner(file) else secrets.token_hex(NAME_BYTES)
     for topic in link.topics(mark):
         if topic != mark + name:
             raise ConfigError(

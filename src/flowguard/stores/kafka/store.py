@@ -37,7 +37,7 @@ from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
-from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim
+from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim, is_owner
 from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
 from flowguard.stores.kafka.queue import ApplicationQueue, QueuePage, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
@@ -86,12 +86,15 @@ class KafkaStore:
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
+        self.missing: list[str] = []
+        """Applications whose topic somebody has deleted while no broker was here."""
         self.groups: Groups | None = None
         """Shared subscriptions that other brokers have, too."""
         self._link = KafkaLink(place.servers, wait_s=max(place.wait_s, OPEN_S), access=place.access)
         try:
             check_nodes(self._link, place)
             broker = token_hex(NAME_BYTES)
+            was_here = owner_file is not None and is_owner(owner_file)
             if owner_file is not None:
                 broker = claim(self._link, place, owner_file)
             if place.groups_prefix:
@@ -108,6 +111,8 @@ class KafkaStore:
         except BaseException:
             self._link.close()
             raise
+        if not was_here:
+            self.missing = []  # There was none before.
         self._link.wait_s = place.wait_s
         is_replicated = place.replicas > 1
         kept = Durability.REPLICATED if is_replicated else Durability.OS
@@ -136,7 +141,8 @@ class KafkaStore:
         ends = self._reader.ends(newest.values())
         for client_id, topic in newest.items():
             self._queues[client_id] = ApplicationQueue(topic, _window(committed.get(topic)))
-        for client_id in set(owners.values()) - set(newest):
+        self.missing = sorted(set(owners.values()) - set(newest))
+        for client_id in self.missing:
             self._queues[client_id] = self._new_queue(client_id)
             self._create(self._queues[client_id])
         self._assign()
