@@ -137,8 +137,8 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         log=_from_log(node, session),
         damage=session.queue.damage,
         dropped=[str(reason) for reason in session.dropped_now(node.state)],
-        queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
-        queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
+        queue_messages=_bounded(session.queue.count, limits.queue_messages_max, session),
+        queue_bytes=_bounded(session.queue.size_bytes, limits.queue_bytes_max, session),
         inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
         window=node.guard.grant.window,
@@ -333,6 +333,11 @@ def _inflight_bytes(node: Node, count: int) -> str:
         f"clients have {budget.used_bytes:,} of {budget.limit_bytes:,}"
     )
     return text if most is None else f"{text}, one of them may have {most:,}"
+
+
+def _bounded(used: int, limit: int, session: Session) -> Use:
+    """A part of its queue; that of an application whose messages wait elsewhere has no limit."""
+    return Use(used=used, limit=None if session.is_unbounded else limit)
 
 
 def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:

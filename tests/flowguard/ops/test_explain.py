@@ -6,6 +6,7 @@ from flowguard.flow import Pause, Reason
 from flowguard.ops.explain import Explanation, explain
 from flowguard.types import Properties, Publish
 from tests.support.stage import Client, Stage
+from tests.support.store_apart import StoreApart
 
 
 def explained(stage: Stage, client_id: str) -> Explanation:
@@ -197,6 +198,20 @@ def test_a_full_queue_is_why_messages_are_dropped() -> None:
     assert shown["dropped"] == [Reason.OFFLINE_QOS_0, Reason.QUEUE_MESSAGES]
     assert shown["queue_messages"] == {"used": 1, "limit": 1}
     assert shown["session_ends_s"] == stage.now_s + 3_600
+
+
+def test_what_waits_for_an_application_elsewhere_has_no_limit() -> None:
+    settings = {"session": {"application_client_ids": ["app"], "queue_messages_max": 2}}
+    stage = Stage(settings, store=StoreApart())
+    for name in ("app", "device"):
+        client = stage.connect_durable(name)
+        client.subscribe("t", qos=1)
+        client.close()
+    for packet_id in (1, 2, 3):
+        stage.connect("p").publish("t", b"%d" % packet_id, qos=1)
+    assert explained(stage, "app")["queue_messages"] == {"used": 3, "limit": None}
+    assert explained(stage, "app")["queue_bytes"]["limit"] is None
+    assert explained(stage, "device")["queue_messages"] == {"used": 2, "limit": 2}
 
 
 def test_unacknowledged_messages_are_counted() -> None:
