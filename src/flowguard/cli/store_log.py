@@ -38,7 +38,9 @@ def show(
     table = Table("session", "messages since, at most", "since", box=box.SIMPLE)
     for name in sorted(behind, key=lambda name: -behind[name])[:top]:
         if behind[name]:
-            table.add_row(name, f"{behind[name]:,}", _instant(places[name].after))
+            after = places[name].after
+            since = _instant(after) if after else "it began"
+            table.add_row(name, f"{behind[name]:,}", since)
     console.print(table)
 
 

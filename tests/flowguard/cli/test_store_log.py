@@ -33,6 +33,18 @@ def test_info_says_what_there_is_and_who_is_behind(tmp_path: Path) -> None:
     assert " c " in out
 
 
+def test_who_has_read_nothing_of_a_new_log_is_not_said_to_have_read_until_some_day(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path / "s")
+    store.commit([PutSession("c", 9, 5.0), PutLogPlace("c", None)])
+    store.commit([AppendToLog("p", Publish("t", b"x", 1), NEVER_S)])
+    store.close()
+    _, out, _ = run_here("store", "log", "info", str(tmp_path / "s"))
+    (row,) = [line for line in out.splitlines() if line.strip().startswith("c ")]
+    assert row.split() == ["c", "1", "it", "began"]
+
+
 def test_a_store_without_a_log_says_so(tmp_path: Path) -> None:
     opened(tmp_path / "s").close()
     code, out, _ = run_here("store", "log", "info", str(tmp_path / "s"))
