@@ -195,7 +195,10 @@ def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Caus
             found.append(_behind_applications(node, apart, now_s))
         else:
             found.append(_pause(node, connection, pause, now_s))
-    return found
+    if found or apart is None or inbound is None:
+        return found
+    waits = apart.is_away and apart.has_here(inbound)
+    return [_behind_applications(node, apart, now_s)] if waits else found
 
 
 def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float) -> Cause:

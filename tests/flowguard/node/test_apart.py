@@ -159,6 +159,19 @@ def test_qos_0_goes_on_and_so_does_what_applications_say_to_devices() -> None:
 # --- what waits has an end and a reason ----------------------------------------------------------
 
 
+def test_whose_message_waits_for_the_store_is_told_so_though_it_may_send_more() -> None:
+    stage = staged()
+    subscribed(stage, "app-1", "t")
+    publisher = stage.connect("p")
+    stage.hold_apart = True
+    publisher.publish("t", b"1", qos=1)
+    assert reasons(stage, "p") == []
+    stage.advance(2)
+    assert reasons(stage, "p") == ["applications"]
+    stage.release_apart()
+    assert reasons(stage, "p") == []
+
+
 def test_while_it_is_away_they_wait_outside_with_a_reason_and_go_on_in_order() -> None:
     stage = staged()
     application = subscribed(stage, "app-1", "far")
