@@ -120,7 +120,11 @@ class Retention:
         if not current.count:
             return False
         age_s = now_s - instant_of(current.first)
-        return age_s >= self.period_s / PARTS or current.size_bytes >= self.bytes_max // PARTS
+        return age_s >= self.period_s / PARTS or self.is_full(current)
+
+    def is_full(self, current: Generation) -> bool:
+        """Whether the next message belongs into another one, however soon that comes."""
+        return current.count > 0 and current.size_bytes >= self.bytes_max // PARTS
 
     def is_due(self, oldest: Generation, size_bytes: int, now_s: float) -> bool:
         """Whether the oldest of several should go; `size_bytes` is the size of all of them."""

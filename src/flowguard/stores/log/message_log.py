@@ -99,8 +99,12 @@ class MessageLog:
         return None if last.is_sealed else last
 
     def begin(self) -> Generation:
-        """The current generation, made now if there is none; messages have stamps above `high`."""
-        return self.current or self.roll()
+        """The current generation, made now if there is none, or it has its size already; messages
+        have stamps above `high`."""
+        current = self.current
+        if current is None or self._retention.is_full(current):
+            return self.roll()
+        return current
 
     def roll(self) -> Generation:
         """Seal the current generation and begin the next. Raises `StoreError`: nothing changed."""

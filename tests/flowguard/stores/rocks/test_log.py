@@ -219,6 +219,19 @@ def test_retention_deletes_families(tmp_path: Path) -> None:
     store.close()
 
 
+def test_of_a_burst_between_two_slices_of_upkeep_as_much_is_kept_as_asked_for(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path / "s", log_bytes_max=MIB)
+    for _ in range(40):
+        store.commit([logged("t", bytes(32 * 1024))])
+    while store.maintain():
+        pass
+    kept = sum(each.size_bytes for each in store.log.generations)
+    assert MIB * 3 // 4 < kept <= MIB
+    store.close()
+
+
 def test_an_unfinished_creation_is_cleared_away(tmp_path: Path) -> None:
     store = opened(tmp_path / "s")
     store.commit([logged("t")])
