@@ -27,7 +27,7 @@ from flowguard.records import (
 from flowguard.stores import Store
 from flowguard.types import Publish, SubscriptionOptions
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
-from tests.flowguard.stores.redis.test_standing_by import claim, lease_on
+from tests.flowguard.stores.redis.test_standing_by import Answers, claim, lease_on
 from tests.flowguard.stores.test_contract import delivery, queue_of, values
 
 GROUP = GROUP_PREFIX + "$share/g/t"
@@ -156,7 +156,7 @@ def test_a_prefix_that_a_broker_takes_over_meanwhile_is_copied_when_that_has_end
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def taken_over(*_: object) -> None:
-        lease_on().check((0, b"host-b"))
+        lease_on(Answers()).check((0, b"host-b"))
 
     monkeypatch.setattr(store_copy, "copy", taken_over)
     code, said = run("redis://here", "new")

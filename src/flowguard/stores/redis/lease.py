@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 import structlog
 
-from flowguard.errors import LeasedError
+from flowguard.errors import LeasedError, StallError
 from flowguard.stores.redis.cluster import RedisCluster
 from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
 from flowguard.stores.redis.keys import KeyNames
@@ -56,42 +56,45 @@ class Lease:
         `prepare` is called when nobody has it, before anything is written; its answer is kept with
         the lease. `on_wait` is told whom it stands by for, with each look. Without `takeover` only
         as long as a dead one's lasts: raises `LeasedError` as soon as the other one is seen to
-        renew it.
+        renew it. Who stands by waits for Redis, too, where that is away: raises `StallError` only
+        before it has seen for whom.
         """
         runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
         shortest_ms = lease_ms
-        holder = ""
-        """The broker that it stands by for; empty: for none so far."""
+        grace_s = 0.0
+        watch = _Watch(self._meta.decode(), self._link, on_wait)
         while True:
             words: list[str | int] = [self._token, self._name, lease_ms, *runs]
-            ((is_free, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
-            if is_free and runs:
-                if holder:
-                    log.info("takes over", prefix=self._meta.decode(), of=holder)
-                return
-            if is_free:
-                runs = (prepare(),)
-                continue
-            if not takeover and left_ms > shortest_ms:
-                raise LeasedError(
-                    f"{other.decode()} has {self._meta.decode()} in {self._link.where}",
-                    ": stop it, choose another redis.prefix, or start with --takeover to wait for "
-                    "its end",
-                )
-            if takeover and other.decode() != holder:
-                holder = other.decode()
-                log.info(
-                    "stands by, and begins when the other broker ends",
-                    other=holder,
-                    prefix=self._meta.decode(),
-                    server=self._link.where,
-                )
-            if takeover and on_wait is not None:
-                on_wait(f"{holder} has {self._meta.decode()} in {self._link.where}")
+            try:
+                ((is_free, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
+                if is_free and not runs and grace_s <= 0.0:
+                    runs = (prepare(),)
+                    continue
+            except StallError as error:
+                watch.sees_nothing(error)
+                grace_s = self._lease_s  # Nobody could renew it meanwhile.
+            else:
+                if is_free and runs:
+                    watch.ends()
+                    return
+                if not is_free:
+                    self._check_patience(other, left_ms, shortest_ms, takeover=takeover)
+                    shortest_ms = min(shortest_ms, left_ms)
+                watch.sees("" if is_free or not takeover else other.decode())
+                grace_s -= LOOK_S
             runs = ()  # Whoever was first may be killed in the middle of a commit.
-            shortest_ms = min(shortest_ms, left_ms)
             sleep(LOOK_S)
+
+    def _check_patience(
+        self, other: bytes, left_ms: int, shortest_ms: int, *, takeover: bool
+    ) -> None:
+        if not takeover and left_ms > shortest_ms:
+            raise LeasedError(
+                f"{other.decode()} has {self._meta.decode()} in {self._link.where}",
+                ": stop it, choose another redis.prefix, or start with --takeover to wait for "
+                "its end",
+            )
 
     def renewal(self, now_s: float) -> tuple[bytes | str | int, ...]:
         """The command that renews the lease and says whether it is still ours."""
@@ -115,3 +118,57 @@ class Lease:
         """Let it go, so that the next broker need not wait; `is_done`: the last commit is."""
         words = (self._token, 1) if is_done else (self._token,)
         self._link.call(LEAVE, [self._meta, self._intent], words)
+
+
+@final
+class _Watch:
+    """Looking after another broker's lease, as the log and `on_wait` are told of it."""
+
+    def __init__(
+        self,
+        prefix: str,
+        link: RedisLink | RedisCluster,
+        on_wait: Callable[[str], None] | None,
+    ) -> None:
+        self._prefix = prefix
+        self._link = link
+        self._on_wait = on_wait
+        self._holder = ""
+        """The broker that it stands by for; empty: for none so far."""
+        self._is_blind = False
+        """Redis did not answer when it looked last."""
+
+    def sees(self, holder: str) -> None:
+        """Another broker has the lease that we stand by for; empty: nobody has."""
+        self._sees_again()
+        if holder not in ("", self._holder):
+            self._holder = holder
+            log.info(
+                "stands by, and begins when the other broker ends",
+                other=holder,
+                prefix=self._prefix,
+                server=self._link.where,
+            )
+        if self._holder and self._on_wait is not None:
+            self._on_wait(f"{self._holder} has {self._prefix} in {self._link.where}")
+
+    def sees_nothing(self, why: StallError) -> None:
+        """Redis is away, for the other broker as well; raises `why` where it stands by for none."""
+        if not self._holder:
+            raise why
+        if not self._is_blind:
+            self._is_blind = True
+            log.warning("stands by, and does not see for whom", why=str(why))
+        if self._on_wait is not None:
+            self._on_wait(str(why))
+
+    def ends(self) -> None:
+        """The lease is ours."""
+        self._sees_again()
+        if self._holder:
+            log.info("takes over", prefix=self._prefix, of=self._holder)
+
+    def _sees_again(self) -> None:
+        if self._is_blind:
+            self._is_blind = False
+            log.info("Redis answers who stands by again", server=self._link.where)

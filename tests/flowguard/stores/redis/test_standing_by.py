@@ -1,14 +1,17 @@
 """Who stands by for another broker says so, once, and whom it has taken over from."""
 
+from math import ceil
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from flowguard.errors import LockedError
+from flowguard.errors import LockedError, StallError
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.lease import Lease
+from flowguard.stores.redis.lease import LOOK_S, Lease
 from flowguard.stores.redis.link import RedisLink
+
+Answer = tuple[int, bytes, int] | StallError
 
 
 class Answers:
@@ -16,26 +19,36 @@ class Answers:
 
     where = "redis://here"
 
-    def __init__(self, *answers: tuple[int, bytes, int]) -> None:
-        self._answers = list(answers)
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
 
     def call(self, *_: object) -> list[tuple[int, bytes, int]]:
-        return [self._answers.pop(0)]
+        answer = self.answers.pop(0)
+        if isinstance(answer, StallError):
+            raise answer
+        return [answer]
 
 
 FREE = (1, b"", 0)
 
 
-def lease_on(*answers: tuple[int, bytes, int]) -> Lease:
-    return Lease(cast(RedisLink, Answers(*answers)), KeyNames("fg1"), "token", "us", 3.0)
+AWAY = StallError("redis://here: Connection refused")
+LEASE_S = 2.95
+LOOKS = ceil(LEASE_S / LOOK_S)
 
 
-def claim(*answers: tuple[int, bytes, int], takeover: bool = True) -> tuple[list[Any], list[str]]:
+def lease_on(server: Answers) -> Lease:
+    return Lease(cast(RedisLink, server), KeyNames("fg1"), "token", "us", LEASE_S)
+
+
+def claim(*answers: Answer, takeover: bool = True) -> tuple[list[Any], list[str]]:
     """Lines of the log, and what was told meanwhile."""
     told: list[str] = []
-    lease = lease_on(*answers)
+    server = Answers(*answers)
+    lease = lease_on(server)
     with capture_logs() as lines:
         lease.claim(lambda _: None, lambda: "runs", takeover=takeover, on_wait=told.append)
+    assert not server.answers
     return lines, told
 
 
@@ -65,3 +78,27 @@ def test_who_is_not_to_take_over_waits_for_a_dead_ones_lease_without_a_word() ->
     assert claim((0, b"a", 900), FREE, FREE, takeover=False) == ([], [])
     with pytest.raises(LockedError):
         claim((0, b"a", 900), (0, b"a", 2_900), takeover=False)
+
+
+def test_who_stands_by_outlives_a_redis_that_is_away_and_says_so_once() -> None:
+    first = (0, b"a", 2_900)
+    lines, told = claim(first, AWAY, AWAY, *[first] * LOOKS, FREE, FREE)
+    assert [line["event"] for line in lines] == [
+        "stands by, and begins when the other broker ends",
+        "stands by, and does not see for whom",
+        "Redis answers who stands by again",
+        "takes over",
+    ]
+    assert told[1] == told[2] == str(AWAY)
+
+
+def test_whose_lease_ended_while_redis_was_away_has_a_leases_time_to_renew_it() -> None:
+    first = (0, b"a", 2_900)
+    lines, _ = claim(first, AWAY, *[FREE] * LOOKS, FREE, FREE)
+    assert lines[-1]["event"] == "takes over"
+
+
+def test_who_has_seen_nobody_to_stand_by_for_does_not_wait_for_redis() -> None:
+    for takeover in (True, False):
+        with pytest.raises(StallError):
+            claim(AWAY, takeover=takeover)
