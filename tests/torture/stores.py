@@ -140,6 +140,7 @@ class Wrapped:
         self.inner = inner
         self.durability = inner.durability
         self.upkeep_ticks = inner.upkeep_ticks
+        self.lease_s = inner.lease_s
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         return self.inner.commit(ops)

@@ -15,6 +15,7 @@
 - `hashers`       threads for what takes tens of milliseconds, and which of them is asked
 - `committer`     journal batches to a store that blocks, in a thread; `reading`: pages from there
 - `application_committer`  the same for applications
+- `presence`      has this broker run all the time, or may another one have its store?
 - `stores`        the store that the settings name
 - `housekeeping`  the 100 ms tick: deadlines, load signals, `$SYS`
 - `memory`        what the process may hold, has, and gives back

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from flowguard.broker.application_committer import ApplicationCommitter
+from flowguard.broker.presence import Presence
 from flowguard.broker.reactor import Reactor
 from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
@@ -51,6 +52,7 @@ class Committer:
             store = store.devices
         self._store = store
         self._clock = clock
+        self.presence = Presence(store.lease_s, clock)
         self._work = trio.Event()
         self._refused: Batch | None = None
         """What the store has not taken yet; nothing overtakes it."""
@@ -79,6 +81,8 @@ class Committer:
         if self._postponed:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
+        if self.presence.look():
+            self._work.set()
         self._upkeep_in -= 1
         if self._is_asking or self._node.journal.is_committing:
             self._upkeep_rides = True
@@ -114,7 +118,9 @@ class Committer:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self._has_work(ticked=self._ticked) or self._backups:
+            while self._has_work(ticked=self._ticked) or self._backups or self.presence.in_doubt:
+                if self.presence.in_doubt:
+                    await self._make_sure(reactor)
                 if self._backups:
                     await self._back_up(self._backups.popleft())
                 if self._has_work(ticked=self._ticked):
@@ -124,6 +130,14 @@ class Committer:
             if self._ticked:
                 self._ticked = self._upkeep_rides = False
                 self._plan_upkeep(await trio.to_thread.run_sync(self._store.maintain))
+
+    async def _make_sure(self, reactor: Reactor) -> None:
+        """Ask, after a pause, whether the store is still this broker's; raises `LockedError`: it is
+        not. A store that is away itself leaves it at that."""
+        pauses = self.presence.pauses
+        await trio.to_thread.run_sync(self._store.maintain)
+        self.presence.settle(pauses)
+        reactor.let_go(self._clock())
 
     def _plan_upkeep(self, has_more: bool) -> None:
         self._upkeep_in = 1 if has_more else self._store.upkeep_ticks

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.link import Link
+from flowguard.broker.presence import Presence
 from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
 from flowguard.flow import Reason
 from flowguard.node.journal import Batch
@@ -38,17 +39,22 @@ class Reactor(NodePorts[Event]):
         store: Store,
         clock: Callable[[], float],
         on_work: Callable[[], bool],
+        presence: Presence | None = None,
         *,
         alone: bool = False,
     ) -> None:
         """`on_work` is told that the store is to be asked; whether only its turn is missing.
 
-        `alone`: it may wait in trio's place (`flowguard.broker.other_tasks`).
+        `alone`: it may wait in trio's place (`flowguard.broker.other_tasks`). `presence`: in doubt
+        nothing leaves until `let_go`.
         """
         super().__init__(node, clock, immediate=store.immediate)
         self._alone = alone
         self._store = store
         self._on_work = on_work
+        self._presence = presence or Presence(None, clock)
+        self._held: dict[ServerConnection, None] = {}
+        """They have something to say that must not leave yet."""
         self.sockets: SocketSet[ServerConnection] = SocketSet(
             node, node.settings.flow, clock, self._shake_hands
         )
@@ -118,7 +124,7 @@ class Reactor(NodePorts[Event]):
 
     def _write_first(self, link: ServerLink, kind: int, now_s: float) -> bool:
         """Send where the socket takes more; whether there is something to read, too."""
-        if kind & WRITE:
+        if kind & WRITE and not self._presence.in_doubt:
             self._flush(link, now_s)
         return kind != WRITE
 
@@ -145,6 +151,10 @@ class Reactor(NodePorts[Event]):
         return True
 
     def send(self, connections: list[ServerConnection], now_s: float) -> None:
+        if self._presence.look():
+            self._held.update(dict.fromkeys(connections))
+            self._on_work()
+            return
         for connection in connections:
             link = connection.transport
             if not isinstance(link, Link):
@@ -153,6 +163,11 @@ class Reactor(NodePorts[Event]):
                 self._flush(link, now_s)
             elif connection.ended:
                 self.sockets.linger(link, now_s)
+
+    def let_go(self, now_s: float) -> None:
+        """Nobody else has the store: what was held back leaves."""
+        held, self._held = self._held, {}
+        self.send(list(held), now_s)
 
     def store(self, batch: Batch) -> None:
         self._store.commit(batch.ops)

@@ -101,7 +101,7 @@ async def serve(
         keeps_apart=isinstance(store, ApplicationStore),
     )
     committer = Committer(node, store, clock)
-    reactor = Reactor(node, store, clock, committer.notify, alone=alone)
+    reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
     try:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())

@@ -55,7 +55,10 @@ EXIT_STORE = 73
 """The store cannot be opened, or failed later."""
 REMOVED = "Start on a backup: flowguard serve --data COPY"
 DAMAGED = f"{REMOVED}; or {SALVAGE}"
-SUCCEEDED = "Nothing was acknowledged since. To stand by for it: flowguard serve --takeover"
+SUCCEEDED = (
+    "Nothing that needs the store was acknowledged since. To stand by for it: "
+    "flowguard serve --takeover"
+)
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 E = TypeVar("E", bound=FlowguardError)

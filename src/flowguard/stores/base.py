@@ -58,13 +58,16 @@ class Store(Protocol):
     ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
     what is stored takes no memory to speak of. `maintain` is called every 100 ms; every
     `upkeep_ticks` times 100 ms where it had nothing left to do and nothing was committed since.
-    Under load it follows a commit, and whoever waits for that waits for it, too.
+    Under load it follows a commit, and whoever waits for that waits for it, too. Who is silent for
+    `lease_s` may be succeeded by somebody else (None: by nobody), and `maintain` then raises
+    `LockedError`.
     """
 
     durability: Durability
     immediate: bool
     on_disk: bool
     upkeep_ticks: int
+    lease_s: float | None
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         """Apply the batch in order; the sessions it could not write for, as they are another's.

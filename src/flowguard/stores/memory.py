@@ -97,6 +97,7 @@ class MemoryStore:
     immediate: bool = True
     on_disk: bool = False
     upkeep_ticks: int = 5
+    lease_s: float | None = None
 
     def __init__(self, wall_s: Callable[[], float] = lambda: 0.0) -> None:
         """`wall_s` reads the wall clock, for the stamps of logged messages."""

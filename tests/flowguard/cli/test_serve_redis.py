@@ -119,7 +119,9 @@ def test_who_was_paused_and_succeeded_acknowledges_nothing_any_more(
             with running_broker(
                 tmp_path / "2", *words, "--takeover", environment=environment
             ) as second:
+                # The one needs a commit of the first broker; of the other only the second knows.
                 publisher.send(Publish("t", b"too late", 1, packet_id=1))
+                publisher.send(Publish("new", b"for nobody here", 1, packet_id=2))
                 first.process.send_signal(signal.SIGCONT)
                 with publisher:
                     try:

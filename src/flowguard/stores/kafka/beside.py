@@ -23,6 +23,7 @@ class Beside:
         self.immediate: bool = store.immediate
         self.on_disk: bool = store.on_disk
         self.upkeep_ticks: int = store.upkeep_ticks
+        self.lease_s: float | None = store.lease_s
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         with self._turn:

@@ -61,6 +61,7 @@ class KafkaStore:
     immediate: bool = False
     on_disk: bool = True
     upkeep_ticks: int = 1
+    lease_s: float | None
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class KafkaStore:
         """Raises ConfigError, StoreError, OSError; `base` is then still the caller's. `owner_file`
         has the name under which it has the prefix; None: nobody else uses it."""
         self._base = self.devices = Beside(base)
+        self.lease_s = base.lease_s
         if isinstance(base, LogStore):
             self.read_log = self._base.read_log
         self._place = place

@@ -93,6 +93,7 @@ class RedisStore:
             # While one primary is silent the lease, on another one, has to be renewed.
             self._timeout_s = min(self._timeout_s, self._settings.lease_s / 2)
         self._wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
+        self.lease_s: float | None = self._settings.lease_s
         self._is_open = False
         self._number = 0
         """Of the last commit."""

@@ -63,6 +63,7 @@ class RocksStore:
     immediate: bool = False
     on_disk: bool = True
     upkeep_ticks: int = 5
+    lease_s: float | None = None
 
     def __init__(
         self,
