@@ -37,6 +37,7 @@ from flowguard.config import FlowSettings, LogSettings, Settings
 from flowguard.errors import (
     ConfigError,
     CorruptionError,
+    DataLostError,
     FlowguardError,
     LockedError,
     RemovedError,
@@ -59,6 +60,7 @@ SUCCEEDED = (
     "Nothing that needs the store was acknowledged since. To stand by for it: "
     "flowguard serve --takeover"
 )
+LOST = "Look at that server first: the next start goes on with what is there."
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 E = TypeVar("E", bound=FlowguardError)
@@ -172,6 +174,8 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
         what = REMOVED
     elif isinstance(cause, LockedError):
         what = SUCCEEDED
+    elif isinstance(cause, DataLostError):
+        what = LOST
     return refused(
         f"flowguard ends: its store failed: {cause}",
         what,

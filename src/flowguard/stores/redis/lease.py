@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 import structlog
 
-from flowguard.errors import LeasedError, StallError
+from flowguard.errors import DataLostError, LeasedError, StallError
 from flowguard.stores.redis.cluster import RedisCluster
 from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
 from flowguard.stores.redis.keys import KeyNames
@@ -106,11 +106,17 @@ class Lease:
         return now_s >= self._due_s
 
     def check(self, answer: Any) -> None:
-        """Raise `LeasedError` where the answer to a renewal says that the lease is somebody's."""
+        """Raise `LeasedError` where the answer to a renewal says that the lease is somebody's, and
+        `DataLostError` where it is nobody's."""
         is_mine, other = answer
+        if not (is_mine or other):
+            raise DataLostError(
+                f"{self._link.where} has {self._meta.decode()} no more: what was stored with it "
+                "was deleted, or lost"
+            )
         if not is_mine:
             raise LeasedError(
-                f"{other.decode() or 'nobody'} has taken over {self._meta.decode()} in "
+                f"{other.decode()} has taken over {self._meta.decode()} in "
                 f"{self._link.where} while this broker was silent"
             )
 

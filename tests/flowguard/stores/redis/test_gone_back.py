@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flowguard.errors import DataLostError, LockedError
+from flowguard.errors import DataLostError
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -107,7 +107,7 @@ def test_a_server_that_was_emptied_under_it_is_noticed(server: RedisServer) -> N
     store.commit([PutSession("c", 10, None)])
     with server.client() as client:
         client.flushall()
-    with pytest.raises(LockedError):
+    with pytest.raises(DataLostError, match=":meta no more"):
         store.commit([Append("c", 1, delivery())])
     store.close()
 
