@@ -17,6 +17,7 @@ from flowguard.stores.redis.link import (
     INFO_MEMORY,
     Call,
     RedisLink,
+    check_database,
     check_replicas,
     failure,
     is_passing,
@@ -62,6 +63,9 @@ def seeds_of(url: str) -> dict[Address, str]:
     """The addresses of the nodes that are named, each as a server's URL. Raises `ConfigError`."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
+    if parts.path.strip("/"):
+        check_database(parts.path[1:])
+        raise ConfigError("redis.url names a database, and a Redis Cluster has but one")
     found: dict[Address, str] = {}
     for host in hosts.split(","):
         name, _, port = host.rpartition(":")

@@ -4,6 +4,7 @@ Commands are packed and replies read on redis-py's own connection: addresses, TL
 business, pipelines and their objects are not needed.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -71,6 +72,17 @@ def check_url(url: str) -> None:
             "redis.url is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
             "unix:///path/to/redis.sock, redis+cluster://HOST:PORT,HOST:PORT, or "
             "redis+sentinel://HOST:PORT,HOST:PORT/NAME"
+        )
+    if parts.scheme != "unix":
+        check_database(parts.path[1:])
+
+
+def check_database(name: str) -> None:
+    """Raise `ConfigError` where `name` is no number; it is not shown, for it may be a secret."""
+    if not re.fullmatch("[0-9]*", name):
+        raise ConfigError(
+            "redis.url has no number of a database behind its first /, after the server; in a user "
+            "or password / is written %2F, ? %3F, # %23, @ %40 and % %25"
         )
 
 

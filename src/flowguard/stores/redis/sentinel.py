@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from flowguard.errors import ConfigError, StallError
-from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.link import RedisLink, check_database
 
 SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 
@@ -24,6 +24,7 @@ def check_names(url: str) -> None:
             f"redis.url has no {'name of a primary' if hosts else 'Sentinel'}: it is "
             "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB"
         )
+    check_database(parts.path.strip("/").partition("/")[2])
 
 
 def find_primary(url: str, timeout_s: float) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from flowguard.errors import ConfigError, FormatError, StoreError
 from flowguard.records import Durability, PutLogPlace, PutSession
+from flowguard.stores.redis.reader import check_address
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, settings_for, shared_server
 from tests.flowguard.stores.test_contract import session_of
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server
@@ -40,6 +41,44 @@ def refused(server: RedisServer, error: type[StoreError | ConfigError], **more: 
     with pytest.raises(error) as caught:
         open_store(server, more.pop("prefix", new_prefix()), **more)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:1/secret@127.0.0.1:6379/0",
+        "redis://127.0.0.1:6379/secret",
+        "redis://127.0.0.1:6379/1/2",
+        "redis+cluster://me:1/secret@127.0.0.1:6379",
+        "redis+sentinel://127.0.0.1:6379/primary/secret",
+    ],
+)
+def test_what_is_no_database_is_refused_and_not_shown(url: str) -> None:
+    """The driver takes database 0 for it, or 12 for 1/2."""
+    with pytest.raises(ConfigError, match="in a user or password / is written %2F") as caught:
+        check_address(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_cluster_has_no_database_to_name() -> None:
+    with pytest.raises(ConfigError, match="a Redis Cluster has but one"):
+        check_address("redis+cluster://127.0.0.1:6379/3")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1",
+        "redis://127.0.0.1:6379/",
+        "rediss://me:p%2Fw@h/12",
+        "unix:///run/redis/redis.sock",
+        "redis+cluster://h:1,h:2",
+        "redis+sentinel://h:1/primary",
+        "redis+sentinel://h:1/primary/3",
+    ],
+)
+def test_addresses_that_are_good(url: str) -> None:
+    check_address(url)
 
 
 def test_a_server_that_evicts_keys(server: RedisServer) -> None:
