@@ -31,11 +31,14 @@ half of a commit of the old one, say the message without the packet identifier t
 would be worse than none.
 
 `adopt`  makes a token the owner of a bucket and of its sessions, and says which there are. What
-comes late of it, when the owner has begun already, only says so.
+comes late of it, when the owner has begun already, only says so. The epoch, a number that `claim`
+gives to each owner, keeps one that was stopped meanwhile from taking the bucket back: 0 is the
+answer.
 In a Redis Cluster a commit is one call for each bucket, and the bucket has the prefix's own key.
 `intend`  writes such a commit down, before the first of its calls, where the lease is (`intent`).
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix; `claim` without its last
-argument only looks; `leave` with one forgets the commit that was written down: it is done.
+argument only looks, and its answer has no epoch; `leave` with one forgets the commit that was
+written down: it is done.
 """
 
 from hashlib import sha256
@@ -271,11 +274,13 @@ local function commit_stream(keys, argv) return commit(stream, keys, argv) end
 local function commit_zset(keys, argv) return commit(zset, keys, argv) end
 
 local function adopt(keys, argv)
-  local token, start = argv[1], argv[2]
-  local is_mine = redis.call('HGET', keys[1], 'o') == token
+  local token, start, epoch = argv[1], argv[2], tonumber(argv[3])
+  local owner = redis.call('HMGET', keys[1], 'o', 'e')
+  local is_mine = owner[1] == token
   if not is_mine then
+    if owner[2] and tonumber(owner[2]) > epoch then return 0 end
     redis.call('HDEL', keys[1], 'd', 'r')
-    redis.call('HSET', keys[1], 'o', token)
+    redis.call('HSET', keys[1], 'o', token, 'e', argv[3])
     if keys[3] then redis.call('HSET', keys[3], 'token', token, 'last', '0') end
   end
   local found = {}
@@ -309,9 +314,12 @@ local function claim(keys, argv)
     if left_ms > 0 then return {0, found[2], left_ms} end
   end
   if not runs then return {1, found[2] or '', 0} end
-  if found[1] ~= token then redis.call('HSET', meta, 'token', token, 'last', '0') end
+  if found[1] ~= token then
+    redis.call('HSET', meta, 'token', token, 'last', '0')
+    redis.call('HINCRBY', meta, 'epoch', 1)
+  end
   redis.call('HSET', meta, 'name', name, 'beat', string.format('%.0f', now), 'runs', runs)
-  return {1, found[2] or '', 0}
+  return {1, found[2] or '', 0, tonumber(redis.call('HGET', meta, 'epoch'))}
 end
 
 local function hold(keys, argv)

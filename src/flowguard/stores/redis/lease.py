@@ -42,6 +42,8 @@ class Lease:
         self._name = name
         self._lease_s = lease_s
         self._due_s = 0.0
+        self.epoch = 0
+        """How many owners the prefix has had, with this one."""
 
     def claim(
         self,
@@ -67,7 +69,7 @@ class Lease:
         while True:
             words: list[str | int] = [self._token, self._name, lease_ms, *runs]
             try:
-                ((is_free, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
+                ((is_free, other, left_ms, *epoch),) = self._link.call(CLAIM, [self._meta], words)
                 if is_free and not runs and grace_s <= 0.0:
                     runs = (prepare(),)
                     continue
@@ -76,6 +78,7 @@ class Lease:
                 grace_s = self._lease_s  # Nobody could renew it meanwhile.
             else:
                 if is_free and runs:
+                    (self.epoch,) = epoch
                     watch.ends()
                     return
                 if not is_free:

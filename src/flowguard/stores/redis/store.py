@@ -209,8 +209,15 @@ class RedisStore:
                 if in_cluster:
                     keys += names.mark(number)
                 start = names.bucket_start(number)
-                commands.append((b"FCALL", ADOPT, len(keys), *keys, self._token, start))
+                words = (self._token, start, self._lease.epoch)
+                commands.append((b"FCALL", ADOPT, len(keys), *keys, *words))
             for found in self._link.ask(commands):
+                if not isinstance(found, list):
+                    self._check_lease()
+                    raise StoreError(
+                        f"{self._link.where} has buckets of a later broker than its lease knows "
+                        "of, after a fail-over that has lost that: start again"
+                    )
                 for at in range(0, len(found), 3):
                     client_id, next_pos, sent_pos = found[at : at + 3]
                     owned = OwnedSession(next_pos, sent_pos)

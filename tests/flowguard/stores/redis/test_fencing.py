@@ -111,6 +111,20 @@ def test_who_was_silent_for_too_long_finds_all_of_it_taken_and_writes_nothing(pr
     after.close()
 
 
+def test_who_was_stopped_while_it_began_takes_nothing_from_its_successor(prefix: str) -> None:
+    stopped = open_store(shared_server(), prefix, name="stopped", lease_s=LEASE_S)
+    stopped.commit([PutSession("c", 10, None), PutRetained(Publish("a", b"1", 0, True), NEVER_S)])
+    time.sleep(2 * LEASE_S)
+    after = open_store(shared_server(), prefix, name="successor", lease_s=LEASE_S)
+    with pytest.raises(LockedError, match="successor has taken over"):
+        stopped._adopt()  # What was left of it.
+    stopped.close()
+    retained = PutRetained(Publish("a", b"2", 0, True), NEVER_S)
+    assert not after.commit([Append("c", 1, delivery()), PutSession("d", 10, None), retained])
+    assert queue_of(after) == [entry(1, delivery())]
+    after.close()
+
+
 def test_a_second_broker_is_refused_by_the_name_of_the_first_one(prefix: str) -> None:
     first = open_store(shared_server(), prefix, name="the first one")
     stop = threading.Event()
@@ -163,7 +177,7 @@ def test_a_commit_that_comes_while_another_broker_begins_is_not_done_by_halves(p
     with shared_server().client() as client:
         client.hset(names.meta, mapping={"token": "successor", "name": "successor"})
         keys = names.bucket(bucket)[:2]
-        client.fcall(ADOPT.decode(), 2, *keys, "successor", names.bucket_start(bucket))
+        client.fcall(ADOPT.decode(), 2, *keys, "successor", names.bucket_start(bucket), 9)
     with pytest.raises(LockedError, match="successor has taken over"):
         silent.commit([Append("s", 1, delivery(b"half")), PutInbound("p", 7)])
     silent.close()

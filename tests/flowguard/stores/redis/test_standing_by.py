@@ -22,16 +22,15 @@ class Answers:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
 
-    def call(self, *_: object) -> list[tuple[int, bytes, int]]:
+    def call(self, *_: object) -> list[tuple[int, bytes, int, int]]:
         answer = self.answers.pop(0)
         if isinstance(answer, StallError):
             raise answer
-        return [answer]
+        return [(*answer, EPOCH)]
 
 
+EPOCH = 7
 FREE = (1, b"", 0)
-
-
 AWAY = StallError("redis://here: Connection refused")
 LEASE_S = 2.95
 LOOKS = ceil(LEASE_S / LOOK_S)
@@ -49,6 +48,7 @@ def claim(*answers: Answer, takeover: bool = True) -> tuple[list[Any], list[str]
     with capture_logs() as lines:
         lease.claim(lambda _: None, lambda: "runs", takeover=takeover, on_wait=told.append)
     assert not server.answers
+    assert lease.epoch == EPOCH
     return lines, told
 
 
