@@ -39,10 +39,9 @@ class FullStoreLog:
             log.info("the store has room again: all work is taken", free_bytes=free_bytes)
             return
         self._due_s = now_s + INTERVAL_S
-        settings = node.settings.store
         log.warning(
             "the store has no room: what would have to be stored is refused",
             free_bytes=free_bytes,
-            reserve_bytes=settings.disk_reserve_bytes,
-            hint=ROOM.get(settings.kind, ROOM["rocks"]),
+            reserve_bytes=node.store_load.reserve_bytes,
+            hint=ROOM.get(node.settings.store.kind, ROOM["rocks"]),
         )

@@ -43,6 +43,8 @@ class StoreLoad:
     """Free space on its disk; None: there is no disk."""
     read_only: bool = False
     """Whether the disk is full: commits raise `NoSpaceError` until there is room again."""
+    reserve_bytes: int = 0
+    """Of `free_bytes`, what is not for use: below it the disk is full."""
 
 
 class Store(Protocol):

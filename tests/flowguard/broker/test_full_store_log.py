@@ -23,10 +23,12 @@ def test_each_change_is_told_once_with_what_makes_room() -> None:
     log = FullStoreLog(stage.node)
     assert ticked(stage, log, full=False) == []
     stage.node.store_load.free_bytes = 7
+    stage.node.store_load.reserve_bytes = 8
     (line,) = ticked(stage, log, full=True)
     assert line["log_level"] == "warning"
     assert line["event"] == "the store has no room: what would have to be stored is refused"
     assert line["free_bytes"] == 7
+    assert line["reserve_bytes"] == 8
     assert "store.disk_reserve_bytes" in line["hint"]
     assert ticked(stage, log, full=True) == []
     (line,) = ticked(stage, log, full=False)

@@ -455,7 +455,7 @@ class RedisStore:
         reserve_bytes = min(self._reserve_bytes, self._max_bytes // RESERVE_SHARE)
         free_bytes = self._free_bytes
         is_full = free_bytes is not None and free_bytes < reserve_bytes
-        return StoreLoad(self._state, self._used_bytes, free_bytes, is_full)
+        return StoreLoad(self._state, self._used_bytes, free_bytes, is_full, reserve_bytes)
 
     # --- the whole ----------------------------------------------------------------------------
 

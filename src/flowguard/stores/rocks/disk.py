@@ -49,7 +49,7 @@ class DiskSpace:
 
     def __init__(self, folder: Path, reserve_bytes: int, free_bytes: Callable[[Path], int]) -> None:
         self._folder = folder
-        self._reserve_bytes = reserve_bytes
+        self.reserve_bytes = reserve_bytes
         self._look = free_bytes
         self._commits_left = 0
         self._bytes_left = 0
@@ -58,7 +58,7 @@ class DiskSpace:
 
     @property
     def is_full(self) -> bool:
-        return self.free_bytes < self._reserve_bytes
+        return self.free_bytes < self.reserve_bytes
 
     def look(self) -> None:
         self.free_bytes = self._look(self._folder)
@@ -79,13 +79,13 @@ class DiskSpace:
             self.look()
         if not self.is_full:
             return
-        if self.free_bytes >= self._reserve_bytes // 2:
+        if self.free_bytes >= self.reserve_bytes // 2:
             return
-        if self.free_bytes >= self._reserve_bytes // 4 and all(map(_eases, ops)):
+        if self.free_bytes >= self.reserve_bytes // 4 and all(map(_eases, ops)):
             return
         raise NoSpaceError(
             f"{self._folder} has {self.free_bytes} bytes left, below the reserve of "
-            f"{self._reserve_bytes}; make room, or lower store.disk_reserve_bytes"
+            f"{self.reserve_bytes}; make room, or lower store.disk_reserve_bytes"
         )
 
     def require(self, size_bytes: int) -> None:

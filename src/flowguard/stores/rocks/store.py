@@ -282,7 +282,9 @@ class RocksStore:
     def load(self) -> StoreLoad:
         disk = self._disk
         read_only = disk.is_full or self._must_reopen
-        return StoreLoad(self._state, self._used_bytes, disk.free_bytes, read_only)
+        return StoreLoad(
+            self._state, self._used_bytes, disk.free_bytes, read_only, disk.reserve_bytes
+        )
 
     # --- the whole ----------------------------------------------------------------------------
 

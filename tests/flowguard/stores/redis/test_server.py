@@ -221,6 +221,7 @@ def test_memory_that_is_nearly_used_up_makes_it_read_only_in_time(server: RedisS
         load = again.load()
         assert load.read_only
         assert load.free_bytes is not None
+        assert load.reserve_bytes == (used_bytes + 100_000) // 8
         assert not again.commit([PutSession("c", 10, None)])
         again.close()
         # Whoever is at work sees it with one of its commits: nobody calls `maintain` under load.

@@ -206,6 +206,7 @@ def test_below_the_reserve_only_what_makes_room_goes_through(open_store: Open) -
     store.maintain()
     assert store.load().read_only
     assert store.load().free_bytes == 999
+    assert store.load().reserve_bytes == RESERVED.disk_reserve_bytes
     store.commit([PutSession("accepted before anybody knew", 9, None)])
     free = 499
     growing: list[StoreOp] = [Append("c", 9, sent), PutInbound("c", 2), PutSession("d", 9, None)]
