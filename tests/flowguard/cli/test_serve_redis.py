@@ -161,7 +161,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path, server: RedisServer
     code, complaint = refused("--listen", "127.0.0.1:0", "--store", "redis", "--redis-url", url)
     assert code == 73
     assert url in complaint
-    assert "Is it running" in complaint
+    assert "No such file or directory. Is it running" in complaint
 
 
 def test_a_server_that_cannot_keep_the_promise_is_refused(

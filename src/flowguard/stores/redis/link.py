@@ -93,7 +93,7 @@ def is_passing(error: BaseException) -> bool:
 
 def failure(error: BaseException, where: str) -> StoreError:
     """An error of the driver or the server, as one of ours; `StallError`: it may be tried again."""
-    text = str(error) or error.__class__.__name__
+    text = str(error).rstrip(".") or error.__class__.__name__
     if isinstance(error, _DENIED):
         return StoreError(
             f"{where} denies it: {text}. The user needs: {PERMISSIONS}, and ~PREFIX:*"
