@@ -18,8 +18,9 @@ class Verdict(Enum):
 class Reason(StrEnum):
     """Why work was dropped, delayed or refused; also the label of the counter.
 
-    A new one for CONNECTs begins with GATE_ (`ops.metrics`); one that `flowguard explain` may give
-    for a client's messages is put in words in `ops.explain_words`; docs/limits.md lists bounds.
+    A new one for CONNECTs begins with GATE_, or is listed in `ops.metrics`; one that `flowguard
+    explain` may give for a client's messages is put in words in `ops.explain_words`;
+    docs/limits.md lists bounds.
     """
 
     GATE_BUFFER_FULL = "gate_buffer_full"
@@ -42,6 +43,12 @@ class Reason(StrEnum):
     """The same client id has asked again."""
     DRAINING = "draining"
     """The node is about to end."""
+    CONNECTIONS_MAX = "connections_max"
+    """A CONNECT where as many clients are connected, or on their way in, as may."""
+    SESSIONS_MAX = "sessions_max"
+    """A CONNECT that asks for a session that is kept, where as many are as may."""
+    ROLE_CONNECTIONS_MAX = "role_connections_max"
+    """A CONNECT where as many clients of its role are connected as may."""
     QUEUE_MESSAGES = "queue_messages"
     """As many messages wait for a client as may."""
     QUEUE_BYTES = "queue_bytes"

@@ -72,9 +72,11 @@ class Handshakes:
         """Admission: capacity, then the guard; see `Lifecycle.connect`."""
         node = self._node
         if node.draining:
+            node.counters.turn_away(Reason.DRAINING)
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
         elif self._clients_count >= node.bounds.connections_max:
             why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
+            node.counters.turn_away(Reason.CONNECTIONS_MAX)
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
         else:
             admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
@@ -260,9 +262,7 @@ class Handshakes:
             weight,
             NO_QUOTAS if rights is None else rights.quotas,
         )
-        full = "" if rights is None or not rights.is_full else USER_FULL
-        if not full and (granted.session_expiry_s or resumes):
-            full = self._no_place(client_id)
+        full = self._no_place(client_id, rights, lasts=bool(granted.session_expiry_s or resumes))
         if full:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=full)
             return
@@ -323,9 +323,14 @@ class Handshakes:
             client_id, user, rights
         )
 
-    def _no_place(self, client_id: str) -> str:
-        """Why a session may not outlive its connection, the disk or memory; empty: it may."""
+    def _no_place(self, client_id: str, rights: Rights | None, *, lasts: bool) -> str:
+        """Why there is no place for a client, or for a session that lasts; empty: there is."""
         node = self._node
+        if rights is not None and rights.is_full:
+            node.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
+            return USER_FULL
+        if not lasts:
+            return ""
         if node.state.read_only:
             node.counters.drop(Reason.DISK_FULL)
             return DISK_FULL
@@ -333,6 +338,7 @@ class Handshakes:
         is_kept = session is not None and session.durable
         if is_kept or node.registry.kept_count < node.bounds.sessions_max:
             return ""
+        node.counters.turn_away(Reason.SESSIONS_MAX)
         return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
 
     def _must_wait(self, claim: _Claim) -> bool:

@@ -10,8 +10,8 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 4. calls `tick` every 100 ms.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, cast, final
 
@@ -20,7 +20,7 @@ from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, Cluster, Guard, Holders, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, Guard, Holders, Reason, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.apart import Apart
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
@@ -283,6 +283,10 @@ class Node(Lifecycle[ServerConnection]):
         if self.router.apart is not None:
             self.router.apart.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s, done=done)
+
+    def refused_connects(self) -> Mapping[Reason, int]:
+        """CONNECTs that found no place, at the gate or behind it, by reason."""
+        return Counter(self.guard.gate.refused) + Counter(self.counters.connects_without_place)
 
     def refused(
         self, connection: ServerConnection, reason: ReasonCode, why: str, now_s: float

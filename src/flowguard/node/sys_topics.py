@@ -98,7 +98,7 @@ class SysTopics:
         values |= {
             f"pressure/{signal}": f"{pressure.parts.get(signal, 0.0):.2f}" for signal in Signal
         }
-        values |= {f"refused/{reason}": count for reason, count in gate.refused.items()}
+        values |= {f"refused/{reason}": count for reason, count in node.refused_connects().items()}
         values |= {f"dropped/{reason}": count for reason, count in node.counters.dropped.items()}
         return {name: str(value) for name, value in values.items()}
 

@@ -27,8 +27,13 @@ from flowguard.telemetry.progress import BOUNDS, OF_A_BROKER
 AT_THE_GATE: Final = tuple(
     str(reason) for reason in Reason if reason is Reason.DRAINING or reason.name.startswith("GATE_")
 )
-"""Reasons for refusing a CONNECT; all others are for dropping a message."""
-FOR_MESSAGES: Final = tuple(str(reason) for reason in Reason if str(reason) not in AT_THE_GATE)
+"""Reasons of overload protection for refusing a CONNECT, or a handshake before it."""
+FOR_CONNECTS: Final = (
+    *AT_THE_GATE,
+    *map(str, (Reason.CONNECTIONS_MAX, Reason.SESSIONS_MAX, Reason.ROLE_CONNECTIONS_MAX)),
+)
+"""Those and the bounds on clients and sessions; all others are for dropping a message."""
+FOR_MESSAGES: Final = tuple(str(reason) for reason in Reason if str(reason) not in FOR_CONNECTS)
 
 
 GAUGES: Final = {
@@ -305,8 +310,8 @@ def _labelled(status: Status) -> Iterator[Metric]:
     )
     yield _reasons(
         "flowguard_connects_refused",
-        "CONNECTs that overload protection refused or dropped.",
-        dict.fromkeys(AT_THE_GATE, 0) | gate["refused"],
+        "CONNECTs refused or dropped by overload protection, or by a bound on clients or sessions.",
+        dict.fromkeys(FOR_CONNECTS, 0) | gate["refused"],
     )
     yield _counts(
         "flowguard_connects_limit_cuts",

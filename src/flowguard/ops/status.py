@@ -378,7 +378,7 @@ def _gate(node: Node) -> GateStatus:
         service=node.guard.grant.crowd,
         retry_after_s=gate.retry_after_s(MEAN_DRAW),
         accepted=node.counters.connects_accepted,
-        refused={str(reason): count for reason, count in gate.refused.items()},
+        refused={str(reason): count for reason, count in node.refused_connects().items()},
         cuts={str(cut): count for cut, count in gate.cuts.items()},
     )
 

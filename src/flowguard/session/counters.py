@@ -21,6 +21,8 @@ class Counters:
         self.connects_refused = 0
         self.dead_letters = 0
         """Messages that expired in a session and were published again as dead letters."""
+        self.connects_without_place: dict[Reason, int] = {}
+        """CONNECTs for which the gate had a place, or was not asked, and the node has none."""
         self.dropped: dict[Reason, int] = {}
         """Messages not delivered to a subscriber, by reason."""
         self.malformed = 0
@@ -41,6 +43,11 @@ class Counters:
         """Count messages that a subscriber did not get."""
         if count:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def turn_away(self, reason: Reason) -> None:
+        """Count a CONNECT for which the node has no place."""
+        counts = self.connects_without_place
+        counts[reason] = counts.get(reason, 0) + 1
 
     @property
     def publish_dropped(self) -> int:

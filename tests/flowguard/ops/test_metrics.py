@@ -9,16 +9,21 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from flowguard.codec.packets import Puback, Pubcomp
+from flowguard.access.rules_toml import parse_toml
+from flowguard.codec.packets import Connect, Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.flow.verdict import Cut
-from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
+from flowguard.node.authentication import Hooks
+from flowguard.ops.metrics import FOR_CONNECTS, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
+from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+KEPT = Properties(session_expiry_interval=60)
+"""A session that is kept, for clients that say so."""
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -112,6 +117,33 @@ def test_counters_have_their_reasons_from_the_start() -> None:
     assert before.keys() == after.keys()
 
 
+@pytest.mark.parametrize("version", [MQTT_5, MQTT_311])
+def test_a_connect_beyond_a_bound_is_counted_by_that_bound(version: int) -> None:
+    """And is no message that was dropped."""
+    acl = '[roles.one]\nanonymous = true\nconnections_max = 1\n[roles.all]\nusers = ["*"]'
+    for settings, reason, rules in (
+        ({"connections_max": 1}, "connections_max", None),
+        ({"sessions_max": 1}, "sessions_max", None),
+        ({}, "role_connections_max", parse_toml(acl, "acl.toml")),
+    ):
+        stage = Stage({"node": settings}, hooks=Hooks(rules=rules))
+        assert value(scrape(stage), "connects_refused_total", reason=reason) == 0
+        first = stage.connect_durable("first", version=version)
+        stage.attempt(Connect("second", version, clean_start=False, properties=KEPT))
+        samples = scrape(stage)
+        assert value(samples, "connects_refused_total", reason=reason) == 1
+        assert value(samples, "connects_failed_total") == 1
+        assert stage.node.counters.publish_dropped == 0
+        first.close()
+
+
+def test_a_connect_to_a_node_that_drains_is_counted_as_that() -> None:
+    stage = Stage()
+    stage.node.drain(stage.now_s)
+    stage.attempt(Connect("late"))
+    assert value(scrape(stage), "connects_refused_total", reason="draining") == 1
+
+
 def test_a_shadow_is_seen_where_there_is_one() -> None:
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.connect("c")
@@ -138,7 +170,7 @@ def test_a_recording_is_seen_where_there_is_one() -> None:
 
 
 def test_each_reason_belongs_to_one_counter() -> None:
-    assert sorted(AT_THE_GATE + FOR_MESSAGES) == sorted(Reason)
+    assert sorted(FOR_CONNECTS + FOR_MESSAGES) == sorted(Reason)
 
 
 def test_no_series_is_named_after_a_client() -> None:
