@@ -75,7 +75,7 @@ def load(
         if name.startswith(PREFIX) and separator:
             _table(values, section, name)[key] = text
             origins[f"{section}.{key}"] = name
-    settings = _settings(values)
+    settings = settings_of(values)
     return LoadedSettings(settings, origins, bounds_of(settings))
 
 
@@ -105,7 +105,7 @@ def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
     """Section `flow` of `settings`, overridden by `limits`; raises ConfigError."""
     values = settings.model_dump(exclude_unset=True)
     values.setdefault(LIMITS, {}).update(limits.values)
-    return _settings(values).flow
+    return settings_of(values).flow
 
 
 def _read(path: Path) -> Values:
@@ -129,7 +129,8 @@ def _keys_in(values: Values) -> list[str]:
     return [f"{section}.{key}" for section, table in tables.items() for key in table]
 
 
-def _settings(values: Values) -> Settings:
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Settings with these values by section and key; raises ConfigError, a line for each error."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

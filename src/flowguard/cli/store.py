@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -471,7 +470,7 @@ def _needs_redis(command: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         typer.echo(needs_extra("redis"), err=True)
         raise typer.Exit(EXIT_USAGE) from error
-    except (ConfigError, ValidationError) as error:
+    except ConfigError as error:
         raise _wrong(command, str(error)) from error
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from flowguard.broker.stores import open_store
-from flowguard.config import Settings
+from flowguard.cli.settings import settings_of
 from flowguard.errors import StoreError
 from flowguard.stores import Store
 from flowguard.stores.transfer import Transferred, transfer
@@ -32,10 +32,10 @@ def is_url(place: str) -> bool:
 
 def open_place(place: str, prefix: str, layout: str) -> Store:
     """The store there. On Redis what it takes to keep it is checked when a broker starts."""
-    settings: dict[str, dict[str, str]] = {"store": {"durability": "os"}}
+    values: dict[str, dict[str, str]] = {"store": {"durability": "os"}}
     if is_url(place):
-        settings = {
+        values = {
             "store": {"kind": "redis", "durability": "memory"},
             "redis": {"url": place, "prefix": prefix, "layout": layout},
         }
-    return open_store(Settings.model_validate(settings), Path(place))
+    return open_store(settings_of(values), Path(place))

@@ -126,6 +126,19 @@ def test_what_cannot_be_copied_says_why(
     assert (code, complaint in text) == (expected, True), text
 
 
+@pytest.mark.parametrize(
+    ("prefix", "complaint"),
+    [("", "String should have at least 1 character"), ("{a}", "a prefix has no braces")],
+)
+def test_a_prefix_that_cannot_be_is_refused_in_a_line(
+    filled: Path, prefix: str, complaint: str
+) -> None:
+    code, text = run(str(filled), "redis://h", "--redis-prefix", prefix)
+    assert code == 2
+    assert text.startswith(f"flowguard store copy: redis.prefix: {complaint}")
+    assert text.count("\n") == 1
+
+
 def test_sessions_that_read_the_durable_log_are_not_half_copied(tmp_path: Path) -> None:
     from flowguard.records import PutLogPlace
 
