@@ -121,17 +121,28 @@ def _wanted(network: NetworkSettings) -> list[_Wanted]:
         )
         for listener in network.listeners or (DEFAULT,)
     ]
-    if network.crl is not None and all([files is None for _, _, files, _ in wanted]):
-        raise ConfigError(
-            f"network.crl: {network.crl} says which client certificates are revoked, and no "
-            "listener asks for any: use mqtts:// or wss://, and set network.client_ca"
-        )
+    if all([files is None for _, _, files, _ in wanted]):
+        _check_unused(network)
     for _, address, files, _ in wanted:
         _check_exposed(address, files, network)
     for _, _, files, _ in wanted:
         if files is not None:
             files.load()
     return wanted
+
+
+def _check_unused(network: NetworkSettings) -> None:
+    """Where nothing speaks TLS, nobody can be asked for a certificate; raises ConfigError."""
+    if network.client_ca is not None:
+        raise ConfigError(
+            f"network.client_ca: {network.client_ca} says who signs client certificates, and no "
+            "listener asks for any, because none speaks TLS: use mqtts:// or wss://"
+        )
+    if network.crl is not None:
+        raise ConfigError(
+            f"network.crl: {network.crl} says which client certificates are revoked, and no "
+            "listener asks for any: use mqtts:// or wss://, and set network.client_ca"
+        )
 
 
 def open_doorways(network: NetworkSettings) -> list[Doorway]:

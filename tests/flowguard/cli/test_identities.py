@@ -152,9 +152,21 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             "--allow-anonymous",
         ),
         (  # Who speaks no TLS there is asked for no certificate.
-            {"listeners": ["0.0.0.0:0"], "allow_plaintext": True, "client_ca": "ca"},
+            {
+                "listeners": ["0.0.0.0:0", "mqtts://127.0.0.1:0"],
+                "allow_plaintext": True,
+                "client_ca": "ca",
+                "cert": "a",
+                "key": "b",
+            },
             "--allow-anonymous",
         ),
+        ({"client_ca": "ca"}, "network.client_ca: ca .* none speaks TLS"),
+        (
+            {"listeners": ["0.0.0.0:0"], "allow_plaintext": True, "client_ca": "ca"},
+            "none speaks TLS",
+        ),
+        ({"listeners": ["127.0.0.1:0", "ws://[::1]:0"], "client_ca": "ca"}, "none speaks TLS"),
         ({"listeners": [{"address": "127.0.0.1:0", "client_ca": "ca"}]}, "client_ca would do noth"),
         (
             {"listeners": [{"address": "ws://127.0.0.1:0", "cert": "a", "key": "b"}]},

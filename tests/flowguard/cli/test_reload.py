@@ -63,7 +63,8 @@ BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/ru
     [
         ("[flow]\nwindow_mux = 1\n", RULES, "flow.window_mux: unknown setting"),
         (GOOD, "[roles.r]\npublich = []\n", "acl.toml: roles.r.publich"),
-        (GOOD + 'cert = "no"\nclient_ca = "no"\n', "", "acl.toml: roles"),
+        (GOOD + 'cert = "no"\n', "", "acl.toml: roles"),
+        (GOOD + 'client_ca = "no"\n', RULES, "network.client_ca: no says who signs"),
         ('[network]\nlisteners = ["0.0.0.0:1"]\n', RULES, "--allow-plaintext"),
         ('[network]\nlisteners = ["mqtts://[::1]:1"]\n', RULES, "TLS needs a certificate"),
         ('[network]\npassword_file = "not-there"\n', RULES, "cannot read not-there"),
