@@ -65,8 +65,8 @@ def storm(
 
     Ctrl-C ends a storm early and still gives its result.
 
-    The exit code is 1 if clients did not get in or an acknowledged message was lost; of --kit, if
-    an experiment failed or was unclear.
+    The exit code is 1 if clients did not get in, an acknowledged message was lost or none came at
+    all; of --kit, if an experiment failed or was unclear.
     """
     if compare:
         compare_reports(words, html_to)
@@ -180,7 +180,7 @@ async def _run(
 def _exit_code(finished: Crowd | Traffic) -> int:
     if isinstance(finished, Traffic):
         tally = finished.crowd.tally
-        lost = finished.tally.acknowledged_lost
+        is_bad = finished.tally.acknowledged_lost > 0 or finished.tally.received == 0
     else:
-        tally, lost = finished.tally, 0
-    return 1 if lost or tally.gave_up or tally.trying or tally.lost else 0
+        tally, is_bad = finished.tally, False
+    return 1 if is_bad or tally.gave_up or tally.trying or tally.lost else 0

@@ -38,11 +38,17 @@ def show_result(finished: Crowd | Traffic, title: str, console: Console) -> None
     console.print(_connects(_connect_tally(finished)))
     if isinstance(finished, Traffic):
         if finished.tally.sent == 0:
-            console.print("[red]No message was sent: not all clients got in and subscribed.[/red]")
+            console.print(Text(f"No message was sent: {_why_none(finished.tally)}.", style="red"))
         else:
             console.print(_messages(finished.tally))
             if finished.plan.slow:
                 console.print(_slowness(finished.tally))
+
+
+def _why_none(tally: TrafficTally) -> str:
+    if tally.subscribe_refusals:
+        return f"subscriptions were refused, {_codes(tally.subscribe_refusals)}"
+    return "not all clients got in and subscribed"
 
 
 def _connect_tally(running: Crowd | Traffic) -> ConnectTally:

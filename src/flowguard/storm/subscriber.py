@@ -57,12 +57,14 @@ class Flow:
 class Subscriber:
     """Takes everything of its group's topic and acknowledges it."""
 
-    __slots__ = ("_traffic", "client", "flows", "ready", "slow", "topic")
+    __slots__ = ("_traffic", "answered", "client", "flows", "ready", "slow", "topic")
 
     def __init__(self, traffic: "Traffic", client: Client, topic: str) -> None:
         self._traffic = traffic
         self.client = client
         self.topic = topic
+        self.answered = False
+        """Whether the broker has said anything to its SUBSCRIBE; `ready`: and granted it."""
         self.ready = False
         self.slow = False
         """Reads slowly while messages are published."""
@@ -105,7 +107,13 @@ class Subscriber:
         elif packet.__class__ is Pubrel:
             wire.write(pubcomp_frame(packet.packet_id))
         elif packet.__class__ is Suback:
-            self.ready = packet.reason_codes[0] < ReasonCode.UNSPECIFIED_ERROR
+            self._subscribed(packet.reason_codes[0])
+
+    def _subscribed(self, reason_code: int) -> None:
+        self.answered = True
+        self.ready = reason_code < ReasonCode.UNSPECIFIED_ERROR
+        if not self.ready:
+            self._traffic.tally.subscribe_refusals[reason_code] += 1
 
     def _take(self, payload: bytes, now_s: float) -> None:
         publisher_number, number, due_s = STAMP.unpack_from(payload)

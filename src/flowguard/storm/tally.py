@@ -173,6 +173,8 @@ class TrafficTally:
     duplicates: int = 0
     stalls: int = 0
     """QoS 0 only: how often deliveries were given up so that a publisher could go on."""
+    subscribe_refusals: Counter[int] = field(default_factory=Counter)
+    """SUBSCRIBEs answered with an error, by reason code."""
     refusals: Counter[int] = field(default_factory=Counter)
     """PUBLISHes answered with an error, by reason code of PUBACK, PUBREC or PUBCOMP."""
     slow_received: int = 0
@@ -203,6 +205,7 @@ class TrafficTally:
         seconds = max(self.seconds, 1e-9)
         return {
             **_results(self, "sent acknowledged expected received missing acknowledged_lost"),
+            **_results(self, "subscribe_refusals"),
             "publish_refused": self.refused,
             "publish_refusals": _by_code(self.refusals),
             **_results(self, "duplicates stalls slow_received slow_lost slow_cut"),

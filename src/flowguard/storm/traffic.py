@@ -87,7 +87,7 @@ class Traffic:
         until_s = self.crowd.loop.clock() + self.crowd.plan.timeout_s
 
         def ready(now_s: float) -> bool:
-            return now_s >= until_s or all(subscriber.ready for subscriber in self.subscribers)
+            return now_s >= until_s or all(each.answered for each in self.subscribers)
 
         await self.crowd.loop.run(ready)
         return all(subscriber.ready for subscriber in self.subscribers)

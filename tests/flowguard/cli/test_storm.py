@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,16 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    command = [*FLOWGUARD, "serve", "--listen", "127.0.0.1:0"]
-    data = str(tmp_path_factory.mktemp("data"))
+    with serve(tmp_path_factory.mktemp("data")) as place:
+        yield place
+
+
+@contextmanager
+def serve(data: Path, *words: str) -> Iterator[str]:
+    """A broker's address."""
+    command = [*FLOWGUARD, "serve", "--listen", "127.0.0.1:0", "--data", str(data), *words]
     with subprocess.Popen(
-        [*command, "--data", data], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().removeprefix("listening on ").split()[0]
@@ -59,6 +66,16 @@ def test_messages_flow_and_the_result_lands_in_a_file(
     assert "received" in done.stdout
     result = json.loads(path.read_text())
     assert result["received"] == result["expected"] > 0
+
+
+def test_a_storm_that_could_not_subscribe_says_so_and_is_no_success(tmp_path: Path) -> None:
+    rules = tmp_path / "acl.toml"
+    rules.write_text('[roles.r]\nanonymous = true\npublish = ["#"]\n')
+    with serve(tmp_path / "data", "--acl", str(rules)) as address:
+        done = storm(address, "pairs", "--pairs", "3")
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert "No message was sent: subscriptions were refused, 3 x 0x87 not authorized." in said
 
 
 @pytest.mark.parametrize(

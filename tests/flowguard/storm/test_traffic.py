@@ -2,6 +2,7 @@ import pytest
 import trio
 
 from flowguard.storm import CrowdPlan, RetryMode, RetryPolicy, Traffic, TrafficPlan
+from flowguard.storm.kit.messaging import not_begun
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import broker, end_by_the_books, target, until
 from tests.support.real import TEST_S
@@ -98,6 +99,19 @@ async def test_nothing_is_published_unless_all_are_in() -> None:
     assert storm.tally.sent == 0
     assert storm.crowd.tally.refused[0x97] > 0
     assert storm.crowd.tally.connected < plan.clients
+
+
+async def test_refused_subscriptions_are_counted_and_nobody_waits_for_them() -> None:
+    """The time for an answer would be `TEST_S`, after which this test fails."""
+    async with broker({"session": {"topic_levels_max": 1}}) as running:
+        storm = traffic(running.address, TrafficPlan(3, 1, 1))
+        with trio.fail_after(TEST_S):
+            await storm.run()
+    assert storm.tally.subscribe_refusals == {0x8F: 3}
+    assert storm.tally.sent == 0
+    outcome = not_begun(storm)
+    assert outcome is not None
+    assert outcome.sentence == "Nothing was published: subscriptions were refused, 3 x 0x8f."
 
 
 async def test_stop_ends_in_order_and_closes_the_books() -> None:

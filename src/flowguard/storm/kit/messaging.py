@@ -56,6 +56,10 @@ def not_begun(traffic: Traffic) -> KitOutcome | None:
         outcome = judge_crowd(traffic.crowd, tally, TIMEOUT_S, "in")
         sentence = f"Nothing was published: {outcome.sentence}"
         verdict = Survival.UNCLEAR if outcome.verdict is Survival.UNCLEAR else Survival.FAILED
+    elif refusals := traffic.tally.subscribe_refusals:
+        counts = ", ".join(f"{count:,} x 0x{code:02x}" for code, count in sorted(refusals.items()))
+        sentence = f"Nothing was published: subscriptions were refused, {counts}."
+        verdict = Survival.FAILED
     else:
         sentence = f"Nothing was published: no answer to a SUBSCRIBE within {TIMEOUT_S:g} s."
         verdict = Survival.FAILED
