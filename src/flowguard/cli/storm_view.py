@@ -158,6 +158,7 @@ def _messages(tally: TrafficTally) -> Table:
     for count, name, what in (
         (tally.refused, "refused", _codes(tally.refusals)),
         (tally.duplicates, "duplicates", ""),
+        (tally.strays, "strays", "not sent by who publishes to it"),
     ):
         if count:
             table.add_row(name, f"{count:,}", what)

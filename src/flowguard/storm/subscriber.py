@@ -102,8 +102,7 @@ class Subscriber:
                 wire.write(puback_frame(packet.packet_id))
             elif packet.qos == 2:
                 wire.write(pubrec_frame(packet.packet_id))
-            if len(packet.payload) >= STAMP.size:
-                self._take(packet.payload, now_s)
+            self._take(packet.payload, now_s)
         elif packet.__class__ is Pubrel:
             wire.write(pubcomp_frame(packet.packet_id))
         elif packet.__class__ is Suback:
@@ -116,9 +115,13 @@ class Subscriber:
             self._traffic.tally.subscribe_refusals[reason_code] += 1
 
     def _take(self, payload: bytes, now_s: float) -> None:
-        publisher_number, number, due_s = STAMP.unpack_from(payload)
         tally = self._traffic.tally
-        flow = self.flows[publisher_number]
+        stamp = STAMP.unpack_from(payload) if len(payload) >= STAMP.size else (-1, 0, 0.0)
+        publisher_number, number, due_s = stamp
+        flow = self.flows.get(publisher_number)
+        if flow is None or number >= self._traffic.publishers[publisher_number].sent:
+            tally.strays += 1
+            return
         if not flow.arrived(number):
             tally.duplicates += 1
             return

@@ -171,6 +171,8 @@ class TrafficTally:
     acknowledged_lost: int = 0
     """Missing deliveries of messages that the broker had acknowledged to their publisher."""
     duplicates: int = 0
+    strays: int = 0
+    """Messages that came to a subscriber and that none of its publishers has sent."""
     stalls: int = 0
     """QoS 0 only: how often deliveries were given up so that a publisher could go on."""
     subscribe_refusals: Counter[int] = field(default_factory=Counter)
@@ -208,7 +210,7 @@ class TrafficTally:
             **_results(self, "subscribe_refusals"),
             "publish_refused": self.refused,
             "publish_refusals": _by_code(self.refusals),
-            **_results(self, "duplicates stalls slow_received slow_lost slow_cut"),
+            **_results(self, "duplicates strays stalls slow_received slow_lost slow_cut"),
             "silence_seconds": round(self.silence_s, 3),
             "catch_up_seconds": round(self.catch_up_s, 3),
             "seconds": round(self.seconds, 3),

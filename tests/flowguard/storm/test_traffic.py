@@ -3,7 +3,8 @@ import trio
 
 from flowguard.storm import CrowdPlan, RetryMode, RetryPolicy, Traffic, TrafficPlan
 from flowguard.storm.kit.messaging import not_begun
-from flowguard.types import MQTT_5, MQTT_311
+from flowguard.storm.subscriber import STAMP
+from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.flowguard.storm.servers import broker, end_by_the_books, target, until
 from tests.support.real import TEST_S
 
@@ -112,6 +113,19 @@ async def test_refused_subscriptions_are_counted_and_nobody_waits_for_them() -> 
     outcome = not_begun(storm)
     assert outcome is not None
     assert outcome.sentence == "Nothing was published: subscriptions were refused, 3 x 0x8f."
+
+
+async def test_a_message_that_nobody_sent_to_its_subscriber_is_a_stray() -> None:
+    """Of another group, with a number that was not sent yet, and with no number at all."""
+    async with broker() as running:
+        storm = traffic(running.address, TrafficPlan(2, 1, 1, seconds=0.1, late_s=TEST_S))
+        with trio.fail_after(TEST_S):
+            await storm.run()
+    before = (storm.tally.received, storm.tally.duplicates)
+    for stamp in (STAMP.pack(1, 0, 0.0), STAMP.pack(0, 4_000_000_000, 0.0), b"foreign"):
+        storm.subscribers[0].receive(Publish("t", stamp), 0.0)
+    assert storm.tally.strays == storm.result()["strays"] == 3
+    assert (storm.tally.received, storm.tally.duplicates) == before
 
 
 async def test_stop_ends_in_order_and_closes_the_books() -> None:
