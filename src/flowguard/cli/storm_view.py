@@ -211,4 +211,4 @@ def _ms(latencies: LatencyHistogram, percent: float) -> str:
 
 
 def _p99(latencies: LatencyHistogram) -> str:
-    return f"p99 {_ms(latencies, 99)}, max {latencies.max_s * 1e3:,.1f} ms"
+    return f"p99 {_ms(latencies, 99)}, max {_ms(latencies, 100)}"

@@ -1,8 +1,11 @@
+from io import StringIO
 from typing import Any
 
 import pytest
 import trio
+from rich.console import Console
 
+from flowguard.cli.storm_view import show_result
 from flowguard.codec import Connack, Connect, PacketDecoder, encode
 from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
 from flowguard.storm.loop import Fate
@@ -204,3 +207,13 @@ async def test_nobody_there_is_unreachable() -> None:
         pass
     crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.fates[Fate.UNREACHABLE] == crowd.tally.gave_up == 5
+
+
+async def test_who_was_never_answered_has_no_times() -> None:
+    shown = StringIO()
+    async with server(trio.SocketStream.aclose) as address:
+        crowd = await run(target(address), plan_of(1, ONCE))
+    show_result(crowd, "storm", Console(file=shown, width=120))
+    assert "time to connected" in shown.getvalue()
+    assert "max —" in shown.getvalue()
+    assert " ms" not in shown.getvalue()
