@@ -1,7 +1,6 @@
 """`flowguard storm`: load for any MQTT broker."""
 
 import json
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flowguard.address import parse_address
+from flowguard.address import Address, Scheme
 from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
 from flowguard.cli.kit import compare as compare_reports
@@ -145,18 +144,20 @@ def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int
 def _resolve(address: str, connections: int, version: int, messages: Console) -> Target:
     """The broker's address; complains of everything that may be missing before anything starts."""
     try:
-        host, port = parse_address(address)
+        place = Address.parse(address)
+        if place.scheme is not Scheme.MQTT or place.port is None:
+            raise ConfigError(f"{address}: storms speak plain TCP only, as to 127.0.0.1:1883")
         require_descriptors(connections)
-        target = Target.resolve(host, port, version)
         # A crowd would go on trying, as crowds do: whoever mistyped the port should know at once.
-        socket.create_connection((host, port), KNOCK_S).close()
-        return target
+        return Target.knock(place.host, place.port, version, KNOCK_S)
     except ConnectionRefusedError:
         why = f"nobody listens on {address}; start a broker there, for example with: make serve"
     except ConfigError as error:
         why = str(error)
     except OSError as error:
-        why = f"{address}: {error.strerror}"
+        why = f"{address}: {error.strerror or error}"
+    except UnicodeError:
+        why = f"{address}: {place.host} is no name of a machine"
     messages.print(Text.assemble(("no storm", "red"), f": {why}"))
     raise typer.Exit(2)
 

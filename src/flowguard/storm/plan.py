@@ -62,6 +62,13 @@ class Target:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return cls(host, port, version, family, address)
 
+    @classmethod
+    def knock(cls, host: str, port: int, version: int, patience_s: float) -> Self:
+        """The first of the resolver's addresses that answers, as a client would find it; raises
+        OSError, and UnicodeError for what is no name."""
+        with socket.create_connection((host, port), patience_s) as found:
+            return cls(host, port, version, found.family, found.getpeername())
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def test_a_storm_that_could_not_subscribe_says_so_and_is_no_success(tmp_path: Pa
         (["localhost", "connect"], "HOST:PORT"),
         (["127.0.0.1:1", "connect", "--clients", "100000000"], "open files"),
         (["127.0.0.1:1", "tornado"], "SCENARIO"),
+        (["mqtts://127.0.0.1:1", "connect"], "storms speak plain TCP only"),
+        (["a..b:1", "connect"], "a..b is no name of a machine"),
         (["127.0.0.1:1", "connect"], "nobody listens on 127.0.0.1:1"),
         (["127.0.0.1:1", "pairs", "--qos", "3"], "qos"),
     ],

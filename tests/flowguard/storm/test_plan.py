@@ -1,10 +1,27 @@
+import socket
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.storm import RetryMode, RetryPolicy, TrafficPlan
+from flowguard.storm import RetryMode, RetryPolicy, Target, TrafficPlan
+from flowguard.types import MQTT_5
+from tests.support.real import TEST_S
+
+
+def test_a_name_is_the_address_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a client finds it: `localhost` is often ::1 first, and brokers listen on 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        found = [
+            (family, socket.SOCK_STREAM, 6, "", (host, port))
+            for family, host in ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        target = Target.knock("localhost", port, MQTT_5, TEST_S)
+    assert (target.host, target.family) == ("localhost", socket.AF_INET)
+    assert target.address == ("127.0.0.1", port)
 
 
 def test_none_gives_up_after_the_first_failure() -> None:

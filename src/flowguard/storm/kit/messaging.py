@@ -207,7 +207,13 @@ async def _noise(
     and they are done when it is over."""
     await everybody_in.wait()
     target, clients = plan.target, max(2, round(NOISE_SHARE * plan.clients))
-    words = [target.host, str(target.port), str(target.version), f"{plan.seconds:g}", str(clients)]
+    words = [
+        str(target.address[0]),
+        str(target.port),
+        str(target.version),
+        f"{plan.seconds:g}",
+        str(clients),
+    ]
     command = [sys.executable, "-m", "flowguard.storm.kit.noise", *words]
     async with trio.open_nursery() as nursery:
         start = partial(trio.run_process, command, stdout=PIPE, check=False)

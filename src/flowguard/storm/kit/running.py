@@ -8,6 +8,7 @@ from typing import Final, final
 import trio
 
 from flowguard import __version__
+from flowguard.address import Address, Scheme
 from flowguard.storm.kit import connecting, messaging
 from flowguard.storm.kit.knock import Knock, greet, knock
 from flowguard.storm.kit.memory import MemoryWatch
@@ -115,7 +116,7 @@ class Kit:
         target = self.plan.target
         return KitReport(
             name=self.name,
-            target=f"{target.host}:{target.port}",
+            target=Address(Scheme.MQTT, target.host, target.port).place,
             version=self._version,
             clients=self.plan.clients,
             made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
