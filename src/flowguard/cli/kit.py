@@ -1,6 +1,5 @@
 """`flowguard storm --kit` and `--compare`: experiments at a broker, and reports side by side."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,10 @@ from rich.text import Text
 
 from flowguard.cli.kit_page import page
 from flowguard.cli.kit_view import show_report, watch
+from flowguard.cli.results import STDOUT, write
 from flowguard.cli.signals import on_signals
 from flowguard.errors import ConfigError
 from flowguard.storm.kit import Kit, KitPlan, KitReport, Survival
-
-STDOUT = Path("-")
 
 
 def run_kit(kit: Kit, json_to: Path | None, html_to: Path | None) -> NoReturn:
@@ -26,11 +24,7 @@ def run_kit(kit: Kit, json_to: Path | None, html_to: Path | None) -> NoReturn:
     trio.run(_run, kit, messages)
     report = kit.report()
     show_report(report, messages if json_to == STDOUT else Console())
-    text = report.model_dump_json(indent=2) + "\n"
-    if json_to == STDOUT:
-        sys.stdout.write(text)
-    elif json_to is not None:
-        json_to.write_text(text)
+    write(json_to, report.model_dump_json(indent=2) + "\n")
     _write_page([report], html_to, messages)
     bad = {Survival.FAILED, Survival.UNCLEAR}
     is_whole = len(report.findings) == len(kit.experiments)
@@ -72,5 +66,5 @@ def plan_of(plan: KitPlan, only: str) -> KitPlan:
 
 def _write_page(reports: Sequence[KitReport], path: Path | None, messages: Console) -> None:
     if path is not None:
-        path.write_text(page(reports))
+        write(path, page(reports))
         messages.print(Text(f"scoreboard: {path}"), soft_wrap=True)

@@ -1,8 +1,7 @@
 """`flowguard storm`: load for any MQTT broker."""
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
 from flowguard.cli.kit import compare as compare_reports
 from flowguard.cli.kit import plan_of, run_kit
+from flowguard.cli.results import STDOUT, require_writable, write
 from flowguard.cli.signals import on_signals
 from flowguard.cli.storm_options import StormKind, Version
 from flowguard.cli.storm_view import show_result, watch
@@ -67,6 +67,8 @@ def storm(
     The exit code is 1 if clients did not get in, an acknowledged message was lost or none came at
     all; of --kit, if an experiment failed or was unclear.
     """
+    of_kit = {"--only": only, "--restart-command": restart_command, "--name": name, "--pid": pid}
+    _require_results(kit, compare, of_kit, json_to, html_to)
     if compare:
         compare_reports(words, html_to)
     if kit:
@@ -90,15 +92,33 @@ def storm(
     target = _resolve(address, count, LEVELS[version], messages)
     title = f"{scenario} storm at {address}, MQTT {version}"
     finished = trio.run(_run, target, crowd, traffic, title, messages)
-    to_stdout = json_to == Path("-")
+    to_stdout = json_to == STDOUT
     show_result(finished, title, messages if to_stdout else Console())
     setting = {"scenario": str(scenario), "target": address, "version": str(version)}
     result = {**setting, **finished.result()}
-    if to_stdout:
-        sys.stdout.write(json.dumps(result) + "\n")
-    elif json_to is not None:
-        json_to.write_text(json.dumps(result, indent=2) + "\n")
+    write(json_to, json.dumps(result, indent=None if to_stdout else 2) + "\n")
     raise typer.Exit(_exit_code(finished))
+
+
+def _require_results(
+    kit: bool,
+    compare: bool,
+    of_kit: Mapping[str, object],
+    json_to: Path | None,
+    html_to: Path | None,
+) -> None:
+    """Refuse, before anything runs, what would have no effect, and files that cannot be written."""
+    without = [option for option, value in of_kit.items() if value and not kit]
+    if without:
+        raise typer.BadParameter(f"{', '.join(without)}: only with --kit")
+    if html_to is not None and not (kit or compare):
+        raise typer.BadParameter("--html: only with --kit or --compare; a storm has --json")
+    if json_to is not None and compare:
+        raise typer.BadParameter("--json: not with --compare, whose reports are JSON already")
+    try:
+        require_writable(json_to, html_to)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _address_and_scenario(words: Sequence[str]) -> tuple[str, StormKind]:
