@@ -74,13 +74,18 @@ class Handshakes:
         if node.draining:
             node.counters.turn_away(Reason.DRAINING)
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-        elif self._clients_count >= node.bounds.connections_max:
+        elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
             why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
             node.counters.turn_away(Reason.CONNECTIONS_MAX)
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
         else:
             admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
             self._follow(connection, admission, now_s)
+
+    def _is_here(self, packet: Connect) -> bool:
+        """Whether a client has a place already, which it takes over from itself."""
+        session = self._node.registry.sessions.get(packet.client_id)
+        return session is not None and session.outbound is not None
 
     def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
         session = self._node.registry.sessions.get(packet.client_id)

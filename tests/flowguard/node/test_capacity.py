@@ -83,6 +83,16 @@ def test_beyond_the_last_connection_a_client_is_refused(version: int) -> None:
     assert refused_with(client) == as_told(ReasonCode.QUOTA_EXCEEDED, version)
 
 
+def test_who_comes_back_takes_the_place_that_it_has(version: int) -> None:
+    """Else a fleet whose network was cut is kept out by its own dead connections."""
+    stage = Stage({"node": {"connections_max": 2}})
+    before = stage.connect("one", version=version)
+    stage.connect("two")
+    stage.connect("one", version=version)
+    assert before.is_closed
+    assert refused_with(stage.attempt(Connect("three"))) == ReasonCode.QUOTA_EXCEEDED
+
+
 def test_a_closed_connection_makes_room_for_another(version: int) -> None:
     stage = Stage({"node": {"connections_max": 1}})
     stage.connect("one").close()
