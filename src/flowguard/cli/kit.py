@@ -1,7 +1,6 @@
 """`flowguard storm --kit` and `--compare`: experiments at a broker, and reports side by side."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,7 +14,9 @@ from flowguard.cli.kit_view import show_report, watch
 from flowguard.cli.results import STDOUT, write
 from flowguard.cli.signals import on_signals
 from flowguard.errors import ConfigError
-from flowguard.storm.kit import Kit, KitPlan, KitReport, Survival
+from flowguard.storm.kit import EXPERIMENTS, Kit, KitReport, Survival
+from flowguard.storm.kit.memory import PROCESSES
+from flowguard.storm.kit.plan import RESTART
 
 
 def run_kit(kit: Kit, json_to: Path | None, html_to: Path | None) -> NoReturn:
@@ -55,13 +56,21 @@ def compare(paths: Sequence[str], html_to: Path | None) -> NoReturn:
     raise typer.Exit
 
 
-def plan_of(plan: KitPlan, only: str) -> KitPlan:
-    """The plan with the experiments of `only`, by comma; raises ConfigError."""
+def experiments_of(only: str, restart_command: str | None) -> tuple[str, ...]:
+    """The experiments of `only`, by comma; empty: all. Raises ConfigError."""
+    known = tuple(experiment.key for experiment in EXPERIMENTS)
     words = tuple(word.strip() for word in only.split(",") if word.strip())
-    if unknown := [word for word in words if word not in plan.chosen]:
-        known = ", ".join(plan.chosen)
-        raise ConfigError(f"--only {', '.join(unknown)}: known experiments are {known}")
-    return replace(plan, chosen=words) if words else plan
+    if unknown := [word for word in words if word not in known]:
+        raise ConfigError(f"--only {', '.join(unknown)}: known experiments are {', '.join(known)}")
+    if RESTART.key in words and restart_command is None:
+        raise ConfigError(f"--only {RESTART.key} needs --restart-command COMMAND")
+    return words or known
+
+
+def require_processes(pids: Sequence[int]) -> None:
+    """Raise ConfigError for a process that is not there, whose memory nobody could watch."""
+    if missing := [str(pid) for pid in pids if not (PROCESSES / str(pid)).is_dir()]:
+        raise ConfigError(f"--pid {', '.join(missing)}: there is no such process")
 
 
 def _write_page(reports: Sequence[KitReport], path: Path | None, messages: Console) -> None:

@@ -14,7 +14,7 @@ from flowguard.address import Address, Scheme
 from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
 from flowguard.cli.kit import compare as compare_reports
-from flowguard.cli.kit import plan_of, run_kit
+from flowguard.cli.kit import experiments_of, require_processes, run_kit
 from flowguard.cli.results import STDOUT, require_writable, write
 from flowguard.cli.signals import on_signals
 from flowguard.cli.storm_options import StormKind, Version
@@ -72,8 +72,9 @@ def storm(
     if compare:
         compare_reports(words, html_to)
     if kit:
-        plan = _kit_plan(words, version, clients, connect_seconds, restart_command, only)
-        tried = Kit(plan, name or words[0], pids=pid or (), fall_back=version is None)
+        pids = pid or []
+        plan = _kit_plan(words, version, clients, connect_seconds, restart_command, only, pids)
+        tried = Kit(plan, name or words[0], pids=pids, fall_back=version is None)
         run_kit(tried, json_to, html_to)
     address, scenario = _address_and_scenario(words)
     version = version or Version.V5
@@ -137,17 +138,22 @@ def _kit_plan(
     connect_s: float | None,
     restart_command: str | None,
     only: str,
+    pids: Sequence[int],
 ) -> KitPlan:
     if len(words) != 1:
         raise typer.BadParameter("--kit takes one broker, HOST:PORT, and no scenario")
+    try:
+        chosen = experiments_of(only, restart_command)
+        require_processes(pids)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
     messages = Console(stderr=True)
     # A retry storm has twice as many.
     target = _resolve(words[0], 2 * clients, LEVELS[version or Version.V5], messages)
-    plan = KitPlan(target, trio.current_time, clients, restart_command=restart_command)
-    try:
-        return plan_of(replace(plan, connect_s=connect_s or plan.connect_s), only)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from error
+    plan = KitPlan(
+        target, trio.current_time, clients, restart_command=restart_command, chosen=chosen
+    )
+    return replace(plan, connect_s=connect_s or plan.connect_s)
 
 
 def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int]:

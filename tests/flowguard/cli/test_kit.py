@@ -114,6 +114,9 @@ def test_json_is_all_that_stdout_has(tmp_path: Path) -> None:
     [
         (["--kit", "127.0.0.1:1"], "nobody listens on 127.0.0.1:1"),
         (["--kit", "127.0.0.1:1", "connect"], "one broker"),
+        (["--kit", "127.0.0.1:1", "--only", "restart"], "needs --restart-command COMMAND"),
+        (["--kit", "127.0.0.1:1", "--only", "tornado"], "known experiments are connect-storm"),
+        (["--kit", "127.0.0.1:1", "--pid", "99999999"], "--pid 99999999: there is no such process"),
         (["--compare", "/there/is/none.json"], "No such file"),
         (["--compare", __file__], "flowguard storm --kit"),
     ],
