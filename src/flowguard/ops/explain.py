@@ -15,6 +15,8 @@ from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.status import Decision, Use, decisions_of
 from flowguard.records import SPREAD_PREFIX
 from flowguard.session.connection import ServerConnection
+from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.session import Session
 from flowguard.session.states import Undelivered
@@ -305,7 +307,7 @@ def _undelivered(node: Node, session: Session) -> Cause:
     elif cause is Undelivered.RECEIVE_MAXIMUM and outbound is not None:
         text = f"it has not acknowledged {count:,} messages, of {outbound.inflight_max:,} it may"
     elif cause is Undelivered.INFLIGHT_BYTES:
-        text = _inflight_bytes(node, count)
+        text = _inflight_bytes(node, session)
     elif cause is Undelivered.DAMAGE:
         text = f"what waits for it cannot be read: {session.queue.damage}"
     elif cause is Undelivered.WINDOW:
@@ -329,7 +331,14 @@ def _of_groups(node: Node, session: Session) -> str:
     return ". ".join(found)
 
 
-def _inflight_bytes(node: Node, count: int) -> str:
+def _inflight_bytes(node: Node, session: Session) -> str:
+    count, head = len(session.inflight), session.queue.peek()
+    is_large = head is not None and len(head[1].message.payload) >= SHARED_BYTES
+    if is_large and count >= LARGE_INFLIGHT_MAX:
+        return (
+            f"it has not acknowledged {count:,} messages, and the next one is large: those of 4 "
+            f"KiB and more wait while {LARGE_INFLIGHT_MAX} are in flight"
+        )
     budget, most = node.inflight.budget, node.settings.session.inflight_bytes_max
     text = (
         f"it has not acknowledged {count:,} messages, and may have no more bytes in flight: all "

@@ -129,7 +129,8 @@ class Undelivered(StrEnum):
     RECEIVE_MAXIMUM = "receive_maximum"
     """It has not acknowledged as many messages as may be in flight to it."""
     INFLIGHT_BYTES = "inflight_bytes"
-    """It has not acknowledged as many bytes as it may have in flight, of the node's or its own."""
+    """It has not acknowledged as many bytes as it may have in flight, of the node's or its own, or
+    16 messages, and the next one has 4 KiB or more."""
     IDENTIFIER = "identifier"
     """The packet identifier of the next message is still in use by an older one."""
     DAMAGE = "damage"

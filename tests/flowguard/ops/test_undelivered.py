@@ -103,6 +103,18 @@ def test_what_one_client_may_have_in_flight_is_the_cause() -> None:
     assert "one of them may have 4,096" in text(stage)
 
 
+def test_large_messages_wait_for_fewer_in_flight_than_the_budget_has_room_for() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    for _ in range(17):
+        publisher.publish("t", bytes(4 * KIB), qos=1)
+    assert cause(stage) == Undelivered.INFLIGHT_BYTES
+    assert "those of 4 KiB and more wait while 16 are in flight" in text(stage)
+    assert "all clients have" not in text(stage)
+
+
 def test_a_backlog_goes_no_faster_than_the_window() -> None:
     stage = Stage()
     stage.node.window.resize(2)
