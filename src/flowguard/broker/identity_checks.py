@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
 TOKEN: Final = "token"
+NAMELESS: Final = "it says no user name, and has no certificate"
 SCRAM: Final = "SCRAM-SHA-256"
 
 
@@ -107,7 +108,10 @@ class IdentityChecks:
             connection.principal = None if proved is None else Principal(proved)
             may = proved is not None or self._anonymous
             self._count(CheckOutcome.ANONYMOUS if proved is None else CheckOutcome.CERTIFICATE)
-            answer(ReasonCode.SUCCESS if may else ReasonCode.NOT_AUTHORIZED, now_s, "")
+            if may:
+                answer(ReasonCode.SUCCESS, now_s, "")
+            else:
+                answer(ReasonCode.NOT_AUTHORIZED, now_s, NAMELESS)
             return
         password = password or b""
         known = self._known(user, password, now_s, is_token=is_token)

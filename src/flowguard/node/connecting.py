@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from flowguard.node.node import Node
 
 DISK_FULL: Final = "the store has no room for its session"
+WILL_REFUSED: Final = "its will is for a topic that it may not publish to"
+AWAY: Final = "the store of applications takes nothing now"
 USER_FULL: Final = "as many clients of its role are here as may be"
 
 
@@ -250,11 +252,11 @@ class Handshakes:
         rights = None if rules is None else rules.rights(principal, client_id)
         will = will_of(packet)
         user = packet.username if principal is None else principal.user
-        refused = self._refusal(will, client_id, rights)
+        refused, why = self._refusal(will, client_id, rights), WILL_REFUSED
         if refused is None and self._is_away(packet, client_id, user, rights):
-            refused = ReasonCode.SERVER_UNAVAILABLE
+            refused, why = ReasonCode.SERVER_UNAVAILABLE, AWAY
         if refused is not None:
-            connection.refuse(refused, now_s)
+            connection.refuse(refused, now_s, why=why)
             return
         self._take_over(client_id, now_s)
         found = node.registry.sessions.get(client_id)

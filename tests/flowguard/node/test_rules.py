@@ -234,6 +234,14 @@ def test_new_rules_hold_for_those_who_are_here() -> None:
         assert ann.expect(Puback).reason_code == code
 
 
+def test_the_log_learns_that_it_was_the_will() -> None:
+    stage = make_stage()
+    told: list[str] = []
+    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    come(stage, "ann", will=Will("sensors/bob/gone", b"gone"))
+    assert told == ["its will is for a topic that it may not publish to"]
+
+
 def test_new_rules_take_back_a_will_that_nobody_may_leave_any_more() -> None:
     stage = make_stage()
     root = come(stage, "root")
