@@ -115,7 +115,10 @@ class PasswordFile:
     def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
         """Return them with this user, or with another password for it; raises ConfigError."""
         if not user or ":" in user or user.startswith("#") or not user.isprintable():
-            raise ConfigError(f"{user!r}: a user has a name without : and control characters")
+            raise ConfigError(
+                f"{user!r}: a user has a name without : and control characters, which does not "
+                "begin with #"
+            )
         hashed = _verifier(password) if scram else HASHER.hash(password)
         return PasswordFile({**self.hashes, user: hashed}, self.key)
 
