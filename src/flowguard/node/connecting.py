@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DISK_FULL: Final = "the store has no room for its session"
 WILL_REFUSED: Final = "its will is for a topic that it may not publish to"
 AWAY: Final = "the store of applications takes nothing now"
+RIGHTS_FULL: Final = "its rights are more than a client may keep, or all together"
 USER_FULL: Final = "as many clients of its role are here as may be"
 
 
@@ -287,7 +288,7 @@ class Handshakes:
         session, present = claimed
         if rights is not None and not node.reviews.claimed(session, rights, now_s):
             node.registry.disconnected(session, with_will=False, now_s=now_s)
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
             return
         properties = connack_properties(packet, granted, node.settings.session, assigned)
         if accepted is not None:

@@ -84,7 +84,7 @@ class Reviews:
         if before is not None and rights.is_like(before):
             before.enter()
             return True
-        if session.use_rights(rights, self._node) is not None:
+        if not self._fit(rights, session):
             return False
         rights.enter()
         self._review(session, rights, is_first=before is None)
@@ -103,7 +103,7 @@ class Reviews:
         rights = rules.rights(before.principal, session.client_id)
         if before.leave():
             rights.enter()
-        if session.use_rights(rights, self._node) is not None:
+        if not self._fit(rights, session):
             rights.leave()
             if session.outbound is not None:
                 session.outbound.connection.end(ReasonCode.QUOTA_EXCEEDED, now_s)
@@ -117,6 +117,14 @@ class Reviews:
             if not rights.decide(message.topic) & wanted:
                 self._registry.retract_will(session)
         self._review(session, rights, is_first=False)
+
+    def _fit(self, rights: Rights, session: Session) -> bool:
+        """Whether there is room for a session's rights, which hold from now on; else it is counted
+        what there is no room for."""
+        reason = session.use_rights(rights, self._node)
+        if reason is not None:
+            self._node.counters.drop(reason)
+        return reason is None
 
     def _review(self, session: Session, rights: Rights, *, is_first: bool) -> None:
         filters = session.subscriptions

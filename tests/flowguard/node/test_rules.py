@@ -327,6 +327,7 @@ def test_rights_without_room_refuse_the_connect() -> None:
     assert client.connack.reason_code == ReasonCode.QUOTA_EXCEEDED
     assert client.is_closed
     assert stage.node.connected_count == 0
+    assert stage.node.counters.dropped == {Reason.STATE_BYTES: 1}
 
 
 def test_a_wide_fan_out_leaves_out_who_may_not_receive() -> None:
