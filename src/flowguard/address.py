@@ -13,6 +13,8 @@ from typing import Self, final
 from flowguard.errors import ConfigError
 
 PORT_MAX = 65_535
+PATH_BYTES_MAX = 107
+"""What the kernel takes for a Unix socket, without the NUL behind it."""
 UNIX = "unix:"
 KAFKA = "kafka://"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -52,6 +54,10 @@ class Address:
             path = text.removeprefix(UNIX).removeprefix("//")
             if not path.startswith("/"):
                 raise ConfigError(f"{text}: expected a whole path, as in unix:/run/mqtt.sock")
+            if len(path.encode()) > PATH_BYTES_MAX:
+                raise ConfigError(
+                    f"{text}: a Unix socket has a path of {PATH_BYTES_MAX} bytes at most"
+                )
             return cls(Scheme.MQTT, path, None)
         name, separator, place = text.partition("://")
         if not separator:

@@ -46,6 +46,15 @@ class ListenerSettings(Section):
     proxies: tuple[IPvAnyNetwork, ...] = ()
     """Proxies that say whose a connection is, by PROXY protocol v2; others are closed."""
 
+    @field_validator("certs")
+    @classmethod
+    def _named_once(cls, certs: tuple[NamedCertificate, ...]) -> tuple[NamedCertificate, ...]:
+        names = [each.server_name for each in certs]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name} has more than one certificate")
+        return certs
+
     @field_validator("proxies", mode="before")
     @classmethod
     def _listed(cls, values: object) -> object:
@@ -117,6 +126,17 @@ class NetworkSettings(Section):
     def _listed(cls, values: object) -> object:
         """Several in one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
         return values.replace(",", " ").split() if isinstance(values, str) else values
+
+    @field_validator("listeners")
+    @classmethod
+    def _each_once(cls, listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
+        """No two of one place, whatever is spoken there; port 0 is another one each time."""
+        places = [Address.parse(each.address) for each in listeners]
+        taken = [place.place for place in places if place.port != 0]
+        for place in taken:
+            if taken.count(place) > 1:
+                raise ValueError(f"{place} is there more than once")
+        return listeners
 
     @property
     def proof(self) -> str:

@@ -40,6 +40,7 @@ def test_an_address_is_read_and_shown(
         ("mqtt://1883", "1883: expected HOST:PORT"),
         ("mqtts://127.0.0.1:65536", "expected HOST:PORT"),
         ("unix:here.sock", "expected a whole path"),
+        (f"unix:/{'a' * 107}", "a Unix socket has a path of 107 bytes at most"),
     ],
 )
 def test_what_is_no_address_is_named(text: str, complaint: str) -> None:
@@ -60,3 +61,22 @@ def test_listeners_may_be_texts_tables_and_a_list_in_one_text() -> None:
     assert network.listeners[1].connections_max == 7
     network = NetworkSettings.model_validate({"listeners": "127.0.0.1:1,mqtts://127.0.0.1:2"})
     assert len(network.listeners) == 2
+
+
+def test_two_listeners_of_one_place_are_refused_whatever_they_speak() -> None:
+    for one, other in (
+        ("127.0.0.1:1883", "ws://127.0.0.1:1883"),
+        ("unix:/run/a", "unix:///run/a"),
+        ("[::1]:1", "mqtts://[::1]:1"),
+    ):
+        with pytest.raises(ValidationError, match="is there more than once"):
+            NetworkSettings.model_validate({"listeners": [one, "127.0.0.1:1", other]})
+    several = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:1", "[::1]:1"]
+    assert len(NetworkSettings.model_validate({"listeners": several}).listeners) == 4
+
+
+def test_two_certificates_for_one_name_are_refused() -> None:
+    certs = [{"server_name": name, "cert": "c", "key": "k"} for name in ("A.example.", "a.example")]
+    listener = {"address": "mqtts://127.0.0.1:1", "certs": certs}
+    with pytest.raises(ValidationError, match=r"a\.example has more than one certificate"):
+        NetworkSettings.model_validate({"listeners": [listener]})
