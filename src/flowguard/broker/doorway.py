@@ -82,6 +82,11 @@ class Doorway:
         return bool(self.tls is not None or self._websocket is not None or self._proxies)
 
     @property
+    def is_full(self) -> bool:
+        """Whether as many connections have come in here as may."""
+        return self.connections_max is not None and self.count >= self.connections_max
+
+    @property
     def scheme(self) -> Scheme:
         """The layers that are spoken here."""
         return Address.parse(self.settings.address).scheme

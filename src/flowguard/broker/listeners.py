@@ -7,7 +7,7 @@ level-triggered, and would spin."""
 
 import errno
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from socket import socket
 from time import thread_time
@@ -156,16 +156,22 @@ class Listeners(Generic[C]):
             self._close_all(sock)
         else:
             if len(self._links) >= self._places:
-                self._make_room(heard_s, now_s)
+                self._make_room(self.newcomers.items(), heard_s, now_s)
+            elif doorway.is_full:
+                here = [each for each in self.newcomers.items() if each[0].doorway is doorway]
+                self._make_room(here, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
 
-    def _make_room(self, heard_s: float, now_s: float) -> None:
-        """Close connections that have been silent for a while: others wait to say something.
+    def _make_room(
+        self, newcomers: Iterable[tuple[Link[C], float]], heard_s: float, now_s: float
+    ) -> None:
+        """Close those of them, oldest first, that have been silent for a while: others wait to say
+        something.
 
         Otherwise a few silent sockets would keep everybody out until they time out.
         """
-        for link, since_s in list(islice(self.newcomers.items(), ACCEPTS_MAX)):
+        for link, since_s in list(islice(newcomers, ACCEPTS_MAX)):
             if since_s + SILENT_S > heard_s:
                 break
             if not link.interest & READ:
@@ -181,12 +187,11 @@ class Listeners(Generic[C]):
         gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
-        places = doorway.connections_max
         while len(self._links) < self._places:
             if doorway.has_layers and self._layer_gate.is_crowded:
                 self._rest(listener, Rest.HANDSHAKES)
                 return
-            if places is not None and doorway.count >= places:
+            if doorway.is_full:
                 self._rest(listener, Rest.LISTENER)
                 return
             sock = next(arrivals, None)

@@ -14,14 +14,17 @@ import trio
 from structlog.testing import capture_logs
 
 from flowguard.broker.descriptors import OPEN_FILES, descriptors_for, widen_table
+from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.error_log import SHOWN_MAX
 from flowguard.broker.server import listen
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.flow import Reason
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import Rest
 from flowguard.ops.status import status_of
+from flowguard.types import MQTT_5
 from tests.support.real import Wire, broker, connect, connect_packet, open_wire, until
 
 
@@ -124,6 +127,30 @@ async def test_who_says_nothing_makes_room_for_who_does() -> None:
         assert running.node.counters.dropped[Reason.DESCRIPTORS] > 0
         await client.ping()
         for wire in [*silent, client]:
+            await wire.close()
+
+
+async def wire_to(doorway: Doorway) -> Wire:
+    """A connection to this listener that has said nothing yet."""
+    address = doorway.address
+    assert address.port is not None
+    return Wire(await trio.open_tcp_stream(address.host, address.port), MQTT_5)
+
+
+async def test_who_says_nothing_makes_room_at_its_listener() -> None:
+    """And may stay at one that has room."""
+    few = {"address": "127.0.0.1:0", "connections_max": 2}
+    network = NetworkSettings.model_validate({"listeners": ["127.0.0.1:0", few]})
+    wide, narrow = doors = open_doorways(network)
+    async with broker({"flow": {"connect_timeout_s": 3_600}}, listener=doors) as running:
+        elsewhere = await wire_to(wide)
+        silent = [await wire_to(narrow) for _ in range(3)]
+        client = await wire_to(narrow)
+        for wire, name in ((client, "client"), (elsewhere, "elsewhere")):
+            await wire.send(connect_packet(name))
+            assert (await wire.expect(Connack)).reason_code == 0
+        assert running.node.counters.dropped[Reason.DESCRIPTORS] > 0
+        for wire in [*silent, elsewhere, client]:
             await wire.close()
 
 
