@@ -40,6 +40,7 @@ from flowguard.errors import (
     DataLostError,
     FlowguardError,
     LockedError,
+    NoSpaceError,
     RemovedError,
     StoreError,
     SyncError,
@@ -60,6 +61,7 @@ SUCCEEDED = (
     "Nothing that needs the store was acknowledged since. To stand by for it: "
     "flowguard serve --takeover"
 )
+FULL = "Make room on its disk, then start again: nothing that was acknowledged is lost."
 LOST = "Look at that server first: the next start goes on with what is there."
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
@@ -215,6 +217,8 @@ def _open(settings: Settings, data: Path) -> Store:
         ) from error
     except CorruptionError as error:
         raise refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
+    except NoSpaceError as error:
+        raise refused(f"flowguard cannot use its store: {error}", FULL, EXIT_STORE) from error
     except StoreError as error:
         is_here = settings.store.kind == "rocks"
         what = f"{data} (--data)" if is_here else f"its store in {settings.store.kind}"

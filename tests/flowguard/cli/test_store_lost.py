@@ -3,13 +3,16 @@
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.types import Properties, Publish, SubscriptionOptions
+from tests.attacks.attack import CannotRun
+from tests.attacks.disk import small_disk
 from tests.flowguard.cli.test_serve import Caller, refused
 from tests.flowguard.stores.rocks.damage import change_byte
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
@@ -112,3 +115,27 @@ def test_a_damaged_store_is_refused_in_two_lines(tmp_path: Path) -> None:
     assert "Corruption" in said
     assert "flowguard serve --data COPY" in said.splitlines()[-1]
     assert "flowguard store salvage" in said.splitlines()[-1]
+
+
+def test_a_disk_without_a_byte_left_is_named_with_what_to_do(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path) as folder:
+            room = {"FLOWGUARD_STORE__DISK_RESERVE_BYTES": "1048576"}
+            with running_broker(folder, environment=room, exit_code=-SIGKILL) as broker:
+                with_subscription(broker)
+                broker.process.kill()  # What it has in memory has to be written at the start.
+                broker.process.wait(PATIENCE_S)
+            fill(folder / "others")
+            code, said = refused("--listen", "127.0.0.1:0", "--data", str(folder / "data"))
+    except CannotRun as reason:
+        pytest.skip(str(reason))
+    assert code == STORE
+    assert "No space left" in said
+    assert "Make room on its disk, then start again" in said.splitlines()[-1]
+
+
+def fill(path: Path) -> None:
+    """Take what is left of its disk."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4_096)):
+            pass
