@@ -124,8 +124,13 @@ class Reactor(NodePorts[Event]):
 
     def _write_first(self, link: ServerLink, kind: int, now_s: float) -> bool:
         """Send where the socket takes more; whether there is something to read, too."""
-        if kind & WRITE and not self._presence.in_doubt:
-            self._flush(link, now_s)
+        if kind & WRITE:
+            if self._presence.in_doubt:
+                self._held[link.connection] = None
+                # It stays writable, and the loop would spin.
+                self.sockets.set_interest(link, link.interest & ~WRITE)
+            else:
+                self._flush(link, now_s)
         return kind != WRITE
 
     def receive(self, now_s: float) -> None:
@@ -167,6 +172,10 @@ class Reactor(NodePorts[Event]):
     def let_go(self, now_s: float) -> None:
         """Nobody else has the store: what was held back leaves."""
         held, self._held = self._held, {}
+        for connection in held:
+            link = connection.transport
+            if connection.outbound.blocked and isinstance(link, Link):
+                self.sockets.set_interest(link, link.interest | WRITE)
         self.send(list(held), now_s)
 
     def store(self, batch: Batch) -> None:

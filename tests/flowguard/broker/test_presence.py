@@ -2,6 +2,7 @@
 
 import os
 import socket
+from contextlib import ExitStack
 from threading import Event
 
 import pytest
@@ -15,6 +16,7 @@ from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, Publish
 from tests.flowguard.broker.clock import Clock
 from tests.flowguard.broker.test_pauses import send_at_once
+from tests.flowguard.broker.test_sends import Crowd
 from tests.support.patience import HANG_S
 from tests.support.real import Wire, broker, connect, until
 
@@ -25,7 +27,7 @@ class Leased(MemoryStore):
     """A store that somebody else may have; it answers who asks when the test says so."""
 
     immediate = False
-    lease_s = LEASE_S
+    lease_s: float | None = LEASE_S
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,3 +107,33 @@ def test_a_store_of_ones_own_leaves_no_doubt() -> None:
     presence = Presence(None, lambda: now_s[0])
     now_s[0] = 1e9
     assert not presence.look()
+
+
+def test_a_socket_that_takes_more_again_is_no_work_while_there_is_doubt() -> None:
+    """Else the loop would spin on it, for as long as the store does not answer."""
+    now_s = [0.0]
+    presence = Presence(LEASE_S, lambda: now_s[0])
+    with ExitStack() as stack:
+        crowd = Crowd(1, stack, presence)
+        reactor, (link,) = crowd.reactor, crowd.links
+        link.connection.outbound.write(encode(Pingresp(), MQTT_5) * 500_000)
+        crowd.settle()
+        assert link.connection.outbound.blocked
+        now_s[0] += LEASE_S
+        assert presence.look()
+        while crowd.heard():
+            pass
+
+        def serve_sockets() -> int:
+            events = reactor.poll(8, 0.0)
+            for event in events:
+                reactor.read(event, crowd.stage.now_s)
+            return len(events)
+
+        assert serve_sockets() == 1
+        assert serve_sockets() == 0
+        assert not crowd.heard()
+        presence.settle(presence.pauses)
+        reactor.let_go(crowd.stage.now_s)
+        assert serve_sockets() == 1
+        assert crowd.heard()

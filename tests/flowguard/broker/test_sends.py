@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from flowguard.broker.presence import Presence
 from flowguard.broker.reactor import Reactor, ServerLink
 from flowguard.broker.socket_set import READ
 from flowguard.codec.encoder import encode
@@ -21,10 +22,10 @@ PINGREQ = b"\xc0\x00"
 class Crowd:
     """A reactor, and clients at the other end of their sockets; nothing turns by itself."""
 
-    def __init__(self, count: int, stack: ExitStack) -> None:
+    def __init__(self, count: int, stack: ExitStack, presence: Presence | None = None) -> None:
         self.stage = Stage()
         node, now_s = self.stage.node, self.stage.now_s
-        self.reactor = Reactor(node, self.stage.store, lambda: now_s, lambda: False)
+        self.reactor = Reactor(node, self.stage.store, lambda: now_s, lambda: False, presence)
         stack.callback(self.reactor.close)
         self.ends: list[socket.socket] = []
         self.links: list[ServerLink] = []
