@@ -10,7 +10,7 @@ import trio
 
 from flowguard.broker.presence import Presence
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Pingreq, Pingresp, Puback
+from flowguard.codec.packets import Packet, Pingreq, Pingresp, Puback
 from flowguard.errors import LeasedError
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, Publish
@@ -53,7 +53,7 @@ def has_heard(wire: Wire) -> bool:
 def publish_after_a_pause(store: Leased, clock: Clock, wire: Wire) -> None:
     """As a stopped process finds it: the message is there, and the time has passed."""
     store.answers.clear()
-    packets = [Publish("nobody/here", b"for whom?", 1, packet_id=1), Pingreq()]
+    packets: list[Packet] = [Publish("nobody/here", b"for whom?", 1, packet_id=1), Pingreq()]
     send_at_once([wire], iter([b"".join(encode(packet, MQTT_5) for packet in packets)]))
     clock.jump(LEASE_S)
 

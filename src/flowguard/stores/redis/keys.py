@@ -1,11 +1,12 @@
 """Names of the keys in Redis, all below one prefix.
 
-    <prefix>:meta             hash   format, layout, buckets; token, name, beat and last commit
-                                     of the broker, and the servers' runs when it began
+    <prefix>:meta             hash   format, layout, buckets; token, name, epoch, beat and last
+                                     commit of the broker, and the servers' runs when it began
     <prefix>:{<prefix>:meta}:i  string  in a Redis Cluster, the commit that was begun last
                                      (`intent`), in the slot of the one above
-    <prefix>:{<bucket>}:b     hash   o: token of the bucket's owner; d, r: commit of the last drop
-                                     of a session, of the last change of retained messages
+    <prefix>:{<bucket>}:b     hash   o, e: token and epoch of the bucket's owner; d, r: commit of
+                                     the last drop of a session, of the last change of retained
+                                     messages
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
     <prefix>:{<bucket>}:r     hash   retained messages by topic
     <prefix>:{<bucket>}:l     hash   in a Redis Cluster, token and last commit of the broker
