@@ -7,7 +7,7 @@ level-triggered, and would spin."""
 
 import errno
 import select
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from socket import socket
 from time import thread_time
@@ -156,24 +156,22 @@ class Listeners(Generic[C]):
             self._close_all(sock)
         else:
             if len(self._links) >= self._places:
-                self._make_room(self.newcomers.items(), heard_s, now_s)
+                self._make_room(None, heard_s, now_s)
             elif doorway.is_full:
-                here = [each for each in self.newcomers.items() if each[0].doorway is doorway]
-                self._make_room(here, heard_s, now_s)
+                self._make_room(doorway, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
 
-    def _make_room(
-        self, newcomers: Iterable[tuple[Link[C], float]], heard_s: float, now_s: float
-    ) -> None:
-        """Close those of them, oldest first, that have been silent for a while: others wait to say
-        something.
+    def _make_room(self, doorway: Doorway | None, heard_s: float, now_s: float) -> None:
+        """Close connections through it, None: through any, that have been silent for a while:
+        others wait to say something.
 
         Otherwise a few silent sockets would keep everybody out until they time out.
         """
-        for link, since_s in list(islice(newcomers, ACCEPTS_MAX)):
-            if since_s + SILENT_S > heard_s:
-                break
+        until_s = heard_s - SILENT_S
+        silent = takewhile(lambda each: each[1] <= until_s, self.newcomers.items())
+        here = (link for link, _ in silent if doorway is None or link.doorway is doorway)
+        for link in list(islice(here, ACCEPTS_MAX)):
             if not link.interest & READ:
                 continue  # It waits for us.
             if self._host.awaits_connect(link.connection):
