@@ -125,6 +125,23 @@ def test_who_was_stopped_while_it_began_takes_nothing_from_its_successor(prefix:
     after.close()
 
 
+def test_a_prefix_of_a_version_without_epochs_is_taken_over(prefix: str) -> None:
+    from flowguard.stores.redis.keys import BUCKETS, KeyNames
+
+    store = open_store(shared_server(), prefix)
+    store.commit([PutSession("c", 10, None)])
+    store.close()
+    names = KeyNames(prefix)
+    with shared_server().client() as client:
+        client.hdel(names.meta, "epoch")
+        for number in range(BUCKETS):
+            client.hdel(names.bucket(number)[0], "e")
+    after = open_store(shared_server(), prefix)
+    assert not after.commit([Append("c", 1, delivery())])
+    assert queue_of(after) == [entry(1, delivery())]
+    after.close()
+
+
 def test_a_second_broker_is_refused_by_the_name_of_the_first_one(prefix: str) -> None:
     first = open_store(shared_server(), prefix, name="the first one")
     stop = threading.Event()
