@@ -155,10 +155,10 @@ class Listeners(Generic[C]):
         if gate.closes(now_s):
             self._close_all(sock)
         else:
-            if len(self._links) >= self._places:
-                self._make_room(None, heard_s, now_s)
-            elif doorway.is_full:
+            if doorway.is_full:  # Then a place that becomes free elsewhere is of no use here.
                 self._make_room(doorway, heard_s, now_s)
+            elif len(self._links) >= self._places:
+                self._make_room(None, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
 

@@ -16,11 +16,13 @@ from structlog.testing import capture_logs
 from flowguard.broker.descriptors import OPEN_FILES, descriptors_for, widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.error_log import SHOWN_MAX
+from flowguard.broker.listeners import SILENT_S
 from flowguard.broker.server import listen
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.flow import Reason
+from flowguard.flow.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import Rest
 from flowguard.ops.status import status_of
@@ -151,6 +153,28 @@ async def test_who_says_nothing_makes_room_at_its_listener() -> None:
             assert (await wire.expect(Connack)).reason_code == 0
         assert running.node.counters.dropped[Reason.DESCRIPTORS] > 0
         for wire in [*silent, elsewhere, client]:
+            await wire.close()
+
+
+async def test_nobody_makes_room_for_who_waits_at_a_listener_that_is_full() -> None:
+    """All places are taken, too; one that becomes free elsewhere would be of no use here."""
+    few = {"address": "127.0.0.1:0", "connections_max": 2}
+    network = NetworkSettings.model_validate({"listeners": ["127.0.0.1:0", few]})
+    wide, narrow = doors = open_doorways(network)
+    settings = leaving(3) | {"flow": {"connect_timeout_s": 3_600}}
+    async with broker(settings, listener=doors) as running:
+        door = running.node.door
+        assert door.places is not None
+        inside = [await wire_to(narrow) for _ in range(2)]
+        for number, wire in enumerate(inside):
+            await wire.send(connect_packet(f"inside-{number}"))
+            assert (await wire.expect(Connack)).reason_code == 0
+        silent = [await wire_to(wide) for _ in range(door.places - 2)]
+        await until(lambda: running.node.connections_count == door.places)
+        outside = await wire_to(narrow)
+        await until(lambda: sum(door.rests.values()) > 2 * SILENT_S / TICK_S)
+        assert Reason.DESCRIPTORS not in running.node.counters.dropped
+        for wire in [*inside, *silent, outside]:
             await wire.close()
 
 
