@@ -33,6 +33,8 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
     ("Too many open files", DescriptorsError),
 )
 """Parts of RocksDB's messages, and the errors they mean."""
+REPEATED: Final = (NoSpaceError, DescriptorsError)
+"""Errors of a change that it repeats for every other one until it is opened again."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ The only file that imports rocksdict. Rules that its users can rely on:
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -40,7 +41,7 @@ from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncErro
 from flowguard.flow.signals import StoreState
 from flowguard.priority import named_give_way
 from flowguard.stores.log.rows import Cursor, Found, Search
-from flowguard.stores.rocks.driver_errors import CONTENT, translated
+from flowguard.stores.rocks.driver_errors import CONTENT, REPEATED, translated
 from flowguard.stores.rocks.log_files import check_logs
 from flowguard.stores.rocks.synced import Synced, read_synced
 
@@ -235,6 +236,8 @@ class RocksEngine:
             self._patient.disable_wal = True  # type: ignore[method-assign,assignment]
             self._impatient = self._patient
         self._db: Rdict | None = None
+        self.must_reopen = False
+        """Whether a change found no space, or no descriptor: it takes none before `reopen`."""
         self._synced: Synced | None = None
         self._family = family
         self.meta, self.queues, self.payloads, self.own, self.retained = map(family, FAMILIES)
@@ -283,7 +286,7 @@ class RocksEngine:
         family = self.slices.get(number)
         if family is None:
             family = self._family(f"{SLICE}{number:08x}")
-            with translated():
+            with self._changing():
                 family.attach(
                     self._open_db().create_column_family(family.name, self._options(family.name)),
                     self._open_db().get_column_family_handle(family.name),
@@ -296,7 +299,7 @@ class RocksEngine:
         family = self.slices.pop(number, None)
         if family is not None:
             family.detach()
-            with translated():
+            with self._changing():
                 self._open_db().drop_column_family(family.name)
 
     def _open(self) -> None:
@@ -384,11 +387,21 @@ class RocksEngine:
         was written, and nothing will be before `reopen`), `SyncError` (the batch was written and
         may be lost), `StoreError`.
         """
-        with translated():
+        with self._changing():
             self._open_db().write(batch, self._patient if wait else self._impatient)  # type: ignore[arg-type]
         if sync and self._syncs:
             self.sync()
         self.require_folder()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Translate errors of a change; see `must_reopen`."""
+        try:
+            with translated():
+                yield
+        except REPEATED:
+            self.must_reopen = True
+            raise
 
     def require_folder(self) -> None:
         """Raises `RemovedError`: its open files would take writes all the same."""
@@ -439,6 +452,7 @@ class RocksEngine:
         `StoreError`."""
         self.close()
         self._open()
+        self.must_reopen = False
 
     def close(self) -> None:
         """Release the directory; calling it again does nothing.

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.config import StoreSettings
-from flowguard.errors import (
-    DescriptorsError,
-    LockedError,
-    NoSpaceError,
-    NotNowError,
-    StallError,
-    StoreError,
-)
+from flowguard.errors import LockedError, NotNowError, StallError, StoreError
 from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
@@ -138,7 +131,6 @@ class RocksStore:
         self._state = StoreState.FLOWING
         self._open_bytes = settings.write_buffer_bytes
         """Bytes that opening may write before it is done."""
-        self._must_reopen = False
         self._failed = False
         self._slices = 0
         self._used_bytes = used_bytes_of(folder)
@@ -152,7 +144,7 @@ class RocksStore:
                 f"{self._folder} has failed before; only a new start knows what is there"
             )
         self._disk.admit(ops)
-        if self._must_reopen:
+        if self._engine.must_reopen:
             self._reopen()
         with self._batch() as work:
             for _ in self._builder.build(work, ops):
@@ -190,9 +182,6 @@ class RocksStore:
         except StallError:
             self._state = StoreState.STOPPED
             raise
-        except (NoSpaceError, DescriptorsError):
-            self._must_reopen = True
-            raise
         self._disk.wrote(size_bytes)
 
     def _reopen(self) -> None:
@@ -204,7 +193,6 @@ class RocksStore:
             self._disk.look()
             self._disk.require(self._open_bytes)
         self._engine.reopen()
-        self._must_reopen = False
 
     def maintain(self) -> bool:
         """Do a slice, as `Store.maintain`; without space, or in a stall, it waits like everything
@@ -213,7 +201,7 @@ class RocksStore:
             return False
         self._look_around()
         try:
-            if self._must_reopen:
+            if self._engine.must_reopen:
                 self._reopen()
             if self.log.maintain(self._wall_s()):
                 return True
@@ -235,7 +223,7 @@ class RocksStore:
     def _look_around(self) -> None:
         self._engine.require_folder()
         self._disk.look()
-        if not self._must_reopen:
+        if not self._engine.must_reopen:
             self._state = self._engine.state()
         self._slices += 1
         if self._slices % LOOK_SLICES == 0:
@@ -281,7 +269,7 @@ class RocksStore:
 
     def load(self) -> StoreLoad:
         disk = self._disk
-        read_only = disk.is_full or self._must_reopen
+        read_only = disk.is_full or self._engine.must_reopen
         return StoreLoad(
             self._state, self._used_bytes, disk.free_bytes, read_only, disk.reserve_bytes
         )

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from flowguard.config import MIB, StoreSettings
-from flowguard.errors import CorruptionError, StallError, StoreError
+from flowguard.errors import CorruptionError, NoSpaceError, StallError, StoreError
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -39,6 +39,7 @@ from flowguard.stores.rocks.keys import FORMAT_KEY
 from flowguard.stores.rocks.offline import merge, verification
 from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.types import Publish
+from tests.flowguard.stores.rocks.limits import file_size_limit
 
 NOW_S = 1_700_000_000.0
 
@@ -229,6 +230,27 @@ def test_of_a_burst_between_two_slices_of_upkeep_as_much_is_kept_as_asked_for(
         pass
     kept = sum(each.size_bytes for each in store.log.generations)
     assert MIB * 3 // 4 < kept <= MIB
+    store.close()
+
+
+@pytest.mark.parametrize("by_upkeep", [False, True])
+def test_a_generation_for_which_there_is_no_space_begins_when_there_is(
+    tmp_path: Path, by_upkeep: bool
+) -> None:
+    store = opened(tmp_path / "s", log_bytes_max=MIB)
+    store.commit([logged("t", bytes(MIB // 8))])
+    with file_size_limit(tmp_path / "s", 0):
+        if by_upkeep:
+            assert not store.maintain()
+        else:
+            with pytest.raises(NoSpaceError):
+                store.commit([logged("t", b"x")])
+        assert store.load().read_only
+    store.commit([logged("t", b"x")])
+    assert [each.count for each in store.log.generations] == [1, 1]
+    store.close()
+    store = opened(tmp_path / "s")
+    assert replay(store.log, "t")[1:] == ["t x"]
     store.close()
 
 
