@@ -257,10 +257,10 @@ class LogReaders:
                 self._ask(reader)
 
     def _ask(self, reader: QueueOwner) -> None:
-        limits, queue = self._node.settings.session, reader.queue
-        room = min(PAGE_MAX, limits.queue_messages_max)
+        queue = reader.queue
+        room = min(PAGE_MAX, queue.messages_max)
         # A page may have one message more than that.
-        spare_bytes = limits.queue_bytes_max - limits.packet_size_max
+        spare_bytes = queue.bytes_max - self._node.settings.session.packet_size_max
         bytes_max = max(1, min(PAGE_BYTES_MAX, spare_bytes // 2))
         if reader in self._fetching or 2 * queue.count > room:
             return

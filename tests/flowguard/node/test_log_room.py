@@ -2,8 +2,10 @@
 
 import pytest
 
+from flowguard.access.rules_toml import parse_toml
 from flowguard.config import KIB, MIB
 from flowguard.flow import Reason
+from flowguard.node.authentication import Hooks
 from tests.flowguard.node.blocking import acknowledged
 from tests.flowguard.node.test_log_readers import CountingStore, away, payloads, publish, staged
 from tests.support.stage import Client, Stage
@@ -20,7 +22,17 @@ def take_slowly(stage: Stage, client: Client, count: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+POLICIES = pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+OF_A_ROLE = """
+[roles.anyone]
+anonymous = true
+publish = ["#"]
+receive = ["#"]
+queue_messages_max = 5
+"""
+
+
+@POLICIES
 def test_large_messages_wait_in_the_log_until_a_slow_reader_has_room(policy: str) -> None:
     limits = {"queue_bytes_max": 64 * KIB, "packet_size_max": 16 * KIB, "queue_policy": policy}
     stage = staged(**limits)
@@ -29,6 +41,31 @@ def test_large_messages_wait_in_the_log_until_a_slow_reader_has_room(policy: str
     publish(stage, "a", *messages)
     client = stage.connect_durable("s", receive_maximum=1)
     assert take_slowly(stage, client, 100) == messages
+    assert stage.node.counters.dropped == {}
+
+
+@POLICIES
+def test_messages_of_the_largest_size_come_one_by_one(policy: str) -> None:
+    limits = {"queue_bytes_max": 16 * KIB, "packet_size_max": 16 * KIB, "queue_policy": policy}
+    stage = staged(**limits)
+    away(stage, "s")
+    messages = [bytes([number]) * 15 * KIB for number in range(10)]
+    publish(stage, "a", *messages)
+    client = stage.connect_durable("s", receive_maximum=1)
+    assert take_slowly(stage, client, 10) == messages
+    assert stage.node.counters.dropped == {}
+
+
+@POLICIES
+def test_of_what_is_logged_a_queue_has_no_more_than_its_role_may_have(policy: str) -> None:
+    settings = {"session": {"log_threshold": 1, "queue_policy": policy}}
+    hooks = Hooks(rules=parse_toml(OF_A_ROLE, "acl.toml"))
+    stage = Stage(settings, store=CountingStore(), hooks=hooks)
+    away(stage, "s")
+    numbers = [b"%d" % number for number in range(30)]
+    publish(stage, "a", *numbers)
+    client = stage.connect_durable("s", receive_maximum=1)
+    assert take_slowly(stage, client, 30) == numbers
     assert stage.node.counters.dropped == {}
 
 
