@@ -103,6 +103,7 @@ class Reviews:
         rights = rules.rights(before.principal, session.client_id)
         if before.leave():
             rights.enter()
+        self._review_will(session, rights)  # First: its connection may end, and leave it.
         if not self._fit(rights, session):
             rights.leave()
             if session.outbound is not None:
@@ -110,13 +111,15 @@ class Reviews:
             return
         if session.outbound is not None:
             session.outbound.connection.limit_window(session.window_max)
+        self._review(session, rights, is_first=False)
+
+    def _review_will(self, session: Session, rights: Rights) -> None:
         will = session.will
         if will is not None:
             message = will.message
             wanted = published_as(message.qos, retain=message.retain, will=True)
             if not rights.decide(message.topic) & wanted:
                 self._registry.retract_will(session)
-        self._review(session, rights, is_first=False)
 
     def _fit(self, rights: Rights, session: Session) -> bool:
         """Whether there is room for a session's rights, which hold from now on; else it is counted

@@ -256,6 +256,19 @@ def test_new_rules_take_back_a_will_that_nobody_may_leave_any_more() -> None:
     assert [message.topic for message in root.publishes()] == ["sensors/bob/gone"]
 
 
+def test_a_will_that_nobody_may_leave_any_more_goes_nowhere_where_rights_have_no_room() -> None:
+    stage = make_stage(session={"state_bytes_max": 16 * 1024})
+    root = come(stage, "root")
+    root.subscribe("#")
+    ann = come(stage, "ann", will=Will("sensors/ann/gone", b"gone"))
+    many = ", ".join(f'"{number}/%c"' for number in range(200))
+    changed = RULES.replace('publish = ["sensors/%u/#",', f"publish = [{many},")
+    stage.node.use_rules(parse_toml(changed, "acl.toml"), stage.now_s)
+    stage.settle()
+    assert ann.expect(Disconnect).reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert root.publishes() == []
+
+
 def test_somebody_else_with_the_same_client_id_gets_nothing_that_is_not_theirs() -> None:
     stage = make_stage()
     root = come(stage, "root")
