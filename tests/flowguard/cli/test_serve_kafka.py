@@ -242,6 +242,9 @@ def test_a_copy_without_kafka_does_not_start_and_takes_its_topics_over_when_told
     code, said = refused(*words, "--data", str(copy))
     assert code == 2, said
     (mark,) = re.findall(r"deleting the topic (\S+)", said)
+    elsewhere = (*settings(copy.parent, "elsewhere"), *words[2:])
+    with running_broker(copy.parent, *elsewhere) as broker:
+        broker.wait_for_log("topics of applications are not in Kafka")
     delete_topic(server, mark)
     with running_broker(copy.parent, *words) as broker:
         assert received(broker, "app-1", PIECE) == list(range(PIECE))

@@ -37,7 +37,7 @@ from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
-from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim, is_owner
+from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim
 from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
 from flowguard.stores.kafka.queue import ApplicationQueue, QueuePage, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
@@ -89,14 +89,14 @@ class KafkaStore:
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
         self.missing: list[str] = []
-        """Applications whose topic somebody has deleted while no broker was here."""
+        """Applications whose topic was deleted while no broker was here, or is in another Kafka."""
         self.groups: Groups | None = None
         """Shared subscriptions that other brokers have, too."""
         self._link = KafkaLink(place.servers, wait_s=max(place.wait_s, OPEN_S), access=place.access)
         try:
             check_nodes(self._link, place)
             broker = token_hex(NAME_BYTES)
-            was_here = owner_file is not None and is_owner(owner_file)
+            was_here = owner_file is not None and owner_file.exists()
             if owner_file is not None:
                 broker = claim(self._link, place, owner_file)
             if place.groups_prefix:
