@@ -25,23 +25,20 @@ def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
         )
 
 
-def is_owner(file: Path) -> bool:
-    """Whether the directory has had a prefix before."""
-    return file.exists() and bool(file.read_text())
-
-
 def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
     """Have the prefix from now on; the name of the directory. Raises ConfigError where another one
     has it."""
     mark = f"{place.prefix}.of."
-    name = file.read_text() if is_owner(file) else secrets.token_hex(NAME_BYTES)
+    known = file.read_text() if file.exists() else ""  # Empty: a copy of an owner's directory.
+    name = known or secrets.token_hex(NAME_BYTES)
     for topic in link.topics(mark):
         if topic != mark + name:
             raise ConfigError(
                 f"topics of kafka.prefix {place.prefix} are those of another data directory: "
                 f"choose another prefix, or take them over by deleting the topic {topic}"
             )
-    # First the file: whoever has a topic of this name finds it again.
-    file.write_text(name)
+    if not known:
+        # First the file: whoever has a topic of this name finds it again.
+        file.write_text(name)
     link.create_topic(mark + name, 1, place.replicas, {})
     return name
