@@ -11,6 +11,7 @@ be received.
 from typing import Final, final
 
 from flowguard.access.filters import holds, matches, meet
+from flowguard.types import Publish
 
 RECEIVE: Final = 1 << 12
 """In a decision: its messages may be received; below it stand those that may be published."""
@@ -278,6 +279,11 @@ class Rights:
             if not undecided:
                 break
         return decision
+
+    def may_leave(self, will: Publish) -> bool:
+        """Whether this client may have such a will."""
+        wanted = published_as(will.qos, retain=will.retain, will=True)
+        return self.decide(will.topic) & wanted != 0
 
     def may_receive(self, topic: str) -> bool:
         """Whether messages of a topic may go to this client."""

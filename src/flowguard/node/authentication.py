@@ -121,10 +121,8 @@ class Hooks:
 
     def may_leave(self, will: Publish, client_id: str, rights: Rights | None) -> bool:
         """Whether they let a client leave this will."""
-        if rights is not None:
-            wanted = published_as(will.qos, retain=will.retain, will=True)
-            if not rights.decide(will.topic) & wanted:
-                return False
+        if rights is not None and not rights.may_leave(will):
+            return False
         return self.authorizer is None or self.authorizer.may_publish(client_id, will.topic)
 
     @property

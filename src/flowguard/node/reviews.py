@@ -7,7 +7,7 @@ when it is sent (`Outbound`).
 
 from typing import Final, final
 
-from flowguard.access.rights import Rights, published_as
+from flowguard.access.rights import Rights
 from flowguard.access.rules import Rules
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriptions
@@ -103,7 +103,8 @@ class Reviews:
         rights = rules.rights(before.principal, session.client_id)
         if before.leave():
             rights.enter()
-        self._review_will(session, rights)  # First: its connection may end, and leave it.
+        if session.will is not None and not rights.may_leave(session.will.message):
+            self._registry.retract_will(session)  # First: its connection may end, and leave it.
         if not self._fit(rights, session):
             rights.leave()
             if session.outbound is not None:
@@ -112,14 +113,6 @@ class Reviews:
         if session.outbound is not None:
             session.outbound.connection.limit_window(session.window_max)
         self._review(session, rights, is_first=False)
-
-    def _review_will(self, session: Session, rights: Rights) -> None:
-        will = session.will
-        if will is not None:
-            message = will.message
-            wanted = published_as(message.qos, retain=message.retain, will=True)
-            if not rights.decide(message.topic) & wanted:
-                self._registry.retract_will(session)
 
     def _fit(self, rights: Rights, session: Session) -> bool:
         """Whether there is room for a session's rights, which hold from now on; else it is counted
