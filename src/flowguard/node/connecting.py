@@ -398,6 +398,10 @@ class Handshakes:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
         if self._claims.get(claim.session.client_id) is not claim:
             return  # It has left, or has been answered.
+        if self._node.hooks.rules is not None and claim.session.rights is None:
+            # The rules are others now, and there was no room for what they give to it.
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
+            return
         self._counted(partial(self._accept, claim, now_s))
         if not claim.connection.ended:
             claim.connection.outbound.resume(now_s)

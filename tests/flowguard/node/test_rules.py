@@ -343,6 +343,22 @@ def test_rights_without_room_refuse_the_connect() -> None:
     assert stage.node.counters.dropped == {Reason.STATE_BYTES: 1}
 
 
+def test_rights_that_have_no_room_any_more_refuse_a_connect_that_waits_for_its_commit() -> None:
+    stage = make_stage(session={"state_bytes_max": 16 * 1024})
+    come(stage, "eve", keeps=True).subscribe("#", qos=1)
+    stage.hold_commits = True
+    eve = stage.open()
+    eve.send(Connect("c-eve", MQTT_5, False, username="eve", properties=KEPT))
+    many = ", ".join(f'"{number}/%c"' for number in range(200))
+    changed = RULES.replace('receive = ["news/#"]', f"publish = [{many}]", 1)
+    stage.node.use_rules(parse_toml(changed, "acl.toml"), stage.now_s)
+    stage.settle()
+    stage.release_commits()
+    assert eve.expect(Connack).reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert eve.is_closed
+    assert stage.node.connected_count == 0
+
+
 def test_a_wide_fan_out_leaves_out_who_may_not_receive() -> None:
     stage = make_stage()
     root = come(stage, "root")
