@@ -80,6 +80,8 @@ class MessageLog:
         """Messages that were logged since the log was opened."""
         self._spaces: dict[int, _Space] = {}
         self._dropped: dict[int, Generation] = {}
+        self._unwanted: list[int] = []
+        """Dropped generations whose rows are still to be deleted."""
         for number, record in sorted(home.load().items()):
             generation = Generation.decode(number, record)
             if generation.is_dropped:
@@ -253,6 +255,7 @@ class MessageLog:
 
     def maintain(self, now_s: float) -> bool:
         """End or drop one generation whose time it is; False: there is none."""
+        self._delete_unwanted()
         current, generations = self.current, self.generations
         if current is not None and self._retention.is_over(current, now_s):
             self.roll()
@@ -282,7 +285,14 @@ class MessageLog:
             del self._dropped[old]
         self._dropped[number] = dropped
         del self._spaces[number], space
-        self._home.drop(number)
+        self._unwanted.append(number)
+        self._delete_unwanted()
+
+    def _delete_unwanted(self) -> None:
+        """Delete rows of dropped generations; where that fails it is tried again."""
+        while self._unwanted:
+            self._home.drop(self._unwanted[0])
+            del self._unwanted[0]
 
 
 @final

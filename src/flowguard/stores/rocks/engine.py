@@ -296,11 +296,12 @@ class RocksEngine:
 
     def drop_slice(self, number: int) -> None:
         """Drop a family of the durable log with all its rows; nothing where there is none."""
-        family = self.slices.pop(number, None)
+        family = self.slices.get(number)
         if family is not None:
             family.detach()
             with self._changing():
                 self._open_db().drop_column_family(family.name)
+            del self.slices[number]
 
     def _open(self) -> None:
         options = self._options()

@@ -254,6 +254,39 @@ def test_a_generation_for_which_there_is_no_space_begins_when_there_is(
     store.close()
 
 
+def test_rows_that_retention_could_not_delete_are_deleted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s", log_bytes_max=MIB)
+    for _ in range(10):
+        store.commit([logged("t", bytes(MIB // 8))])
+    store.log.roll()
+
+    def fail(name: str) -> None:
+        raise NoSpaceError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RocksEngine, "_open_db", lambda engine: Failing(engine._db, fail))
+        assert not store.maintain()
+    assert store.load().read_only
+    while store.maintain():
+        pass
+    kept = {f"log.{each.number:08x}" for each in store.log.generations}
+    store.close()
+    assert {name for name in families_in(tmp_path / "s") if name.startswith("log.")} == kept
+
+
+class Failing:
+    """A database that cannot drop families."""
+
+    def __init__(self, db: object, drop_column_family: Callable[[str], None]) -> None:
+        self._db = db
+        self.drop_column_family = drop_column_family
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+
 def test_an_unfinished_creation_is_cleared_away(tmp_path: Path) -> None:
     store = opened(tmp_path / "s")
     store.commit([logged("t")])
