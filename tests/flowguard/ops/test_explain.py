@@ -1,8 +1,10 @@
 """`explain` names what holds a client back, and nothing that does not."""
 
+from flowguard.access.rules_toml import parse_toml
 from flowguard.codec import Connect
 from flowguard.config import MIB
 from flowguard.flow import Pause, Reason
+from flowguard.node.authentication import Hooks
 from flowguard.ops.explain import Explanation, explain
 from flowguard.types import Properties, Publish
 from tests.support.stage import Client, Stage
@@ -198,6 +200,13 @@ def test_a_full_queue_is_why_messages_are_dropped() -> None:
     assert shown["dropped"] == [Reason.OFFLINE_QOS_0, Reason.QUEUE_MESSAGES]
     assert shown["queue_messages"] == {"used": 1, "limit": 1}
     assert shown["session_ends_s"] == stage.now_s + 3_600
+
+
+def test_the_bound_of_a_queue_is_that_of_its_role() -> None:
+    role = '[roles.anyone]\nanonymous = true\nreceive = ["#"]\nqueue_messages_max = 5\n'
+    stage = Stage(hooks=Hooks(rules=parse_toml(role, "acl.toml")))
+    stage.connect_durable("c")
+    assert explained(stage, "c")["queue_messages"] == {"used": 0, "limit": 5}
 
 
 def test_what_waits_for_an_application_elsewhere_has_no_limit() -> None:
