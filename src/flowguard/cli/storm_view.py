@@ -110,12 +110,13 @@ def _screen(
 
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
-    return _with_columns(table, 28)
+    return _with_columns(table, 26)
 
 
 def _with_columns(table: Table, label_width: int, value_width: int | None = None) -> Table:
-    table.add_column(style="cyan", min_width=label_width)
-    table.add_column(justify="right", min_width=value_width)
+    # Only the last column gives way: rich would crop what a minimal width takes back from it.
+    table.add_column(style="cyan", min_width=label_width, no_wrap=True)
+    table.add_column(justify="right", min_width=value_width, no_wrap=True)
     table.add_column(style="dim")
     return table
 
@@ -124,7 +125,7 @@ def _connects(tally: ConnectTally) -> Table:
     table = _table("connections")
     table.add_row("clients", f"{tally.clients:,}", "")
     table.add_row("connected", f"{tally.connected:,}", "and stayed until the end")
-    table.add_row("told 137 (or 3) and came back", f"{tally.came_back:,}", f"{tally.busy:,} times")
+    table.add_row("told 137 (or 3), came back", f"{tally.came_back:,}", f"{tally.busy:,} times")
     for count, name, what in (
         (tally.gave_up, "gave up", ""),
         (tally.trying, "still trying", ""),
@@ -140,7 +141,7 @@ def _connects(tally: ConnectTally) -> Table:
     )
     mean = tally.attempts / max(1, tally.clients)
     table.add_row("attempts per client", f"{mean:.2f}", f"at most {tally.attempts_max}")
-    shares = ", ".join(_share(tally, percent) for percent in SHARES[1:])
+    shares = "\n".join(_share(tally, percent) for percent in SHARES[1:])
     table.add_row("from the start", _share(tally, SHARES[0]), shares)
     table.add_row("time to connected", _ms(tally.to_connected, 50), _p99(tally.to_connected))
     table.add_row("answer to one attempt", _ms(tally.answer, 50), _p99(tally.answer))

@@ -217,3 +217,13 @@ async def test_who_was_never_answered_has_no_times() -> None:
     assert "time to connected" in shown.getvalue()
     assert "max —" in shown.getvalue()
     assert " ms" not in shown.getvalue()
+
+
+async def test_a_result_fits_into_80_columns() -> None:
+    shown = StringIO()
+    crowd = Crowd(target(("127.0.0.1", 1)), plan_of(1, ONCE), trio.current_time)
+    for times in (crowd.tally.after_start, crowd.tally.to_connected, crowd.tally.answer):
+        times.record(0.563)
+    show_result(crowd, "storm", Console(file=shown, width=80))
+    for share in ("50 % in after 0.563 s", "99 % in after 0.563 s", "100 % in after 0.563 s"):
+        assert share in shown.getvalue()
