@@ -6,6 +6,7 @@ import pytest
 
 from flowguard.errors import ConfigError
 from simulations.loading import change, load
+from simulations.run import run as run_simulation
 from spark_sweep.grid import load_grid
 from spark_sweep.plan import SweepPlan, make_plan
 
@@ -111,6 +112,26 @@ def test_the_grid_of_the_documentation_is_one(tmp_path: Path) -> None:
     plan = planned(tmp_path, text)
     assert (plan.scenarios_count, plan.limits_count, len(plan.runs)) == (7, 9, 7 * 9 * 6)
     assert planned(tmp_path, "scenarios = ['fan_out']\n" + sample).limits_count == 31
+
+
+def test_the_small_grid_of_the_documentation_has_a_limit_to_be_found(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    disk, grid = (
+        page.partition(f"cat > {name} <<'END'\n")[2].partition("END\n")[0]
+        for name in ("disk.toml", "grid.toml")
+    )
+    scenario(tmp_path, "disk.toml", disk)
+    plan = planned(tmp_path, grid)
+    assert (plan.limits_count, len(plan.runs)) == (4, 4 * 12)
+    done = {
+        run.loaded.changes.get("flow.queue_objective_s"): run_simulation(
+            run.loaded.scenario, "flowguard"
+        )
+        for run in plan.runs
+        if run.loaded.scenario.seed == 1 and "flow.store_objective_s" not in run.loaded.changes
+    }
+    assert done[0.17].acknowledged_count > 1.2 * done[None].acknowledged_count
+    assert (done[0.17].acknowledged_p99_s or 1.0) < (done[None].acknowledged_p99_s or 0.0)
 
 
 def test_whatever_changes_a_scenario_changes_its_digest(tmp_path: Path) -> None:
