@@ -1,5 +1,6 @@
 """Packets of a client on their way through the proxy: those that wait, and those in process."""
 
+from collections import deque
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -49,6 +50,53 @@ class Outstanding:
         self.cost = cost
         self.size_bytes = size_bytes
         self.since_s = since_s
+
+
+@final
+class Awaiting:
+    """Packets that the upstream has not answered, by the kind and packet identifier of the answer.
+
+    A client may use an identifier again before the answer, for a retransmission or by mistake.
+    Every packet counts, and an answer is for the oldest packet that it fits.
+    """
+
+    __slots__ = ("_first", "_later")
+
+    def __init__(self) -> None:
+        self._first: dict[int, Outstanding] = {}
+        """The oldest packet for each answer."""
+        self._later: dict[int, deque[Outstanding]] = {}
+        """Those behind it, the oldest first; no deque is empty."""
+
+    def add(self, head: FrameHead, packet: Outstanding) -> None:
+        """A packet with an identifier is forwarded."""
+        # PUBREC for QoS 2; otherwise the answer's kind is the next number.
+        answer = head.kind + (2 if head.first & 0x04 and head.kind == PUBLISH else 1)
+        key = answer << 16 | head.packet_id
+        if key in self._first:
+            self._later.setdefault(key, deque()).append(packet)
+        else:
+            self._first[key] = packet
+
+    def answered(self, head: FrameHead) -> Outstanding | None:
+        """Remove the packet that this answer of the upstream is for; None if there is none."""
+        key = head.kind << 16 | head.packet_id
+        packet = self._first.pop(key, None)
+        later = self._later.get(key)
+        if later is not None:
+            self._first[key] = later.popleft()
+            if not later:
+                del self._later[key]
+        return packet
+
+    def take_all(self) -> list[Outstanding]:
+        """Remove all packets."""
+        packets = list(self._first.values())
+        for later in self._later.values():
+            packets.extend(later)
+        self._first.clear()
+        self._later.clear()
+        return packets
 
 
 @final

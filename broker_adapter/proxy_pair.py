@@ -19,7 +19,7 @@ from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes, refusa
 from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
 from broker_adapter.proxy_host import PairHost
 from broker_adapter.proxy_outgoing import OUT_BYTES, Outgoing
-from broker_adapter.proxy_packets import HeldPacket, Outstanding, Unanswered
+from broker_adapter.proxy_packets import Awaiting, HeldPacket, Outstanding, Unanswered
 from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
 from broker_adapter.proxy_upstream import BUSY, Upstream
 from flowguard.codec import tables
@@ -76,7 +76,7 @@ class ProxyPair:
     """Its owner moves bytes: `to_upstream` and `to_client` are what is to be sent."""
 
     __slots__ = (
-        "_by_id",
+        "_awaiting",
         "_connect",
         "_core",
         "_end_passed",
@@ -141,7 +141,7 @@ class ProxyPair:
         self._held_bytes = 0
         self._sink: HeldPacket | None = None
         """Where the rest of the client's packet under way belongs; None: to the upstream."""
-        self._by_id: dict[int, Outstanding] = {}
+        self._awaiting = Awaiting()
         self._unacknowledged: deque[tuple[int, Outstanding]] = deque()
         """QoS 0: in process until so many bytes have been sent."""
         self._unanswered = Unanswered()
@@ -314,14 +314,12 @@ class ProxyPair:
         cost = 1 + size_bytes // self._core.cost_bytes
         if not window.room() or not window.fits(cost):
             return False
-        if head.packet_id and head.packet_id in self._by_id:
-            return True  # The same again: the upstream's to judge.
         window.admit(cost, size_bytes)
         packet = Outstanding(cost, size_bytes, now_s)
         assert self.broker is not None
         self.broker.in_process[packet] = None
         if head.packet_id:
-            self._by_id[head.packet_id] = packet
+            self._awaiting.add(head, packet)
         else:
             self._unacknowledged.append((at_bytes + size_bytes, packet))
         return True
@@ -418,7 +416,7 @@ class ProxyPair:
         self.soil()
         for head in heads:
             if self._unanswered.answered(head.kind):
-                packet = self._by_id.pop(head.packet_id, None)
+                packet = self._awaiting.answered(head)
                 if packet is not None:
                     self._settle(packet, now_s)
                     self.progressed(now_s)
@@ -474,8 +472,7 @@ class ProxyPair:
         self._connect = bytearray()
         self._from_client, self._from_upstream = FrameSplitter(), FrameSplitter()
         self.connect_bytes = b""
-        packets = [*self._by_id.values(), *(packet for _, packet in self._unacknowledged)]
-        self._by_id.clear()
+        packets = [*self._awaiting.take_all(), *(packet for _, packet in self._unacknowledged)]
         self._unacknowledged.clear()
         for packet in packets:
             self._settle(packet, now_s)

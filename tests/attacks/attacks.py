@@ -1,6 +1,6 @@
 """All attacks, in the order in which `make attack` runs them."""
 
-from tests.attacks import crowds, damage, descriptors, disk, http, memory, processor, wide
+from tests.attacks import crowds, damage, descriptors, disk, edges, http, memory, processor, wide
 
-ROOMS = (crowds, processor, wide, memory, descriptors, disk, damage, http)
+ROOMS = (crowds, processor, wide, memory, descriptors, disk, damage, http, edges)
 ATTACKS = [attack for room in ROOMS for attack in room.ATTACKS]

@@ -45,6 +45,7 @@ class Proxying(RuleBasedStateMachine):
         buffered=st.sampled_from([0, 2, 50]),
         floor=st.sampled_from([0.1, 1.0]),
         upstreams=st.sampled_from([1, 3]),
+        identifiers=st.sampled_from([2, 65_535]),
     )
     def begin(
         self,
@@ -54,7 +55,9 @@ class Proxying(RuleBasedStateMachine):
         buffered: int,
         floor: float,
         upstreams: int,
+        identifiers: int,
     ) -> None:
+        """`identifiers`: number of packet identifiers that a client uses, in use or not."""
         settings = FlowSettings(
             window_max=window_max,
             window_floor=min(floor, window_max),
@@ -65,10 +68,12 @@ class Proxying(RuleBasedStateMachine):
         )
         self.connects = connects
         self.window_max = window_max
+        self.identifiers = identifiers
         self.stage = ProxyStage(settings, LOOKAHEAD, upstreams)
         self.clients: list[ProxyClient] = []
         self.unsent: dict[ProxyClient, bytearray] = {}
-        self.next_id: dict[ProxyClient, int] = {}
+        self.packets: dict[ProxyClient, int] = {}
+        """Number of packets with an identifier that each client has sent."""
         self.counted: dict[ProxyClient, list[bytes]] = {}
         self.lane: dict[ProxyClient, list[bytes]] = {}
         self.acknowledged: dict[ProxyClient, int] = {}
@@ -85,7 +90,7 @@ class Proxying(RuleBasedStateMachine):
         self.clients.append(client)
         self.unsent[client] = bytearray(encode(Connect(name, version), version))
         self.counted[client], self.lane[client] = [], []
-        self.next_id[client] = self.acknowledged[client] = 0
+        self.packets[client] = self.acknowledged[client] = 0
 
     @rule(version=st.sampled_from([MQTT_311, MQTT_5]))
     def a_client_is_let_in(self, version: int) -> None:
@@ -122,17 +127,19 @@ class Proxying(RuleBasedStateMachine):
             self._publish(client, qos, size)
 
     def _publish(self, client: ProxyClient, qos: int, size: int) -> None:
-        self.next_id[client] += 1
-        number = self.next_id[client]
-        payload = b"%d" % number + b"x" * size
+        number = self._next_id(client)
+        payload = b"%d" % self.packets[client] + b"x" * size
         self._write(client, Publish("a/b", payload, qos, packet_id=number if qos else 0))
+
+    def _next_id(self, client: ProxyClient) -> int:
+        self.packets[client] += 1
+        return 1 + self.packets[client] % self.identifiers
 
     @rule(pick=PICK, subscribes=st.booleans())
     def it_subscribes_or_not(self, pick: int, subscribes: bool) -> None:
         client = self.pick(pick, PairState.CONNECTED)
         if client is not None:
-            self.next_id[client] += 1
-            number = self.next_id[client]
+            number = self._next_id(client)
             options = SubscriptionOptions(1)
             self._write(
                 client,
@@ -266,7 +273,8 @@ class Proxying(RuleBasedStateMachine):
     def what_the_upstream_has_of_qos_0_is_done(self) -> None:
         if hasattr(self, "stage") and self.stage.takes and not self.stage.in_slice:
             for client in self.clients:
-                if not self.unsent[client]:
+                is_cut = client.hung_up and client.pair._from_client.rest_bytes
+                if not self.unsent[client] and not is_cut:
                     assert not client.pair._unacknowledged
 
     @invariant()

@@ -23,6 +23,7 @@ def test_long_walks(seed: int) -> None:
         buffered=rng.choice([0, 50]),
         floor=rng.choice([0.1, 1.0]),
         upstreams=rng.choice([1, 3]),
+        identifiers=rng.choice([2, 65_535]),
     )
 
     def pick() -> int:

@@ -1,0 +1,106 @@
+"""Attacks on what surrounds a broker: the proxy in front of it."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect, Pingreq
+from flowguard.config import FlowSettings
+from flowguard.types import MQTT_311, Publish
+from tests.attacks.attack import Attack, Finding, Size
+from tests.attacks.victim import HOST, MIB
+from tests.support.real import Wire, connect_packet
+
+WINDOW = FlowSettings().window_max
+PUBLISHES = 5_000
+"""PUBLISHes that a proxy reads ahead of its window."""
+
+
+# --- the proxy -----------------------------------------------------------------------------------
+
+
+async def one_identifier(size: Size) -> Finding:
+    """A client gives all its PUBLISHes one packet identifier; the upstream acknowledges none."""
+    async with silent_upstream() as upstream:
+        with proxy(size.folder, upstream.port) as port:
+            return await upstream.forwarded(port)
+
+
+async def without_proxy(size: Size) -> Finding:
+    """The control: the same client without a proxy."""
+    async with silent_upstream() as upstream:
+        return await upstream.forwarded(upstream.port)
+
+
+class Upstream:
+    """A broker that accepts clients and acknowledges nothing."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._publishes = 0
+        self._has_all = trio.Event()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        decoder = PacketDecoder(MIB)
+        async for data in stream:
+            decoder.feed(data)
+            while (packet := decoder.next()) is not None:
+                if isinstance(packet, Connect):
+                    await stream.send_all(encode(Connack(False, 0), MQTT_311))
+                self._publishes += isinstance(packet, Publish)
+                if isinstance(packet, Pingreq):
+                    self._has_all.set()
+
+    async def forwarded(self, port: int) -> Finding:
+        """Whether a client's PUBLISHes stay within a window; its PINGREQ passes those that wait."""
+        wire = Wire(await trio.open_tcp_stream(HOST, port), MQTT_311)
+        await wire.send(connect_packet("one-identifier", MQTT_311))
+        await wire.expect(Connack)
+        await wire.send(*(Publish("t", b"x", 1, packet_id=1) for _ in range(PUBLISHES)), Pingreq())
+        await self._has_all.wait()
+        await wire.close()
+        said = f"{self._publishes:,} of {PUBLISHES:,} PUBLISH forwarded"
+        return Finding(0 < self._publishes <= WINDOW, said)
+
+
+@asynccontextmanager
+async def silent_upstream() -> AsyncIterator[Upstream]:
+    listeners = await trio.open_tcp_listeners(0, host=HOST)
+    upstream = Upstream(listeners[0].socket.getsockname()[1])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(trio.serve_listeners, upstream.serve, listeners))
+        yield upstream
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def proxy(folder: Path, upstream_port: int) -> Iterator[int]:
+    """The port of a `flowguard proxy`."""
+    command = [sys.executable, "-m", "flowguard", "proxy", "--listen", f"{HOST}:0"]
+    command += ["--upstream", f"{HOST}:{upstream_port}"]
+    with (
+        (folder / "proxy.log").open("ab") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as started,
+    ):
+        try:
+            assert started.stdout is not None
+            yield int(started.stdout.readline().split()[2].rpartition(b":")[2])
+        finally:
+            started.kill()
+
+
+ATTACKS = [
+    Attack(
+        "one-identifier",
+        f"a proxy forwards {WINDOW} unacknowledged PUBLISHes of one identifier at most",
+        one_identifier,
+        without_proxy,
+    ),
+]
