@@ -177,7 +177,10 @@ async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:
     """Every 100 ms: the law, and what has become of upstreams, until cancelled."""
     were_up = {upstream: upstream.is_up for upstream in core.upstreams}
     while True:
-        reactor.tick(monotonic())
+        try:
+            reactor.tick(monotonic())
+        except Exception as error:
+            core.broke(error)
         for upstream, was_up in were_up.items():
             if upstream.is_up is not was_up:
                 were_up[upstream] = upstream.is_up

@@ -1,6 +1,28 @@
 """All attacks, in the order in which `make attack` runs them."""
 
-from tests.attacks import crowds, damage, descriptors, disk, edges, http, memory, processor, wide
+from tests.attacks import (
+    clocks,
+    crowds,
+    damage,
+    descriptors,
+    disk,
+    edges,
+    http,
+    memory,
+    processor,
+    wide,
+)
 
-ROOMS = (crowds, processor, wide, memory, descriptors, disk, damage, http, edges)
+ROOMS = (
+    crowds,
+    processor,
+    wide,
+    memory,
+    descriptors,
+    disk,
+    damage,
+    http,
+    edges,
+    clocks,
+)
 ATTACKS = [attack for room in ROOMS for attack in room.ATTACKS]

@@ -3,22 +3,28 @@
 import socket
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 import trio
 
+from broker_adapter.proxy_command import keep_house
+from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_protocol import SIGNATURE
+from broker_adapter.proxy_reactor import ProxyReactor
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.link import Link
 from flowguard.broker.server import listen
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
+from flowguard.config import MIB, FlowSettings
+from flowguard.flow.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
 from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.broker_adapter.proxy_here import HOST, doorways, open_stream, proxying, upstream
 from tests.support.authority import Authority
 from tests.support.layers import BROKEN_AT, BrokenLayer
-from tests.support.real import Wire, broker, connect_packet, until
+from tests.support.real import TEST_S, Wire, broker, connect_packet, until
 
 pytestmark = pytest.mark.slow
 
@@ -146,3 +152,28 @@ async def test_a_broker_behind_it_knows_its_clients_by_their_own_addresses(
         own = stream.socket.getsockname()
         assert link.peer() == f"{own[0]}:{own[1]}"
         await wire.close()
+
+
+async def test_an_error_in_one_tick_does_not_end_the_proxy() -> None:
+    """The clock of its handshakes fails."""
+
+    def fail_later() -> float:
+        calls.append(None)
+        if len(calls) > begun:
+            raise LookupError("broken")
+        return monotonic()
+
+    calls: list[None] = []
+    begun = 1_000
+    errors: list[Exception] = []
+    flow = FlowSettings(unfinished_bytes_max=MIB)
+    core = ProxyCore(flow, MIB, [], draw=lambda: 0.5, on_error=errors.append)
+    reactor = ProxyReactor(core, fail_later)
+    begun = len(calls)
+    with trio.fail_after(TEST_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_house, core, reactor)
+            while len(errors) < 2:  # noqa: ASYNC110
+                await trio.sleep(TICK_S)
+            nursery.cancel_scope.cancel()
+    reactor.close()

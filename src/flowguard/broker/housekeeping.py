@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from secrets import SystemRandom
 from typing import final
 
@@ -78,7 +79,6 @@ class _Tick:
             self._sweep,
             self._tell,
             self._go_on,
-            self._show,
         )
 
     def _observe(self, now_s: float) -> None:
@@ -131,9 +131,12 @@ class _Tick:
             self._reactor.wake()
         self._committer.tick()
 
-    def _show(self, now_s: float) -> None:
-        for look in tuple(self._onlookers):
-            look(now_s, self._resident_bytes())
+    def looks(self) -> list[Callable[[float], None]]:
+        """Return a part for each onlooker."""
+        return [partial(self._show, look) for look in self._onlookers]
+
+    def _show(self, look: Onlooker, now_s: float) -> None:
+        look(now_s, self._resident_bytes())
 
 
 async def keep_house(
@@ -156,11 +159,12 @@ async def keep_house(
         tick = _Tick(*seen, clock())
         while True:
             now_s = clock()
-            for part in tick.parts:
+            for part in (*tick.parts, *tick.looks()):
                 try:
                     part(now_s)
                 except StoreError:
                     raise  # Nothing may be acknowledged any more.
                 except Exception as error:
+                    node.counters.errors += 1
                     on_error(error)
             await trio.sleep(TICK_S * jitter(*TICK_JITTER))

@@ -19,7 +19,7 @@ from flowguard.access.rules import Rules
 from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
-from flowguard.errors import PeerError
+from flowguard.errors import PeerError, StoreError
 from flowguard.flow import Budget, Cluster, Guard, Holders, Reason, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.apart import Apart
@@ -104,7 +104,7 @@ class Node(Lifecycle[ServerConnection]):
         self.journal = self._journal(keeps_apart=keeps_apart)
         self.draining = False
         """It is about to end: nothing is admitted any more, what is in process goes on."""
-        self.state = state = NodeState(bounds, self.window, self.journal, on_error)
+        self.state = state = NodeState(bounds, self.window, self.journal, self.broke)
         """What conversations share; the names below are of the same objects."""
         self.counters = state.counters
         self.chores = state.chores
@@ -120,7 +120,7 @@ class Node(Lifecycle[ServerConnection]):
         state.replays = cast("deque[Sender]", self.pages.ready)
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
-        self.timers = Timers()
+        self.timers = Timers(self.broke)
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self._due = Due(self)
         self.router = Router(state, self.journal, self.hooks, self.queue_budget)
@@ -259,7 +259,8 @@ class Node(Lifecycle[ServerConnection]):
         connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
 
     def broke(self, error: Exception) -> None:
-        """A connection has met an error that is ours; raises it where nobody is told."""
+        """Count and report an error of flowguard or of a hook; raises it if `on_error` is None."""
+        self.counters.errors += 1
         if self._on_error is None:
             raise error
         self._on_error(error)
@@ -391,21 +392,33 @@ class Node(Lifecycle[ServerConnection]):
         """
         if heard_s is None:
             heard_s = now_s
-        self.journal.observe(now_s)
+        parts: tuple[Callable[[], object], ...] = (
+            partial(self.journal.observe, now_s),
+            partial(self._tick_apart, now_s),
+            partial(self.guard.tick, now_s, heard_s),
+            partial(self.full_queues.tick, heard_s),
+            self.router.plans.tidy,
+            self.router.log.tick,
+            self.state.wake_later,
+            partial(self._end_half_packets, heard_s, now_s),
+            partial(self.partings.tick, now_s),
+            partial(self._due.tick, heard_s, now_s),
+        )
+        for part in parts:
+            try:
+                part()
+            except StoreError:
+                raise  # Nothing may be acknowledged any more.
+            except Exception as error:
+                self.broke(error)
+
+    def _tick_apart(self, now_s: float) -> None:
         apart = self.router.apart
         if apart is not None:
             apart.tick(now_s)
             self.router.queues.spread.tick()
             if apart.is_away:
                 self.handshakes.applications_away(apart, now_s)
-        self.guard.tick(now_s, heard_s)
-        self.full_queues.tick(heard_s)
-        self.router.plans.tidy()
-        self.router.log.tick()
-        self.state.wake_later()
-        self._end_half_packets(heard_s, now_s)
-        self.partings.tick(now_s)
-        self._due.tick(heard_s, now_s)
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:
         """While they take half of the memory for input, those that will never be complete go."""

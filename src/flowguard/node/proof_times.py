@@ -23,7 +23,7 @@ class ProofTimes:
         principal = connection.principal
         if principal is not None and principal.expires_at_s is not None:
             expired = partial(self._expired, connection)
-            self._running[connection] = timers.at(principal.expires_at_s, expired)
+            self._running[connection] = timers.at(principal.expires_at_s, expired, "token expiry")
 
     def forget(self, connection: ServerConnection, timers: Timers) -> None:
         """It has ended."""

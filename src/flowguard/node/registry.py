@@ -1,6 +1,5 @@
 """Sessions of a node: who is who, take-over, expiry, wills."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import final
 
@@ -76,8 +75,10 @@ class Registry:
         self.sessions: dict[str, Session] = {}
         self.kept_count = 0
         """Those that outlive their connection."""
-        self._armed: dict[Session, list[Timer]] = {}
-        """Timers of sessions without a connection: expiry, will."""
+        self.expiry_timers: dict[Session, Timer] = {}
+        """Of sessions without a connection that expire."""
+        self.will_timers: dict[Session, Timer] = {}
+        """Of sessions without a connection that have a will."""
 
     def claim(
         self,
@@ -155,7 +156,7 @@ class Registry:
             return
         session.ends_at_s = None if session.never_expires else now_s + expiry_s
         if session.ends_at_s is not None:
-            self._arm(session, session.ends_at_s, self._expire)
+            self._expire_at(session, session.ends_at_s)
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
         self._router.log.left(session)
@@ -227,13 +228,18 @@ class Registry:
         self._node.counters.clients_expired += 1
         self.end(session, now_s)
 
-    def _arm(self, session: Session, due_s: float, call: Callable[[Session, float], None]) -> None:
-        """Call unless the client comes back, or the session ends, before `due_s`."""
-        timer = self._timers.at(due_s, partial(call, session))
-        self._armed.setdefault(session, []).append(timer)
+    def _expire_at(self, session: Session, due_s: float) -> None:
+        """End the session at `due_s` unless its client reconnects, or it ends before."""
+        timer = self._timers.at(due_s, partial(self._expire, session), "session expiry")
+        self.expiry_timers[session] = timer
 
     def _disarm(self, session: Session) -> None:
-        for timer in self._armed.pop(session, ()):
+        self._cancel(self.expiry_timers, session)
+        self._cancel(self.will_timers, session)
+
+    def _cancel(self, timers: dict[Session, Timer], session: Session) -> None:
+        timer = timers.pop(session, None)
+        if timer is not None:
             self._timers.cancel(timer)
 
     # --- wills -------------------------------------------------------------------------------
@@ -242,7 +248,8 @@ class Registry:
         if not will.delay_s:
             self._publish_will(session, will, now_s)
             return
-        self._arm(session, now_s + will.delay_s, self._will_due)
+        due = partial(self._will_due, session)
+        self.will_timers[session] = self._timers.at(now_s + will.delay_s, due, "will delay")
 
     def _will_due(self, session: Session, now_s: float) -> None:
         assert session.will is not None
@@ -264,6 +271,7 @@ class Registry:
     def _drop_will(self, session: Session) -> None:
         session.charge_state(-will_bytes(session.will), self._node)
         session.will = None
+        self._cancel(self.will_timers, session)
 
     # --- restart -----------------------------------------------------------------------------
 
@@ -316,7 +324,7 @@ class Registry:
             self._journal.note(put)
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
-            self._arm(session, ends_at_s, self._expire)
+            self._expire_at(session, ends_at_s)
         if record.is_application:
             self._router.applications.recovered(session)
         self._router.log.recovered(session, record.log_place, record.log_starts)

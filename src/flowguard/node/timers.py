@@ -82,16 +82,20 @@ class Wheel(Generic[C]):
 @final
 @dataclass(slots=True, eq=False)
 class Timer:
-    """A call that is still to be made; None: cancelled."""
+    """A call that is still to be made, or None if it was made or cancelled."""
 
     call: Callable[[float], None] | None
+    name: str
+    """For the log."""
 
 
 @final
 class Timers:
     """One-shot calls at an instant. Cancelled ones leave as soon as they are half of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
+        """`on_error` gets what a call raises, with the timer's name; None: it is raised."""
+        self._on_error = on_error
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
         self._cancelled_count = 0
@@ -100,10 +104,10 @@ class Timers:
         """Timers held, cancelled ones included."""
         return len(self._heap)
 
-    def at(self, due_s: float, call: Callable[[float], None]) -> Timer:
+    def at(self, due_s: float, call: Callable[[float], None], name: str) -> Timer:
         """Call `call(now_s)` at or after `due_s`; ties in the order of asking."""
         self._sequence += 1
-        timer = Timer(call)
+        timer = Timer(call, name)
         heappush(self._heap, (due_s, self._sequence, timer))
         return timer
 
@@ -124,8 +128,14 @@ class Timers:
             call, timer.call = timer.call, None
             if call is None:
                 self._cancelled_count -= 1
-            else:
+                continue
+            try:
                 call(now_s)
+            except Exception as error:
+                if self._on_error is None:
+                    raise
+                error.add_note(f"timer: {timer.name}")
+                self._on_error(error)
         self._tidy()
         return bool(self._heap) and self._heap[0][0] <= until_s
 

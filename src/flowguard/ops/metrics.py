@@ -185,6 +185,7 @@ COUNTERS: Final = {
     ),
     "wills_published": ("traffic.wills_published", "Wills published."),
     "protocol_errors": ("traffic.protocol_errors", "Connections ended for their bytes."),
+    "errors": ("traffic.errors", "Errors of flowguard or of a hook (see the log)."),
     "unknown_acknowledgements": (
         "traffic.unknown_acknowledgements",
         "Acknowledgements of packet identifiers that are not in use.",

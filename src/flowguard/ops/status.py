@@ -468,6 +468,7 @@ def _traffic(node: Node) -> dict[str, int]:
         "received_bytes": counters.bytes_received,
         "sent_bytes": counters.bytes_sent,
         "protocol_errors": counters.malformed,
+        "errors": counters.errors,
     }
 
 

@@ -25,6 +25,8 @@ class Counters:
         """CONNECTs for which the gate had a place, or was not asked, and the node has none."""
         self.dropped: dict[Reason, int] = {}
         """Messages not delivered to a subscriber, by reason."""
+        self.errors = 0
+        """Errors of flowguard or of a hook, each of which is in the log."""
         self.malformed = 0
         self.messages_received = 0
         """Control packets, as in Mosquitto's `$SYS/broker/messages/received`."""

@@ -211,12 +211,14 @@ async def test_nothing_that_breaks_in_housekeeping_ends_the_broker() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     ticks: list[float] = []
+    seen: list[int] = []
     with capture_logs() as lines:
         async with broker() as running:
-            running.onlookers.append(breaks)
+            running.onlookers += [breaks, lambda now_s, resident_bytes: seen.append(len(ticks))]
             client = await connect(running, "c", keep_alive_s=1)
             assert await client.expect(Disconnect)  # Deadlines are looked at, too.
-            await until(lambda: len(ticks) > SHOWN_MAX)
+            await until(lambda: len(ticks) > SHOWN_MAX and len(seen) >= len(ticks))
+            assert running.node.counters.errors >= len(ticks)
             await client.close()
     shown = [line for line in lines if line["event"] == "tick failed"]
     assert 0 < len(shown) <= 2 * SHOWN_MAX

@@ -37,7 +37,7 @@ class Calls(RuleBasedStateMachine):
         number = self.count
         self.waiting[number] = self.now_s + delay_s
         self.handles[number] = self.timers.at(
-            self.now_s + delay_s, lambda now_s: self.called.append(number)
+            self.now_s + delay_s, lambda now_s: self.called.append(number), "t"
         )
 
     @precondition(lambda self: self.handles)
@@ -108,8 +108,8 @@ def test_calls_due_at_once_are_made_a_bounded_number_at_a_time_in_their_order() 
     timers = Timers()
     called: list[int] = []
     for number in range(2 * DUE_MAX + 5):
-        timers.at(10.0, lambda now_s, number=number: called.append(number))  # type: ignore[misc]
-    timers.at(9.0, lambda now_s: called.append(-1))
+        timers.at(10.0, lambda now_s, number=number: called.append(number), "t")  # type: ignore[misc]
+    timers.at(9.0, lambda now_s: called.append(-1), "t")
     counts = []
     for _ in range(4):
         timers.fire(10.0, 10.0)
