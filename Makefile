@@ -9,8 +9,11 @@ PINS := pyproject.toml constraints.txt scripts/setup-venv.sh
 RUN  := .venv/.ready-run
 DEV  := .venv/.ready-dev
 
-# The compiled rooms are kept up to date with their sources, by content: scripts/compile.py.
-# Fails where they are not to be used, or cannot be.
+# The compiled build is compared with its sources by content: scripts/compile.py.
+# Serving does not wait for it: the first start runs in pure Python.
+COMPILE_LATER = $(if $(PURE),:,$(PY) scripts/compile.py --background)
+
+# Measurements wait for it. Fails if PURE is set or if nothing can be compiled.
 TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 	{ echo 'going on without: half the speed, the same broker' >&2; false; }; })
 
@@ -27,12 +30,12 @@ venv: $(DEV)  ## the virtual environment .venv, with everything that development
 	@echo ".venv is ready: $$($(PY) --version)"
 
 serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
-	@$(TRY_COMPILE) || :
+	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec .venv/bin/flowguard serve $(ARGS)
 
 serve-redis: $(RUN)  ## the same on a redis-server of its own, in flowguard-redis (Debian's redis-server)
 	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
-	@$(TRY_COMPILE) || :
+	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-redis.sh $(ARGS)
 
 compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can

@@ -1,23 +1,22 @@
-"""Compile the rooms from the sockets down to the store with mypyc, into a folder of their own.
+"""Compile flowguard's hot packages with mypyc into `.compiled`, unless they are up to date.
 
-    python scripts/compile.py                       # .compiled, where it is not up to date
-    python scripts/compile.py FOLDER SOURCE ...     # needs a C compiler, a minute or two
+    python scripts/compile.py                       # compile now; one to three minutes
+    python scripts/compile.py --background          # start that at low priority and return
+    python scripts/compile.py FOLDER [SOURCE ...]   # compile other sources into another folder
 
-SOURCE is a file or folder of the package, or, beginning with `tests/` or `broker_adapter/`, a file
-beside it, where it is not the usual ones that are to be compiled.
+SOURCE is a file or folder of the package, or a file beside it in `tests/` or `broker_adapter/`.
 
-The result is the whole packages `flowguard` and `broker_adapter`, the hot rooms beside their
-sources as extension modules: with the folder first on PYTHONPATH the same program runs faster.
-Nothing depends on it.
-The sources are compiled as they stand. What they have for the compiler's sake:
+The result is a copy of `flowguard` and `broker_adapter` with extension modules beside the sources.
+With that folder first on PYTHONPATH the same program runs faster. Nothing depends on it.
+The sources are compiled as they stand. Two habits in them exist for the compiler:
 
 * Dataclasses that are made per message or per connection write out their `__init__`, which
   `dataclass` would make at run time, in Python: 568k -> 735k QoS 1 messages per CPU second.
-* `mypyc_attr(acyclic=True)` is on what there are many of while messages are in process, and what is
-  never part of a cycle: the garbage collector, which would stop the loop for 17 to 25 ms to look
-  through it, is not told of it.
+* `mypyc_attr(acyclic=True)` marks classes with many instances that are never part of a cycle. The
+  garbage collector skips them; otherwise it would stop the loop for 17 to 25 ms.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -77,7 +76,7 @@ PROXY = tuple(
         "upstream",
     )
 )
-"""Of the package beside it: where every packet that a proxy forwards comes through."""
+"""Files of the package `broker_adapter` that every forwarded packet passes."""
 USUAL = (*MODULES, *ROOMS, *PROXY)
 PLAIN = (
     "access/rules_toml.py",
@@ -85,18 +84,21 @@ PLAIN = (
     "stores/rocks/engine.py",
     "stores/rocks/store.py",
 )
-"""Stay as they are: they talk to a driver whose types say little, or are made at run time."""
+"""Files that stay in Python: their driver has few types, or they are generated at run time."""
 EXTRAS = ("websockets",)
-"""What compiled files import and not everybody has installed. To the compiler it is Any, installed
-or not: the rooms are the same."""
+"""Optional packages that compiled files import. The compiler sees them as Any, installed or not, so
+that the result is the same."""
 OPTIMISATION = {"MYPYC_OPT_LEVEL": "1", "CFLAGS": "-g0"}
-"""As fast as level 3 (181k, 182k QoS 1 messages per CPU second), in less than half the time."""
+"""Level 1 gives the speed of level 3 (181k, 182k QoS 1 messages per CPU second) in less than half
+the compile time."""
 LOOK_S = 0.5
-SAYS = "compiling with mypyc: half a minute to two, this once (FLOWGUARD_PURE=1 goes without) ..."
+STARTED = "compiling with mypyc, one to three minutes, once (FLOWGUARD_PURE=1 skips it) ..."
+LOG = ".compiled.log"
+"""Output of a build in the background."""
 
 
 def missing() -> str | None:
-    """What this system lacks to compile anything; None: nothing."""
+    """Return what this system lacks to compile, or None if it lacks nothing."""
     if shutil.which("cc") is None:
         return "no C compiler here; Debian, Ubuntu: apt-get install gcc python3-dev"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
@@ -105,15 +107,15 @@ def missing() -> str | None:
 
 
 def up_to_date() -> Path:
-    """The folder with the usual rooms, compiled now unless they are those of these sources."""
+    """Return the folder of the compiled build, compiling now if the sources have changed."""
     if not build.is_up_to_date(ROOT):
-        print(SAYS, file=sys.stderr)
+        print(STARTED, file=sys.stderr)
         compile_into(ROOT / build.ROOMS)
     return ROOT / build.ROOMS
 
 
 def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
-    """Replace `folder` by a freshly compiled package; leaves it alone when that fails."""
+    """Replace `folder` by a freshly compiled package, or leave it unchanged on failure."""
     if (what := missing()) is not None:
         raise SystemExit(what)
     stamp = build.digest(ROOT)
@@ -145,23 +147,60 @@ def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
 
 
 def settings() -> str:
-    """The configuration of mypy. It follows imports into files that are not compiled, too, which
-    import other extras; `make lint` looks whether each is there."""
+    """Return mypy's configuration.
+
+    mypy follows imports into files that are not compiled and that import other extras.
+    `make lint` checks those imports.
+    """
     skipped = "".join(f"[mypy-{name}.*]\nfollow_imports = skip\n" for name in EXTRAS)
     return (
         f"[mypy]\nplugins = pydantic.mypy\nmypy_path = .\nignore_missing_imports = True\n{skipped}"
     )
 
 
+def in_background() -> None:
+    """Start a build at the lowest priority unless one is running or none is needed.
+
+    The caller can serve in pure Python meanwhile. The next start finds the compiled build.
+    """
+    if os.environ.get("FLOWGUARD_PURE") or build.is_up_to_date(ROOT):
+        return
+    if (reason := missing()) is not None:
+        print(f"running in pure Python, at half the speed: {reason}", file=sys.stderr)
+        return
+    folder, log = ROOT / build.ROOMS, ROOT / LOG
+    tidy(folder)
+    if not unfinished(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # It is of other sources: no start may use it.
+        with log.open("w") as output:
+            subprocess.Popen(
+                ["nice", "-n", "19", sys.executable, __file__],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in the terminal ends the broker, not the build.
+            )
+    print(
+        f"running in pure Python while a compiled build is made in the background ({LOG}); "
+        "the next start uses it and is twice as fast",
+        file=sys.stderr,
+    )
+
+
 def tidy(folder: Path) -> None:
-    """Delete what those left beside it that were killed while they compiled."""
-    for path in folder.parent.glob(f"{folder.name}.[0-9]*.*"):
-        if not Path("/proc", path.name.split(".")[-2]).exists():
-            shutil.rmtree(path, ignore_errors=True)
+    """Delete unfinished builds beside `folder` whose process was killed."""
+    for path in set(folder.parent.glob(f"{folder.name}.[0-9]*.*")) - set(unfinished(folder)):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Return the builds beside `folder` that a living process is making."""
+    found = folder.parent.glob(f"{folder.name}.[0-9]*.*")
+    return [path for path in found if Path("/proc", path.name.split(".")[-2]).exists()]
 
 
 def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
-    """The files in `work` that `names` stand for; copies those that do not lie in the package."""
+    """Yield the files in `work` that `names` stand for; copy those outside the package."""
     package = work / "flowguard"
     plain = {package / name for name in PLAIN}
     for name in names:
@@ -180,8 +219,8 @@ def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
 
 
 def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
-    """Show what mypyc is at until it is done: on a terminal all the time, else a line per step."""
-    # Not there when a wheel without compiled rooms is built.
+    """Show the step of mypyc until it is done: live on a terminal, otherwise a line per step."""
+    # rich is not installed when a wheel in pure Python is built.
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -202,18 +241,29 @@ def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
 
 
 def progress(build: Path) -> tuple[str, str]:
-    """The step that mypyc is at, by the files that it has written, and how far it is."""
+    """Return the current step of mypyc, found by the files it has written, and its progress."""
     sources = len(list(build.rglob("*.c")))
     if not sources:
         return "checking types and writing C", ""
     objects = len(list(build.rglob("*.o")))
     if not objects:
-        return "compiling the rooms, all in one", ""
-    return "compiling what opens each of them", f"{objects} of {sources}"
+        return "compiling all packages as one file", ""
+    return "compiling one module per source file", f"{objects} of {sources}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compile flowguard's hot packages with mypyc.")
+    parser.add_argument("folder", nargs="?", type=Path, help="instead of .compiled")
+    parser.add_argument("sources", nargs="*", default=USUAL, help="instead of the usual ones")
+    parser.add_argument("--background", action="store_true", help="start the build and return")
+    arguments = parser.parse_args()
+    if arguments.background:
+        in_background()
+    elif arguments.folder:
+        compile_into(arguments.folder, arguments.sources)
+    else:
+        up_to_date()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        compile_into(Path(sys.argv[1]), sys.argv[2:] or USUAL)
-    else:
-        up_to_date()
+    main()

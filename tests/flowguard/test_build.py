@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,3 +100,50 @@ def test_pure_python_can_be_asked_for(checkout: Path) -> None:
     said = run(checkout, "--version", FLOWGUARD_PURE="1")
     assert said.stdout == f"flowguard {__version__} (pure Python)\n"
     assert said.stderr == ""
+
+
+@pytest.fixture
+def started(checkout: Path) -> Path:
+    """A file that names what `compile.py --background` of this checkout starts."""
+    shutil.copy(build.CHECKOUT / build.SCRIPT, checkout / build.SCRIPT)
+    programs, file = checkout / "programs", checkout / "started"
+    programs.mkdir()
+    (programs / "nice").write_text(f'#!/bin/sh\necho "$@" > {file}.part; mv {file}.part {file}\n')
+    (programs / "nice").chmod(0o755)
+    return file
+
+
+def compile_later(checkout: Path, **environment: str) -> str:
+    """Run it with the `nice` of this checkout; return what it prints."""
+    path = os.pathsep.join([str(checkout / "programs"), os.environ["PATH"]])
+    clean = {name: text for name, text in os.environ.items() if name != "FLOWGUARD_PURE"}
+    done = subprocess.run(
+        [sys.executable, checkout / build.SCRIPT, "--background"],
+        env=clean | {"PATH": path} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_start_leaves_compiling_to_the_background(checkout: Path, started: Path) -> None:
+    assert ".compiled.log" in compile_later(checkout)
+    while not started.exists():  # pytest's own limit ends a test that hangs.
+        time.sleep(0.01)
+    assert str(checkout / build.SCRIPT) in started.read_text()
+    assert not (checkout / build.ROOMS).exists(), "a start would find a build of other sources"
+
+
+def test_a_build_in_the_background_is_not_started_twice(checkout: Path, started: Path) -> None:
+    (checkout / f"{build.ROOMS}.{os.getpid()}.x").mkdir()
+    assert ".compiled.log" in compile_later(checkout)
+    assert (checkout / build.ROOMS).exists()
+    assert not started.exists()
+
+
+def test_a_start_compiles_nothing_if_nothing_is_needed(checkout: Path, started: Path) -> None:
+    assert compile_later(checkout, FLOWGUARD_PURE="1") == ""
+    stamp(checkout)
+    assert compile_later(checkout) == ""
+    assert not started.exists()
