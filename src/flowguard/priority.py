@@ -1,7 +1,7 @@
-"""Threads that work beside the loop leave a processor to it that both want.
+"""Threads that work beside the loop leave it the processor when both want to run.
 
-On Linux, where a thread has a priority of its own. Nobody can take it back without a privilege:
-it is for threads that do such work all their life.
+Only on Linux, where a thread has a priority of its own. Raising a priority again needs a privilege,
+so these functions are for threads that do such work for their whole life.
 """
 
 import os
@@ -12,21 +12,30 @@ from typing import Final
 import structlog
 
 NICE: Final = 10
-"""How much less of a processor a thread gets that the loop wants, too: a tenth."""
+"""Niceness that is added to the process's own; such a thread gets a tenth of a contended core."""
+NICE_MAX: Final = 19
+"""The highest niceness of Linux."""
 THREADS: Final = Path("/proc/self/task")
 
 log = structlog.get_logger()
 
 
+def lowered() -> int:
+    """Return the niceness of a thread that has given way to this process's first thread."""
+    return min(NICE_MAX, os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICE)
+
+
 def give_way(thread: int) -> None:
     """Lower the priority of a thread, by its id in the system. Raises `OSError`."""
-    nice = max(NICE, os.getpriority(os.PRIO_PROCESS, thread))
+    nice = max(lowered(), os.getpriority(os.PRIO_PROCESS, thread))
     os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def take_what_is_left(thread: int) -> None:
-    """Let a thread run only where a processor has nothing else to do; where the system does not
-    know such threads, it gives way. Raises `OSError`."""
+    """Let a thread run only when a core is idle; on systems without such threads it gives way.
+
+    Raises `OSError`.
+    """
     try:
         os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -34,8 +43,10 @@ def take_what_is_left(thread: int) -> None:
 
 
 def named_give_way(beginning: str) -> None:
-    """Lower the priority of this process's threads whose names begin so; where that cannot be,
-    the log says why."""
+    """Lower the priority of this process's threads whose names have this beginning.
+
+    The log has the reason if that fails.
+    """
     try:
         named = threads_named(beginning)
         for thread in named:
@@ -44,13 +55,13 @@ def named_give_way(beginning: str) -> None:
     except OSError as error:
         why = str(error)
     else:
-        why = "" if named else "none has such a name"
+        why = "" if named else "no thread has such a name"
     if why:
         log.info("threads keep their priority", named=beginning, why=why)
 
 
 def threads_named(beginning: str) -> list[int]:
-    """The ids of this process's threads whose names begin so. Raises `OSError`."""
+    """Return the ids of this process's threads with such names. Raises `OSError`."""
     named = []
     for thread in THREADS.iterdir():
         try:

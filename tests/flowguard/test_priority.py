@@ -1,6 +1,8 @@
 """Threads that leave the processor to the loop."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from flowguard import priority
-from flowguard.priority import NICE, give_way, named_give_way, threads_named
+from flowguard.priority import NICE_MAX, give_way, lowered, named_give_way, threads_named
 
 PIDS_MAX = 2**22
 """Linux gives no process or thread a higher id."""
@@ -48,15 +50,22 @@ def test_threads_give_way_by_the_beginning_of_their_names_and_the_others_do_not(
         assert threads_named("worker:") == [one]
         with capture_logs() as lines:
             named_give_way("worker:")
-        assert (nice_of(one), nice_of(other), nice_of(0)) == (NICE, mine, mine)
+        assert (nice_of(one), nice_of(other), nice_of(0)) == (lowered(), mine, mine)
         assert not lines
 
 
-def test_who_gives_way_already_does_not_give_way_less() -> None:
+def test_a_lowered_thread_is_below_a_process_that_is_nice_itself() -> None:
+    ask = "import os; from flowguard import priority; print(os.nice(5), priority.lowered())"
+    said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    own, thread = map(int, said.stdout.split())
+    assert thread > own or own == NICE_MAX
+
+
+def test_give_way_never_raises_a_priority() -> None:
     with thread_called("worker:1") as one:
-        os.setpriority(os.PRIO_PROCESS, one, NICE + 5)
+        os.setpriority(os.PRIO_PROCESS, one, NICE_MAX)
         give_way(one)
-        assert nice_of(one) == NICE + 5
+        assert nice_of(one) == NICE_MAX
 
 
 def test_the_log_says_why_threads_keep_their_priority(
@@ -67,7 +76,7 @@ def test_the_log_says_why_threads_keep_their_priority(
         monkeypatch.setattr(priority, "THREADS", tmp_path / "task")
         named_give_way("worker:")
     assert [line["event"] for line in lines] == ["threads keep their priority"] * 2
-    assert lines[0]["why"] == "none has such a name"
+    assert lines[0]["why"] == "no thread has such a name"
     assert "No such file or directory" in lines[1]["why"]
 
 
@@ -90,5 +99,5 @@ def test_a_thread_that_ends_before_it_gives_way_keeps_no_other_from_it(
             (tmp_path / str(thread) / "comm").write_text("worker:")
         monkeypatch.setattr(priority, "THREADS", tmp_path)
         named_give_way("worker:")
-        assert nice_of(one) == NICE
+        assert nice_of(one) == lowered()
     assert not lines

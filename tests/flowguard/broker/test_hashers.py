@@ -8,7 +8,7 @@ import pytest
 from flowguard.broker import hashers
 from flowguard.broker.hashers import LATE_S, LOOK_S, Hashers, SpareTime
 from flowguard.errors import UnprovedError
-from flowguard.priority import NICE
+from flowguard.priority import lowered
 from tests.support.patience import HANG_S
 from tests.support.real import until
 
@@ -68,11 +68,11 @@ async def test_the_thread_that_takes_what_is_left_is_asked_where_something_is(
     monkeypatch.setattr(hashers, "LATE_S", HANG_S)
     loop = Loop()
     with Hashers(loop.spare) as both:
-        assert await both.do(by_whom) == (os.SCHED_OTHER, NICE)
+        assert await both.do(by_whom) == (os.SCHED_OTHER, lowered())
         loop.goes_on(1, 1)
         assert (await both.do(by_whom))[0] == os.SCHED_IDLE
         loop.goes_on(0, 1)
-        assert await both.do(by_whom) == (os.SCHED_OTHER, NICE)
+        assert await both.do(by_whom) == (os.SCHED_OTHER, lowered())
 
 
 def refuses() -> None:

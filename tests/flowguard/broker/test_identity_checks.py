@@ -31,7 +31,7 @@ from flowguard.identity.remembered import RememberedTokens
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import Hooks
 from flowguard.node.door import CheckOutcome
-from flowguard.priority import NICE
+from flowguard.priority import lowered
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.patience import HANG_S
 from tests.support.real import TEST_S, Wire, broker, connect, open_wire, until
@@ -115,7 +115,7 @@ async def test_who_hashes_leaves_the_processor_to_the_loop_and_ends_with_it(
         assert await answer(running, "ann", b"secret") == 0
         (thread,) = threads() - of_others
         is_last = os.sched_getscheduler(thread) == os.SCHED_IDLE
-        assert is_last or os.getpriority(os.PRIO_PROCESS, thread) == NICE
+        assert is_last or os.getpriority(os.PRIO_PROCESS, thread) == lowered()
         assert os.getpriority(os.PRIO_PROCESS, 0) == mine
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
     await until(lambda: thread not in threads())

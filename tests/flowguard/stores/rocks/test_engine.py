@@ -27,7 +27,7 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.signals import StoreState
-from flowguard.priority import NICE
+from flowguard.priority import lowered
 from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit
 
@@ -95,7 +95,7 @@ def test_the_threads_of_rocksdb_leave_the_processor_to_the_loop_and_no_other_doe
     background = {one for one, (name, _) in after.items() if name.startswith("rocksdb:")}
     assert {after[one][0] for one in background} == {"rocksdb:low\n", "rocksdb:high\n"}
     assert len(background) >= 8
-    assert {after[one][1] for one in background} == {NICE}
+    assert {after[one][1] for one in background} == {lowered()}
     others = (before.keys() & after.keys()) - background
     assert threading.get_native_id() in others
     assert {one: after[one][1] for one in others} == {one: before[one][1] for one in others}
