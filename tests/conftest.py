@@ -113,6 +113,31 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         reporter.write_line(f"skipped: {told}")
 
 
+SOCKETS = Counter[str]()
+"""Number of sockets that this process has made, by the name of their audit event."""
+
+
+def count_sockets(event: str, _arguments: tuple[object, ...]) -> None:
+    if event == "socket.__new__":
+        SOCKETS[event] += 1
+
+
+sys.addaudithook(count_sockets)
+
+
+@pytest.fixture(autouse=True)
+def _name_the_test_that_leaves_a_socket_open() -> Generator[None]:
+    """Collect garbage after each test that made a socket.
+
+    An open socket that is collected later is reported as a failure of the test that runs then.
+    This fixture is the first of each test, so it ends after the test's own fixtures.
+    """
+    before = SOCKETS.total()
+    yield
+    if SOCKETS.total() > before:
+        gc.collect()
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests live until the end: the collector need not look through them each time,
     nor every 700 objects at those of a test."""
