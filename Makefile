@@ -46,7 +46,7 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, abo
 
 test: $(DEV)  ## the tests, three processes per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
-	@$(PY) -m pytest -n $$((3 * $$(nproc))) $(ARGS)
+	@$(PY) -m pytest -n $$((3 * $$(nproc))) --durations=25 --durations-min=10 $(ARGS)
 
 quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)

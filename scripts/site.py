@@ -1,7 +1,7 @@
-"""A hook of MkDocs: what lies outside docs/ and is linked from there becomes a page of the site.
+"""A hook of MkDocs that adds pages outside docs/ to the site.
 
-README.md is the first page. A link to a page outside (`../benchmarks/results/x.md`) leads to a copy
-of it; one to something that is no page is left as its text.
+README.md is the first page, and the other pages of the root are beside it. A link to a page outside
+(`../benchmarks/results/x.md`) leads to a copy of it. A link to any other file is left as its text.
 """
 
 import re
@@ -18,15 +18,17 @@ IN_DOCS = re.compile(r"\]\(docs/([\w.-]+\.(?:md|png))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the first page, and those that are linked from docs/."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    files.append(File.generated(config, FIRST, content=IN_DOCS.sub(r"](\1", readme)))
+    """Add the pages of the root, and those that are linked from docs/."""
+    for path in ROOT.glob("*.md"):
+        text = IN_DOCS.sub(r"](\1", path.read_text(encoding="utf-8"))
+        name = FIRST if path.name == "README.md" else path.name
+        files.append(File.generated(config, name, content=text))
     linked: set[str] = set()
     for path in (ROOT / "docs").glob("*.md"):
         linked |= {found[2] for found in OUTSIDE.finditer(path.read_text(encoding="utf-8"))}
-    for name in sorted(linked - {"README.md"}):
+    for name in sorted(linked):
         path = ROOT / name
-        if path.suffix == ".md" and path.is_file():
+        if path.suffix == ".md" and path.parent != ROOT and path.is_file():
             text = path.read_text(encoding="utf-8")
             file = File.generated(config, name, content=text, inclusion=InclusionLevel.NOT_IN_NAV)
             files.append(file)

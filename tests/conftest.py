@@ -41,6 +41,7 @@ settings.register_profile(
 TOGETHER = (
     "tests/spark_",
     "tests/test_tidy.py",
+    "tests/test_prose.py",
     "tests/test_wheels.py",
     "tests/interop/test_through_proxy.py",
     "tests/flowguard/stores/kafka/test_on_three.py",

@@ -11,7 +11,13 @@ import pytest
 from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("docs", "README.md", "mkdocs.yml", "benchmarks/results", "scripts/site.py")
+PARTS = (
+    "docs",
+    "mkdocs.yml",
+    "benchmarks/results",
+    "scripts/site.py",
+    *(path.name for path in ROOT.glob("*.md")),
+)
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""The servers in the README, and the five calls of docs/embedding.md, run as they stand there."""
+"""Run the servers and calls of README.md and docs/embedding.md as they stand there."""
 
 import asyncio
 import gc
@@ -20,6 +20,7 @@ from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+EMBEDDING = ROOT / "docs" / "embedding.md"
 LINES_MAX = 27
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close resets the connection."""
@@ -27,7 +28,8 @@ RESET = struct.pack("ii", 1, 0)
 
 def example(library: str) -> tuple[Callable[[], Any], int]:
     """Its `main`, and the port that it will listen on."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    text = README.read_text() + EMBEDDING.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (source,) = [block for block in blocks if f"{library}_guard" in block]
     assert len(source.splitlines()) <= LINES_MAX
     port = free_port()
@@ -154,7 +156,7 @@ async def reset_on_asyncio(port: int) -> None:
 
 
 def test_the_five_calls_run_with_an_objective_of_their_own() -> None:
-    page = (ROOT / "docs" / "embedding.md").read_text()
+    page = EMBEDDING.read_text()
     (source,) = re.findall(
         r"```python\n(from broker_adapter import Guard\n.*?)```", page, re.DOTALL
     )
