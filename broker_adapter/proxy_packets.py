@@ -79,7 +79,7 @@ class Awaiting:
             self._first[key] = packet
 
     def answered(self, head: FrameHead) -> Outstanding | None:
-        """Remove the packet that this answer of the upstream is for; None if there is none."""
+        """Remove the packet that this answer of the upstream is for, or return None."""
         key = head.kind << 16 | head.packet_id
         packet = self._first.pop(key, None)
         later = self._later.get(key)

@@ -1,6 +1,6 @@
 """Threads that work beside the loop leave it the processor when both want to run.
 
-Only on Linux, where a thread has a priority of its own. Raising a priority again needs a privilege,
+This needs Linux, which gives each thread its own priority. Raising a priority again needs a privilege,
 so these functions are for threads that do such work for their whole life.
 """
 

@@ -76,9 +76,9 @@ class Registry:
         self.kept_count = 0
         """Those that outlive their connection."""
         self.expiry_timers: dict[Session, Timer] = {}
-        """Of sessions without a connection that expire."""
+        """Timers of sessions without a connection that expire."""
         self.will_timers: dict[Session, Timer] = {}
-        """Of sessions without a connection that have a will."""
+        """Timers of delayed wills, by their session."""
 
     def claim(
         self,
