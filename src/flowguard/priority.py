@@ -1,7 +1,7 @@
 """Threads that work beside the loop leave it the processor when both want to run.
 
-This needs Linux, which gives each thread its own priority. Raising a priority again needs a privilege,
-so these functions are for threads that do such work for their whole life.
+This needs Linux, which gives each thread its own priority. Raising a priority again needs a
+privilege, so these functions are for threads that do such work for their whole life.
 """
 
 import os

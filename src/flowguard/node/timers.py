@@ -94,7 +94,7 @@ class Timers:
     """One-shot calls at an instant. Cancelled ones leave as soon as they are half of all."""
 
     def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
-        """`on_error` gets what a call raises, with the timer's name; without it the error is raised."""
+        """`on_error` gets what a call raises, with the timer's name. Without it `fire` raises."""
         self._on_error = on_error
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
