@@ -120,7 +120,7 @@ bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated 
 bench-published: $(DEV)  ## the two pictures of the article that this broker began with, simulated (ARGS="--scale 0.1 --write")
 	@$(PY) -m benchmarks.published $(ARGS)
 
-search-law: $(DEV)  ## random loads: where does a fixed window beat the law? (ARGS="--loads 1000 --first 1001 --write")
+search-law: $(DEV)  ## random loads: how far is each policy from the best one? (ARGS="--loads 300 --first 1001 --write")
 	@$(PY) -m benchmarks.law.search $(ARGS)
 
 scoreboard: $(DEV) rooms  ## who survives a crowd: the kit at other brokers, bare and behind the proxy (ARGS="--only mosquitto")

@@ -61,6 +61,8 @@ class Population:
         self.attempts_count = 0
         self.arrived_count = 0
         """Clients that have made an attempt."""
+        self.starts_s = array("d")
+        """Start of each client's first attempt, seconds."""
         self.first_connected_s = array("d", [NEVER_S]) * plan.clients
         self.connects = Histogram(LATENCY_BOUNDS_S)
         """Times from the start of the attempt that succeeded to its CONNACK; first connections."""
@@ -104,6 +106,7 @@ class Population:
             curve, clients = Curve(plan.arrivals), self.clients
             shares = ((client + draw(client)) / clients for client in range(clients))
             times_s = [plan.start_s + (curve.when(s * curve.total) or 0.0) for s in shares]
+        self.starts_s = array("d", times_s)
         for client in sorted(range(self.clients), key=times_s.__getitem__):
             self._arrivals.add(times_s[client] + self._handshake_s, client)
 

@@ -78,15 +78,21 @@ def look_at(scenario: Scenario, policy: PolicyName) -> tuple[Row, str | None]:
 
     def attach(world: World) -> None:
         worlds.append(world)
-        for population in world.populations:
-            if population.publishers is not None:
-                population.publishers.acknowledgements = Histogram(FINE_BOUNDS_S)
+        measure_finely(world)
 
     summary = run(scenario, policy, attach=attach, watch=lambda world: world.violation is None)
-    return _row(summary, worlds[0]), summary.violation
+    return row_of(summary, worlds[0]), summary.violation
 
 
-def _row(summary: Summary, world: World) -> Row:
+def measure_finely(world: World) -> None:
+    """Use buckets of 1 % for the latencies of a world that has not begun."""
+    for population in world.populations:
+        if population.publishers is not None:
+            population.publishers.acknowledgements = Histogram(FINE_BOUNDS_S)
+
+
+def row_of(summary: Summary, world: World) -> Row:
+    """Return the figures of a finished run."""
     row = {
         "t50 s": _known(summary.connected_50_s),
         "t99 s": _known(summary.connected_99_s),

@@ -49,8 +49,9 @@ def nice(value: float) -> float:
     return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value * 0.9999)
 
 
-def svg(panels: Sequence[Panel], title: str, mark_s: float | None = None) -> str:
-    """Panels below each other; `mark_s`: a vertical line, where the overload ends."""
+def svg(panels: Sequence[Panel], title: str, mark_s: float | None = None, unit: str = " s") -> str:
+    """Panels below each other; `mark_s`: a vertical line, where the overload ends; `unit`: of the
+    horizontal axis."""
     names = list(dict.fromkeys(line.name for panel in panels for line in panel.series))
     ends = [points[-1][0] for panel in panels for line in panel.series if (points := line.points)]
     end_s = max(ends, default=1.0) or 1.0
@@ -68,12 +69,12 @@ def svg(panels: Sequence[Panel], title: str, mark_s: float | None = None) -> str
         parts.append(f'<rect x="{x}" y="11" width="14" height="4" fill="{colour}"/>')
         parts.append(f'<text x="{x + 19}" y="17">{escape(name)}</text>')
     for number, panel in enumerate(panels):
-        parts += draw(panel, TOP + 20 + number * (PANEL + GAP), end_s, names, mark_s)
+        parts += draw(panel, TOP + 20 + number * (PANEL + GAP), end_s, names, mark_s, unit)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def draw(
-    panel: Panel, top: float, end_s: float, names: Sequence[str], mark_s: float | None
+    panel: Panel, top: float, end_s: float, names: Sequence[str], mark_s: float | None, unit: str
 ) -> list[str]:
     """One panel: frame, axes, lines."""
     width = WIDTH - LEFT - RIGHT
@@ -93,7 +94,7 @@ def draw(
     for tick in range(int(end_s / step) + 1):
         parts.append(
             f'<text x="{x(tick * step)}" y="{top + PANEL + 14}" text-anchor="middle" '
-            f'fill="#57606a" font-size="10">{tick * step:g} s</text>'
+            f'fill="#57606a" font-size="10">{tick * step:g}{unit}</text>'
         )
     if mark_s is not None:
         parts.append(

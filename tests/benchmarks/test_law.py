@@ -9,7 +9,7 @@ from benchmarks.law.__main__ import run_all
 from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, WORSE, dominates, gains, report
 from benchmarks.law.figures import Step, look_at, observe, run_step
-from benchmarks.law.search import DURATION_S, RIVALS, Found, load_of, told
+from benchmarks.law.random_loads import DURATION_S, load_of
 from simulations.loading import load
 from simulations.publishers import FINE_BOUNDS_S
 
@@ -92,41 +92,6 @@ def test_the_p99_of_two_runs_is_told_apart_to_a_hundredth() -> None:
     bounds_s = FINE_BOUNDS_S
     assert all(high / low < 1.0 + WORSE for low, high in pairwise(bounds_s))
     assert bounds_s[-1] > DURATION_S
-
-
-def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:
-    like_all = {policy: BASE for policy in (OURS, *RIVALS)}
-    died = BASE | {"deaths": 1.0}
-    found = [
-        Found(1, {**like_all, "static-1": BASE | {"t99 s": 8.0}}),
-        Found(2, {**like_all, "unlimited": BASE | {"t99 s": 5.0}, OURS: died}),
-        Found(3, {**like_all, "unlimited": died}),
-        Found(4, dict.fromkeys(like_all, died)),
-        *(Found(seed, like_all) for seed in range(5, 9)),
-    ]
-    said = told(found)
-    assert [check.reached for check in said.checks] == ["25.0 %", "2", "0"]
-    assert [row[0] for row in said.grids[1].rows] == ["2", "2", "2", "2", "1"]
-    assert not said.passed
-    assert told(found[2:]).passed
-
-
-def test_a_search_tells_how_each_policy_stands_among_all_of_them() -> None:
-    """The same question to all: a bound says little while it is not known who is near it."""
-    like_all = {policy: BASE for policy in (OURS, *RIVALS)}
-    found = [
-        Found(1, {**like_all, "unlimited": BASE | {"deaths": 1.0}}),
-        Found(2, {**dict.fromkeys(like_all, BASE | {"t99 s": 20.0}), "static-1": BASE}),
-        Found(3, like_all, {"static-10": "two are one"}),
-        Found(4, like_all),
-    ]
-    assert told(found).grids[0].rows == (
-        (OURS, "25.0", "0.0", "0.0", "0.0"),
-        ("unlimited", "50.0", "25.0", "25.0", "0.0"),
-        ("static-1", "0.0", "0.0", "0.0", "0.0"),
-        ("static-10", "25.0", "0.0", "0.0", "25.0"),
-        ("static-100", "25.0", "0.0", "0.0", "0.0"),
-    )
 
 
 @pytest.mark.parametrize("seed", [9_051, 9_190])
