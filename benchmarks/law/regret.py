@@ -1,8 +1,8 @@
 """Regret: how far a policy stays behind the best one of each load, on a utility by classes.
 
 A utility is the weighted mean of a load's parts, each from 0 to 1 (`runs.Parts`). For publishers
-without end it is the share of the most that any policy got acknowledged there. Copies of flowguard are
-measured against the same best policies, but are none of them.
+without end a part is the share of the most that any policy got acknowledged there. Copies of
+flowguard are measured against the same best policies, but are none of them.
 """
 
 from collections import defaultdict
