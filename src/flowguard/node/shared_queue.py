@@ -263,28 +263,28 @@ class SharedQueue(Lender):
     ) -> None:
         """The message leaves the group for good; `then`, after the commit, it is sent."""
 
-        def done(now_s: float) -> None:
-            self.settle(pos, None, self._node)
-            then(now_s)
-
+        left = partial(self._left, pos, then)
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
         handed_over = None if self._hand_over is None else self._hand_over(release, ops)
         if handed_over is None:
-            self._journal.append([release, *ops], done, now_s)
-            return
-        release_it = handed_over
+            self._journal.append([release, *ops], left, now_s)
+        else:
+            # The member is a device: it does not wait for the store of applications.
+            self._journal.append(ops, partial(_both, handed_over, left), now_s)
 
-        def moved(now_s: float) -> None:
-            release_it(now_s)
-            done(now_s)
-
-        # The member is a device: it does not wait for the store of applications.
-        self._journal.append(ops, moved, now_s)
+    def _left(self, pos: int, then: Continuation, now_s: float) -> None:
+        self.settle(pos, None, self._node)
+        then(now_s)
 
     def let_go_again(self, pos: int, then: Continuation, now_s: float) -> None:
         """A message had left before a crash: the store is told, and nobody reads a page before."""
         self._journal.append([Release(self.client_id, pos, NO_PACKET_ID)], then, now_s)
         self.left_gaps(self._node, now_s)
+
+
+def _both(first: Continuation, second: Continuation, now_s: float) -> None:
+    first(now_s)
+    second(now_s)
 
 
 def granted(message: Publish, options: SubscriptionOptions, expires_at_s: float) -> Delivery:
