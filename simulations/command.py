@@ -41,10 +41,10 @@ def simulate(
         typer.Argument(metavar="SCENARIO", help="A name of --list, or a .toml or .py file."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Whose law protects; repeat it to compare.")
+        list[str] | None, typer.Option(help="Overload policy; repeatable, to compare.")
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Of all chance; repeat it for a mean.")
+        list[int] | None, typer.Option(help="Random seed; repeatable, for a mean.")
     ] = None,
     clients: Annotated[
         int | None, typer.Option(help="Clients of all populations together.")
@@ -56,7 +56,7 @@ def simulate(
         typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeat it."),
     ] = None,
     costs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What work costs, from flowguard calibrate.")
+        Path | None, typer.Option(metavar="FILE", help="Costs of work, from flowguard calibrate.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Record every run there, as Parquet.")

@@ -215,8 +215,8 @@ def _require_no_policy(path: Path, table: Table) -> None:
     for key in ("policy", "shadow_policy"):
         if key in given:
             raise ConfigError(
-                f"{_label(path)}: flow.{key}: is none of a scenario; --policy says whose law "
-                "protects (in a grid: policies), and may be given several times"
+                f"{_label(path)}: flow.{key} is not allowed in a scenario. Choose the "
+                "policy with --policy (repeatable; in a grid: policies)."
             )
 
 

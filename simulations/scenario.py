@@ -167,7 +167,7 @@ class TracePlan(_Part):
             if t_s <= before_s:
                 raise ValueError(f"points: {t_s:g} is not after {before_s:g}")
         if not sum(count for _, count in self.points):
-            raise ValueError("points: nobody ever comes")
+            raise ValueError("points: no client ever connects")
         return self
 
 

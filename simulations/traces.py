@@ -50,7 +50,7 @@ def _parts(folder: Path) -> list[Path]:
         parts = sorted(folder.glob(f"{table}-*.parquet"))
         if parts:
             return parts
-    raise ConfigError(f"{folder}: is no recorded run: neither goodput nor samples are there")
+    raise ConfigError(f"{folder} is no recorded run: it has neither goodput nor samples")
 
 
 def _csv(path: Path) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ def _properties(console: Console, path: Path | None, has_topic: bool) -> dict[st
     if path is None:
         return None
     if not has_topic:
-        why = "--kafka-properties says how a topic is read: --follow kafka://HOST:PORT/TOPIC."
+        why = "--kafka-properties is for topics only: add --follow kafka://HOST:PORT/TOPIC."
         raise terminal.refused(console, why, EXIT_ARGUMENT)
     try:
         return client_properties(path)

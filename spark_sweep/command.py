@@ -36,7 +36,7 @@ def sweep(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs/ goes.")],
     master: Master = LOCAL,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many runs there would be.")
+        bool, typer.Option("--dry-run", help="Print the number of runs and exit.")
     ] = False,
 ) -> None:
     """Simulate a grid, or a Latin hypercube, of limits and scenarios on Spark.

@@ -36,7 +36,7 @@ def calibrate(
         Path | None, typer.Option(help="Write the costs to this TOML file.", dir_okay=False)
     ] = None,
     store: Annotated[
-        str, typer.Option(help="Of the broker: rocks, memory, or slow by the clock.")
+        str, typer.Option(help="Store of the broker: rocks, memory, or slow.")
     ] = "rocks",
     check: Annotated[
         bool, typer.Option("--check", help="Compare the simulator with the real broker.")
@@ -44,9 +44,9 @@ def calibrate(
     costs: Annotated[
         Path | None, typer.Option(help="Check with the costs in this file; measure nothing.")
     ] = None,
-    clients: Annotated[int, typer.Option(min=50, help="Of a storm.")] = 2_000,
-    repeats: Annotated[int, typer.Option(min=1, help="Of all that is measured.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals of --check.")] = 1,
+    clients: Annotated[int, typer.Option(min=50, help="Clients in a storm.")] = 2_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the arrivals of --check.")] = 1,
 ) -> None:
     """Measure what work costs a broker here, for simulations with --costs.
 
@@ -55,7 +55,7 @@ def calibrate(
     """
     console = Console(markup=False, emoji=False)
     if costs is not None and not check:
-        raise _failed("--costs says what to check with: it needs --check", 2)
+        raise _failed("--costs is for --check only: add --check", 2)
     kind = _prepared(store, clients, out)
     try:
         chosen = None if costs is None else load_costs(costs)
@@ -143,7 +143,7 @@ def costs_of(measured: dict[str, Estimate], store: StoreKind) -> Costs:
 
 def _comments(store: StoreKind) -> list[str]:
     return [
-        f"What work costs a broker, measured by flowguard {__version__} calibrate --store {store}",
+        f"Costs of a broker's work, measured by flowguard {__version__} calibrate --store {store}",
         f"on {cpu_model()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
         "Overlays a scenario: flowguard simulate SCENARIO --costs FILE",
     ]
@@ -152,7 +152,9 @@ def _comments(store: StoreKind) -> list[str]:
 def costs_table(measured: dict[str, Estimate]) -> Table:
     """The costs for people: microseconds and bytes."""
     table = Table(
-        *("cost", "here", "from", "to", ""), title="What work costs here", title_justify="left"
+        *("cost", "here", "from", "to", ""),
+        title="Costs of work here",
+        title_justify="left",
     )
     table.box, table.pad_edge = box.SIMPLE, False
     for column in table.columns[1:4]:

@@ -327,5 +327,5 @@ def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:
         points.append((count - served, used.process_s - served * connected_s))
         crowd.close()
     if not points[-1][0] > points[0][0]:
-        raise CalibrationError("the broker refused nobody: more clients are needed")
+        raise CalibrationError("the broker rejected no client: repeat with more clients")
     return {"refused": points}

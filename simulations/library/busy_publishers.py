@@ -41,9 +41,9 @@ def scenario(clients: int = 2_254, greedy: int = 10, slower: Positive = 8.8) -> 
         description=(
             f"The node could serve the crowd in {CROWD_S:g} s, but {greedy} clients publish as "
             "fast as they may, 135 steadily, and one to 327 subscribers; later the disk is slow "
-            "for a while. Windows hold the node at its objective on purpose. A gate that takes "
-            "that for its own doing lets nobody in. Look at: connected, attempts, time to 99 %, "
-            "and what those who were there lose meanwhile."
+            "for a while. Windows hold the node at its objective on purpose. A gate that blames "
+            "itself for that load admits no client. Look at: connected, attempts, time to 99 %, "
+            "and what the connected clients lose meanwhile."
         ),
         duration_s=35.0,
         node=node,

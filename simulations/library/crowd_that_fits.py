@@ -17,7 +17,7 @@ def scenario(
     return Scenario(
         title=f"{clients:,} clients come within a second, and can be served in {crowd_s:g} s",
         description=(
-            "Everybody who waits is served in time: whoever refuses somebody makes it come twice. "
+            "All waiting clients can be served in time. Each rejection makes a client come twice. "
             "Look at: declined, attempts per client, time to 99 %. crowd_s=30 is a crowd that does "
             "not fit."
         ),

@@ -52,10 +52,10 @@ def scenario(
         title=f"{clients:,} clients come within one second",
         description=(
             "Persistent sessions on two of the nodes each; clients wait 10 s for an answer and "
-            "come back later and later. Whoever only refuses has to refuse again and again; "
-            "whoever serves those that have given up serves nobody. Look at: time to 99 %, "
-            "attempts per client, wasted. retry=fixed: they come back every 2 s; retry=hints: "
-            "they obey the time they are told; refuse_cost=0.22: refusing is dear, as with TLS; "
+            "come back later and later. A policy that only rejects has to reject again and again. "
+            "Serving a client that has given up is wasted. Look at: time to 99 %, attempts per "
+            "client, wasted. retry=fixed: clients retry every 2 s; retry=hints: they obey the "
+            "retry-after hint; refuse_cost=0.22: rejecting is expensive, as with TLS; "
             "acceptors_first=false: sockets wait in the kernel, as flowguard's own reactor has it; "
             "fits=true with connects_per_s=2000: all of them are served in time."
         ),

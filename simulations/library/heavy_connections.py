@@ -43,9 +43,9 @@ def scenario(
         title=f"{clients:,} clients come that hold {HELD_MIB:.0f} MiB until they are in",
         description=(
             f"The node could serve the crowd in {CROWD_S:g} s, but has {memory_max_mib} MiB, and "
-            "dies if it needs more. 451 clients publish steadily. Who waits inside for a place "
-            "holds its buffers and its TLS state, and neither a smaller window nor fewer places "
-            "give them back: serving does, or leaving it outside. Look at: nodes died, most "
+            "dies if it needs more. 451 clients publish steadily. A waiting connection holds its "
+            "buffers and its TLS state. Neither a smaller window nor fewer slots free them: "
+            "serving it does, or leaving it in the listen backlog. Look at: nodes died, most "
             "memory, time to 99 %."
         ),
         duration_s=35.0,

@@ -58,11 +58,11 @@ def scenario(
         title=f"{load:.0%} load, {WHAT[trigger]} for {trigger_s:g} s: does it ever recover?",
         description=(
             "A request is a client that connects, gets its answer and leaves; one server, 10 ms "
-            "each. Clients wait 3 s and try three times. After the trigger the load is what the "
-            "server could do easily, but where it serves those that have given up, their next "
-            "tries keep it busy for ever. Look at: goodput after the trigger, wasted, gave up. "
+            "each. Clients wait 3 s and try three times. After the trigger the server could carry "
+            "the load easily. If it serves clients that have given up, their retries keep it "
+            "busy for ever. Look at: goodput after the trigger, wasted, gave up. "
             "trigger=pause stops the process instead, backoff=exponential is kinder. flowguard is "
-            "told that clients wait 10 s; it learns from those that hang up that they wait 3 s."
+            "configured for clients that wait 10 s; it learns from hang-ups that they wait 3 s."
         ),
         duration_s=duration_s,
         trigger_at_s=CALM_S,

@@ -38,9 +38,9 @@ def admission(nodes: DataFrame) -> DataFrame:
 
 QUESTION: Final = Question(
     "admission",
-    "Who was let in, and what became of the others?",
-    "CONNECTs as the nodes answered them: success, 137 (refused), no answer because nobody waited "
-    "any more (discarded), socket closed unread. Of the loop's work, what went into refusing.",
+    "Which CONNECTs were admitted, and what happened to the others?",
+    "CONNECTs as the nodes answered them: success, 0x89 (rejected), no answer because the client "
+    "had left (discarded), socket closed unread. Also the share of the loop's work for rejecting.",
     (
         Metric("accepted_ratio", "let in, of all CONNECTs", Unit.SHARE, Better.MORE),
         Metric("accepted_count", "let in", Unit.COUNT, Better.NEITHER),

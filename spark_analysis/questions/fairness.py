@@ -1,4 +1,4 @@
-"""Does everybody get the same share?"""
+"""Do all clients get the same share?"""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ def _jain(share: Column) -> Column:
 
 QUESTION: Final = Question(
     "fairness",
-    "Does everybody get the same share?",
+    "Do all clients get the same share?",
     "Jain's index over what each client cost the broker, and over what each got done in time: 1 if "
     "all are equal, 1/n if one of n has everything.",
     (

@@ -42,9 +42,9 @@ def _rate(when: Column) -> Column:
 QUESTION: Final = Question(
     "goodput",
     "How much of the work was done in time?",
-    "PUBLISHes acknowledged within their deadline. What comes later is work, but no goodput. "
-    "Of a broker that does not know its clients' deadlines: all that were acknowledged. Of clients "
-    "that never publish: those that were connected, for the first time.",
+    "PUBLISHes acknowledged within their deadline. Later ones are work, but no goodput. "
+    "A recorded broker does not know deadlines, so all acknowledged ones count. If no client "
+    "publishes, first connections count.",
     (
         Metric("in_time_per_s", "in time", Unit.PER_SECOND, Better.MORE),
         Metric("in_time_ratio", "of what clients wanted to send", Unit.SHARE, Better.MORE),

@@ -23,7 +23,7 @@ def memory(nodes: DataFrame) -> DataFrame:
 QUESTION: Final = Question(
     "memory",
     "How much memory was left?",
-    "Of all nodes and samples, the one nearest to the memory limit. Beyond it a process dies.",
+    "The sample of any node that was nearest to its memory limit. Beyond it a process dies.",
     (
         Metric("headroom_ratio", "memory left", Unit.SHARE, Better.MORE),
         Metric("unfinished_max_bytes", "largest unfinished payloads", Unit.BYTES, Better.LESS),

@@ -77,8 +77,8 @@ QUESTION: Final = Question(
     "stability",
     "Is the window at rest when the load is?",
     "Changes of direction of ln W per minute; how long after the trigger W is outside 1.25 times "
-    "its final value; largest by smallest W in the last ten seconds. Of each run its most restless "
-    "node.",
+    "its final value; largest by smallest W in the last ten seconds. Each run is shown by its most "
+    "restless node.",
     (
         Metric("reversals_per_min", "reversals", Unit.PER_MINUTE, Better.LESS),
         Metric("settling_s", "settled after", Unit.SECONDS, Better.LESS, "never", "span_ratio"),

@@ -15,8 +15,8 @@ def survival(runs: DataFrame) -> DataFrame:
 QUESTION: Final = Question(
     "survival",
     "Does every process live?",
-    "Processes that died of memory. A process that the scenario itself kills has not: where one of "
-    "N is killed, nobody else may die.",
+    "Processes that died of memory. Processes that the scenario itself kills do not count: if it "
+    "kills one of N, no other may die.",
     (Metric("deaths_count", "processes that died of memory", Unit.COUNT, Better.LESS),),
     lambda inputs: survival(inputs.runs),
 )

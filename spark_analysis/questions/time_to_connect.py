@@ -1,4 +1,4 @@
-"""How long until everybody is connected?"""
+"""How long until all clients are connected?"""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ def _first(share: float) -> Column:
 
 QUESTION: Final = Question(
     "time_to_connect",
-    "How long until everybody is connected?",
+    "How long until all clients are connected?",
     "From the start of the run until 50, 99 and 100 % of the clients had been connected at least "
     "once, to a tenth of a second.",
     (

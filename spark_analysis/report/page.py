@@ -54,13 +54,13 @@ def _header(findings: ReportFindings) -> Html:
         (count(len(findings.sets), "set"), "of scenario, policy and parameters"),
     ]
     cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
-    title = element("h1", "What the runs say")
+    title = element("h1", "Report of the runs")
     words = (
         "Every value is a mean over runs that differ in their seed only; ± is half of its 95 % "
         "interval. Live runs have no seeds: those of one set had the same settings and about the "
         "same load. Only sets that had the same load are compared, and what differs by no more "
-        "than runs of the same set do, or single runs by 10 %, is called equal. Where a value does "
-        "not exist in some runs, that is said beside it and they are not in the mean."
+        "than runs of the same set do, or single runs by 10 %, is called equal. A note beside a "
+        "value names runs without it; they are not in the mean."
     )
     return element("header", title, element("dl", *cells), element("p", words, class_="how"))
 
@@ -85,7 +85,7 @@ def _trouble(analysis: Analysis) -> Html:
         notes.append(element("li", f"Stopped before their end, and in the means: {_few(stopped)}."))
     repeated = [run.run_id for run in analysis.runs if run.repeated]
     if repeated:
-        text = "Rows are there twice, or out of order, and count once: "
+        text = "Some rows are repeated or out of order, and count once: "
         notes.append(element("li", f"{text}{_few(repeated)}."))
     return element("ul", *notes, class_="trouble") if notes else Html("")
 

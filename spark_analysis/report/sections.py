@@ -96,9 +96,9 @@ class Sections:
         if not articles:
             return None
         how = (
-            "Each cell is a load and a length of the disturbance; its number says how many runs "
-            "were back at 95 % of their goodput, and stayed. Where they are not, the system is "
-            "metastable: the cause is gone and the collapse is not."
+            "Each cell is a load and a length of the disturbance; its number counts the runs that "
+            "returned to 95 % of their goodput and stayed there. In the others the system is "
+            "metastable: the cause has ended and the collapse has not."
         )
         title = element("h2", REGION_TITLE)
         return element("section", title, element("p", how, class_="how"), *articles, id="q-region")

@@ -51,7 +51,7 @@ def _comparison(ranked: Sequence[MetricSummary], metric: Metric, names: Names) -
         return f"{names.name(best.set)}: {_value(best, metric)} {metric.words}, {runs}."
     if _is_equal(ranked):
         same = _value(best, metric)
-        return f"The same for all {len(ranked)}: {same} {metric.words}, {runs} each."
+        return f"All {len(ranked)} are the same: {same} {metric.words}, {runs} each."
     if not _is_clear(best, last):
         words = f"{_value(best, metric)} ({names.name(best.set)})"
         words += f" and {_value(last, metric)} ({names.name(last.set)})"

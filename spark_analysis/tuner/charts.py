@@ -131,7 +131,7 @@ def trade_off(choice: Choice) -> Drawing:
     layers = [
         _Layer("breaks a constraint, or is worse in one scenario", _GREY, points(unable), _OPEN),
         _Layer("keeps all constraints", _BLUE, points(able), {"size": 8}),
-        _Layer("nobody is better in both", _GREEN, points(front(choice))),
+        _Layer("no candidate is better in both", _GREEN, points(front(choice))),
         _Layer("the defaults", INK, points(origin), _DIAMOND),
         _Layer(_best_words(choice), _ORANGE, points(best), _STAR, has_intervals=True),
     ]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_analysis.report.words import count
 from spark_analysis.tuner.judging import Judge, Judged, difference, percent
 from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Measured, Objective
@@ -157,7 +156,7 @@ class _Choosing:
                 raise _Refused(
                     Refusal.UNMEASURED,
                     f"The {words} {what.metric} of population {what.population} is measured in no "
-                    "run, so nobody can say how good any limits are.",
+                    "run, so no limits can be judged by it.",
                 )
 
     def _is_measured(self, what: Measured, place: Place) -> bool:
@@ -176,14 +175,14 @@ class _Choosing:
         ) + (f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else "")
         raise _Refused(
             Refusal.NONE_FEASIBLE,
-            f"None of {count(len(others), 'candidate')} keeps all constraints ({reasons})."
+            f"No candidate of {len(others)} keeps all constraints ({reasons})."
             f"{self._defaults_words()}",
         )
 
     def _defaults_words(self) -> str:
         (training,) = (one.training for one in self._judged if one.candidate == DEFAULTS)
         broken = () if training is None else training.breaches
-        return f" Nor do the defaults: {'; '.join(map(str, broken))}." if broken else ""
+        return f" The defaults do not either: {'; '.join(map(str, broken))}." if broken else ""
 
     def _validate(self, best: Judged) -> None:
         figures = best.held_out
@@ -205,7 +204,7 @@ class _Choosing:
         if score.high <= 0:
             words = "No limits that were tried are better than the defaults"
         elif not math.isfinite(score.high):
-            words = "Nobody can tell how far the defaults are from the best found"
+            words = "It is unknown how far the defaults are from the best found"
         else:
             words = f"The defaults are within {percent(score.high).lstrip('+')} of the best found"
         if self._objective.least_improvement and score.high > 0:

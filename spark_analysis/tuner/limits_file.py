@@ -103,7 +103,7 @@ def _evidence(choice: Choice, chosen: Judged, trials: Trials) -> Iterator[str]:
     yield "[evidence]"
     yield _pair("objective", choice.objective.title)
     yield _pair("flowguard_versions", trials.versions)
-    yield from _comment("Of all runs that were compared; versions and names give the digest.")
+    yield from _comment("All runs that were compared; the digest is of their versions and names.")
     yield _pair("dataset_runs_count", len(trials.run_ids))
     yield _pair("dataset_digest", digest.hexdigest())
     yield _pair("candidates_count", len(choice.judged) - 1)

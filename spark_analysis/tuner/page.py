@@ -32,11 +32,11 @@ NAME: Final = "tuning.html"
 _OPEN_MAX: Final = 10
 """Rows up to which a list is open; a longer one opens on a click, and for printing."""
 _HOW: Final = (
-    "Every candidate is compared with the defaults run by run: same load, same seed. Its score is "
-    "the weighted geometric mean of the ratios, because ratios have no unit and a mean of them "
-    "should not depend on which one is divided by which. The best is chosen on one part of the "
-    "seeds, the simplest one where the difference is noise; all figures on this page are of the "
-    "other part, which the choice has not seen."
+    "Every candidate is compared with the defaults run by run: same load, same seed. The score is "
+    "the weighted geometric mean of the ratios: ratios have no unit, and their mean should not "
+    "depend on the order of division. The best candidate is chosen on one part of the seeds, and "
+    "the simplest one if the difference is noise. All figures on this page are from the other "
+    "part, which the choice has not seen."
 )
 
 
@@ -139,7 +139,7 @@ def _answer(tuning: TuningRecord) -> Html:
         words = "limits.toml beside this page has them: flowguard serve --limits limits.toml"
         contents.append(element("p", words, class_="note"))
     elif choice.reason is not None:
-        words = "There is no limits.toml: nothing is recommended where the runs do not support it."
+        words = "There is no limits.toml: the runs do not support a recommendation."
         contents.append(element("p", words, class_="note"))
     return element("section", element("h2", "In short"), *contents, id="answer")
 
@@ -150,7 +150,7 @@ def _trade_off(tuning: TuningRecord, figures: Figures) -> Html:
     against = choice.objective.against
     how = (
         "Each dot is a candidate: up is better in the objective, across is the worst run in: "
-        f"{against.words}. Where the line is, more of one costs some of the other."
+        f"{against.words}. On the line, more of one costs some of the other."
     )
     found = charts.dots(choice)
     if not found:

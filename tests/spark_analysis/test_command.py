@@ -91,7 +91,7 @@ def test_properties_of_a_client_are_for_a_topic_and_a_file(tmp_path: Path) -> No
     words = ["--out", tmp_path / "out", "--follow", "--kafka-properties", file]
     result = run(tmp_path, *words)
     assert result.exit_code == 2
-    assert "--kafka-properties says how a topic is read" in result.output
+    assert "--kafka-properties is for topics only" in result.output
     result = run("kafka://127.0.0.1:1/t", *words)
     assert result.exit_code == 2
     assert f"Cannot read {file}" in result.output

@@ -60,21 +60,21 @@ _POPULATION: Final = Column("population", STRING, "which clients; of a broker: `
 
 RUN: Final = Table(
     "run",
-    "What was run; one row, written first.",
+    "The run itself: one row, written first.",
     (
         _RUN_ID,
         Column("schema_version", INT, f"of all tables of the run: {VERSION}"),
         Column("source", STRING, "`simulation` or `broker`"),
-        Column("flowguard_version", STRING, "who wrote it"),
+        Column("flowguard_version", STRING, "version that wrote it"),
         Column("scenario", STRING, "its name; of a broker: `live`"),
-        Column("policy", STRING, "who decided"),
+        Column("policy", STRING, "overload policy in force"),
         Column("seed", LONG, "of all chance", nullable=True),
         Column("nodes_count", INT, "broker nodes"),
         Column("clients_count", LONG, "clients of all populations", nullable=True),
         Column("duration_s", REAL, "how long it was to last at most", nullable=True),
         Column("started_unix_s", REAL, "when it began; null: virtual time", nullable=True),
         Column("trigger_at_s", REAL, "when the disturbance began", nullable=True),
-        Column("trigger_until_s", REAL, "when it was over; null: never", nullable=True),
+        Column("trigger_until_s", REAL, "when the disturbance ended, null if never", nullable=True),
         Column("load_ratio", REAL, "work that is wanted by what all nodes can do", nullable=True),
         Column("connect_deadline_s", REAL, "how long clients wait for CONNACK", nullable=True),
         Column("acknowledge_deadline_s", REAL, "until when PUBACK is of use", nullable=True),
@@ -141,7 +141,7 @@ SAMPLES: Final = Table(
         Column(
             "drift_s",
             REAL,
-            "90th percentile of the loop's drift over a second, or who waits for it",
+            "90th percentile of the loop's drift over a second, or of waiting for it",
         ),
         Column("commit_s", REAL, "90th percentile of durable writes over a second"),
     ),
@@ -160,7 +160,7 @@ GOODPUT: Final = Table(
         Column("first_connected_count", LONG, "connected at least once by now", nullable=True),
         Column("attempts_count", LONG, "attempts that began"),
         Column("declined_count", LONG, "attempts that failed"),
-        Column("wasted_count", LONG, "CONNECTs served for nobody", nullable=True),
+        Column("wasted_count", LONG, "CONNECTs served after their client gave up", nullable=True),
         Column("due_count", LONG, "PUBLISHes that clients wanted to send", nullable=True),
         Column("acknowledged_count", LONG, "PUBLISHes acknowledged; of a broker: as in samples"),
         Column("in_time_count", LONG, "of them within their deadline", nullable=True),
@@ -205,7 +205,7 @@ LATENCIES: Final = Table(
 
 DECISIONS: Final = Table(
     "decisions",
-    "What a node decided, and why.",
+    "Decisions of a node, with their reason.",
     (
         _RUN_ID,
         _NODE,
@@ -275,13 +275,13 @@ Version {VERSION}. Made from `src/flowguard/telemetry/schema.py`; do not edit.
 A run is a directory of Parquet files, `TABLE-NUMBER.parquet` (`samples-00000.parquet`, ...), the
 same from a simulation and from a broker that records. A file that is not complete is called
 `.TABLE-NUMBER.parquet.part`. Several runs are several directories in one. A run without a row in
-`end` was not finished. A broker's runs follow one another: counts go on, times and numbers begin
-anew.
+`end` was not finished. A broker's runs follow one another: counts go on, times and numbers
+restart.
 
-Every file says its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
-Every page has a checksum, which most readers compare only if they are told to (pyarrow:
+Every file has its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
+Every page has a checksum, which most readers compare only on request (pyarrow:
 `page_checksum_verification=True`; Spark: `parquet.page.verify-checksum.enabled`). A file without
-checksums is one, too; what is damaged in it may be read as other numbers.
+checksums is valid, too; damage in it may be read as other numbers.
 Names end with their units; `_ratio` is a quotient without one. Times of a simulation are virtual,
 and the same seed gives the same content.
 """
@@ -296,7 +296,7 @@ def page() -> str:
         for column in table.columns:
             null = "yes" if column.nullable else ""
             lines.append(f"| `{column.name}` | {column.type} | {null} | {column.meaning} |")
-        lines += ["", f"Rows are told apart by {', '.join(f'`{name}`' for name in table.key)}.", ""]
+        lines += ["", f"The key is {', '.join(f'`{name}`' for name in table.key)}.", ""]
     return "\n".join(lines)
 
 

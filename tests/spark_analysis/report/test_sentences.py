@@ -96,7 +96,7 @@ def test_only_who_had_the_same_load_is_compared() -> None:
 def test_of_many_loads_a_few_are_told() -> None:
     loads = {f"{p}_{n}": (1, 1, float(n), 0.0) for p in "ab" for n in range(10, 16)}
     found = sentence(Better.LESS, **loads)
-    assert found.count("The same for all 2") == 4
+    assert found.count("All 2 are the same") == 4
     assert found.endswith("2 more loads: in the table.")
     alone = {f"a_{n}": (1, 1, float(n), 0.0) for n in range(10, 16)}
     assert "; 2 more in the table until all are in." in sentence(Better.LESS, **alone)
@@ -119,7 +119,7 @@ def test_who_never_arrives_is_last_however_good_his_other_runs_are() -> None:
 def test_one_alone_and_all_the_same() -> None:
     assert sentence(Better.LESS, shed=(1, 1, 8.0, 0.0)) == "shed: 8 s until all are in, 1 run."
     found = sentence(Better.LESS, a=(3, 3, 8.0, 0.0), b=(3, 3, 8.0, 0.0))
-    assert found == "The same for all 2: 8 s until all are in, 3 runs each."
+    assert found == "All 2 are the same: 8 s until all are in, 3 runs each."
 
 
 def test_a_map_says_from_which_load_on_it_stays_collapsed() -> None:

@@ -165,9 +165,9 @@ def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
     choice = chosen(tried)
     assert refused(choice) is Refusal.NONE_FEASIBLE
     assert "window_max = 20: memory left < 10" in choice.refusal
-    assert "Nor do the defaults" not in choice.refusal
+    assert "The defaults do not either" not in choice.refusal
     all_broken = [Tried(one.seed, one.value, one.limits, memory=0.01) for one in tried]
-    assert "Nor do the defaults: memory left < 10" in chosen(all_broken).refusal
+    assert "The defaults do not either: memory left < 10" in chosen(all_broken).refusal
 
 
 def test_within_noise_of_the_training_seeds_the_one_with_the_fewest_changes_is_taken() -> None:

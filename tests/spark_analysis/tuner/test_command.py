@@ -89,7 +89,7 @@ def test_a_refusal_is_a_sentence_and_an_exit_code_of_its_own(
     (tmp_path / "limits.toml").write_text("old = true")
     result = run(*worse, "--objective", "connect", "--out", tmp_path)
     assert result.exit_code == EXIT_REFUSED, result.output
-    assert "None of 1 candidate keeps all constraints" in result.output
+    assert "No candidate of 1 keeps all constraints" in result.output
     assert "worse in flash_crowd" in result.output
     assert not (tmp_path / "limits.toml").exists()
     assert "worse in flash_crowd" in (tmp_path / "tuning.html").read_text()

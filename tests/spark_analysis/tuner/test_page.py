@@ -73,7 +73,7 @@ def test_nobody_on_the_front_is_beaten_in_both() -> None:
     assert words == [
         "breaks a constraint, or is worse in one scenario",
         "keeps all constraints",
-        "nobody is better in both",
+        "no candidate is better in both",
         "the defaults",
         "recommended",
     ]

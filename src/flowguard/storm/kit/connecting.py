@@ -112,7 +112,7 @@ async def _restarted(plan: KitPlan, crowd: Crowd) -> KitOutcome:
     outcome = _judge_return(crowd, tally)
     await crowd.leave()
     if not tally.lost:
-        sentence = "Nobody lost a connection: the restart command restarted something else."
+        sentence = "No client lost its connection: the restart command restarted something else."
         return KitOutcome(Survival.UNCLEAR, None, sentence, tally.result())
     return outcome
 

@@ -176,7 +176,7 @@ async def noisy_neighbour(plan: KitPlan) -> KitOutcome:
     if (outcome := not_begun(beside)) is not None:
         return outcome
     if not noise or not noise[0]["sent"]:
-        sentence = "The noisy neighbour did not begin, or did not get in: there was no noise."
+        sentence = "The flood did not begin or was not connected, so nothing was measured."
         return KitOutcome(Survival.UNCLEAR, None, sentence, beside.result())
     return _judge_quiet(alone, beside, noise[0], plan.seconds)
 
@@ -249,7 +249,7 @@ async def wide_fan_out(plan: KitPlan) -> KitOutcome:
     sentence = (
         f"{tally.received:,} of {tally.expected:,} deliveries to {plan.clients:,} subscribers came"
     )
-    sentence += f"; {lost:,} connections were lost." if lost else ", and nobody was cut off."
+    sentence += f"; {lost:,} connections were lost." if lost else ", and no connection was lost."
     if verdict is not Survival.SURVIVED and traffic.crowd.loop.turn_max_s > FAN_GOOD_S:
         verdict = Survival.UNCLEAR
         sentence += was_late(traffic.crowd.loop.turn_max_s)

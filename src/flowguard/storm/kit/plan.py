@@ -38,7 +38,7 @@ CONNECT_STORM: Final = Experiment(
 RETRY_STORM: Final = Experiment(
     "retry-storm",
     "Retry storm",
-    "Twice as many, who give up after a second and try again at once. Does it ever calm down?",
+    "Twice as many clients give up after a second and retry at once. Does it ever calm down?",
     "99 % connected after",
     "s",
 )
@@ -66,14 +66,14 @@ NOISY_NEIGHBOUR: Final = Experiment(
 WIDE_FAN_OUT: Final = Experiment(
     "wide-fan-out",
     "Wide fan-out",
-    "One publisher, everybody subscribes. Does each message reach everybody?",
+    "One publisher, all clients subscribe. Does each message reach all of them?",
     "p99 to a subscriber",
     "ms",
 )
 RESTART: Final = Experiment(
     "restart",
     "Restart",
-    "The broker restarts with everybody connected. How soon is everybody back?",
+    "The broker restarts under all clients. How soon are all connected again?",
     "99 % back after",
     "s",
 )
