@@ -201,6 +201,9 @@ class SessionSettings(Section):
     """Whether retained messages are kept at all."""
     long_client_ids_v31: bool = True
     """Whether MQTT 3.1 clients, too, may have client ids of more than 23 characters."""
+    bound_to_user: bool = True
+    """Whether a session belongs to the user who made it: another user who connects with its client
+    id gets 0x87; false: for fleets whose users share client ids."""
     control_characters: bool = True
     """Whether strings may hold control characters and non-characters; else 0x81, or closed."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)

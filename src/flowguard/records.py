@@ -167,6 +167,8 @@ class SessionRecord:
     """Filters of its subscriptions that started in the past, and where they are."""
     is_application: bool = False
     """Its client is one that consumes everything, or was when it was here last."""
+    user: str = ""
+    """The user who owns the session; empty: no client with a proved name has had it."""
     retained_after: dict[str, str] = field(default_factory=dict)
     """Filters of its subscriptions that are owed retained messages (`PutSubscription`)."""
 
@@ -192,6 +194,7 @@ class PutSession:
     expiry_interval_s: int
     ends_at_s: float | None
     is_application: bool
+    user: str
 
     def __init__(
         self,
@@ -199,11 +202,13 @@ class PutSession:
         expiry_interval_s: int,
         ends_at_s: float | None,
         is_application: bool = False,
+        user: str = "",
     ) -> None:
         self.client_id = client_id
         self.expiry_interval_s = expiry_interval_s
         self.ends_at_s = ends_at_s
         self.is_application = is_application
+        self.user = user
 
 
 @dataclass(init=False, slots=True)

@@ -217,10 +217,15 @@ class Rights:
 
     # --- connections -------------------------------------------------------------------------
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a role has as many clients here as it may have."""
-        return any([each.count >= each.connections_max for each in self.quotas.headcounts])
+    def is_full_beside(self, other: "Rights | None") -> bool:
+        """Whether a role has as many clients here as it may have, without the one of `other`."""
+        leaving = other.quotas.headcounts if other is not None and other._is_here else []
+        return any(
+            [
+                each.count - (each in leaving) >= each.connections_max
+                for each in self.quotas.headcounts
+            ]
+        )
 
     def enter(self) -> None:
         """The client is here."""

@@ -66,6 +66,7 @@ def _of_session(reader: StoreReader, session: StoredSession) -> Iterator[Record]
         "next_pos": record.next_pos,
         "sent_pos": record.sent_pos,
         "will": None if record.will is None else _will(record.will),
+        **({"user": record.user} if record.user else {}),
     }
     for filter, options in record.subscriptions.items():
         after = record.retained_after.get(filter)

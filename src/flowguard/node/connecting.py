@@ -23,7 +23,14 @@ from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.node.proof_times import ProofTimes
 from flowguard.records import WillRecord
 from flowguard.session.connection import ServerConnection
-from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
+from flowguard.session.handshake import (
+    Answer,
+    connack_properties,
+    connect_bytes,
+    grant,
+    session_expiry_s,
+    will_of,
+)
 from flowguard.session.session import Session
 from flowguard.session.states import State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
@@ -35,6 +42,7 @@ DISK_FULL: Final = "the store has no room for its session"
 WILL_REFUSED: Final = "its will is for a topic that it may not publish to"
 AWAY: Final = "the store of applications takes nothing now"
 RIGHTS_FULL: Final = "its rights are more than a client may keep, or all together"
+NOT_ITS_OWN: Final = "its session belongs to another user: session.bound_to_user"
 USER_FULL: Final = "as many clients of its role are here as may be"
 
 
@@ -253,15 +261,20 @@ class Handshakes:
         rights = None if rules is None else rules.rights(principal, client_id)
         will = will_of(packet)
         user = packet.username if principal is None else principal.user
+        is_proved = principal is not None or node.hooks.authenticator is not None
+        proved = (user or "") if is_proved else ""
         refused, why = self._refusal(will, client_id, rights), WILL_REFUSED
+        if refused is None and self._is_anothers(client_id, proved):
+            refused, why = ReasonCode.NOT_AUTHORIZED, NOT_ITS_OWN
         if refused is None and self._is_away(packet, client_id, user, rights):
             refused, why = ReasonCode.SERVER_UNAVAILABLE, AWAY
+        if refused is None and (why := self._no_place(packet, client_id, rights)):
+            refused = ReasonCode.QUOTA_EXCEEDED
         if refused is not None:
             connection.refuse(refused, now_s, why=why)
             return
         self._take_over(client_id, now_s)
         found = node.registry.sessions.get(client_id)
-        resumes = found is not None and found.durable and not packet.clean_start
         weight = 1 if found is None else found.weight
         granted = grant(
             packet,
@@ -270,12 +283,9 @@ class Handshakes:
             weight,
             NO_QUOTAS if rights is None else rights.quotas,
         )
-        full = self._no_place(client_id, rights, lasts=bool(granted.session_expiry_s or resumes))
-        if full:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=full)
-            return
         claimed = node.registry.claim(
             client_id,
+            proved,
             clean_start=packet.clean_start,
             expiry_s=granted.session_expiry_s,
             will=will,
@@ -306,6 +316,12 @@ class Handshakes:
         else:
             node.journal.append(ops, claimed_by, now_s, client_id)
 
+    def _is_anothers(self, client_id: str, user: str) -> bool:
+        """Whether a session belongs to another user; `user`: a proved name, empty: none."""
+        session = self._node.registry.sessions.get(client_id)
+        owner = "" if session is None else session.user
+        return owner not in ("", user) and self._node.settings.session.bound_to_user
+
     def _refusal(
         self, will: WillRecord | None, client_id: str, rights: Rights | None
     ) -> ReasonCode | None:
@@ -331,19 +347,24 @@ class Handshakes:
             client_id, user, rights
         )
 
-    def _no_place(self, client_id: str, rights: Rights | None, *, lasts: bool) -> str:
-        """Why there is no place for a client, or for a session that lasts; empty: there is."""
+    def _no_place(self, packet: Connect, client_id: str, rights: Rights | None) -> str:
+        """Why there is no place for a client, or for a session that lasts; empty: there is.
+
+        The connection that it takes over is still here, and its place counts as free.
+        """
         node = self._node
-        if rights is not None and rights.is_full:
+        session = node.registry.sessions.get(client_id)
+        before = None if session is None else session.rights
+        if rights is not None and rights.is_full_beside(before):
             node.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
             return USER_FULL
-        if not lasts:
+        is_kept = session is not None and session.durable
+        resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
+        if not resumes and not session_expiry_s(packet, node.settings.session):
             return ""
         if node.state.read_only:
             node.counters.drop(Reason.DISK_FULL)
             return DISK_FULL
-        session = node.registry.sessions.get(client_id)
-        is_kept = session is not None and session.durable
         if is_kept or node.registry.kept_count < node.bounds.sessions_max:
             return ""
         node.counters.turn_away(Reason.SESSIONS_MAX)

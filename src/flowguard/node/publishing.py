@@ -395,7 +395,7 @@ class Router:
                 complete &= owner.offer(pos, delivery, self._node, now_s)
                 continue
             assert isinstance(owner, Session)
-            if owner.outbound is not None:
+            if owner.outbound is not None and owner.may_receive(delivery.message.topic):
                 owner.outbound.send_qos_0(delivery, now_s)
         return complete
 

@@ -22,7 +22,7 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
-    client_id_bytes,
+    name_bytes,
     owed_bytes,
     subscription_bytes,
     will_bytes,
@@ -83,6 +83,7 @@ class Registry:
     def claim(
         self,
         client_id: str,
+        user: str,
         *,
         clean_start: bool,
         expiry_s: int,
@@ -103,15 +104,17 @@ class Registry:
         present = session is not None
         if session is None:
             session = Session.create(client_id, self._node, self._budget, expiry_s)
-            more_bytes = client_id_bytes(client_id) + will_bytes(will)
+            more_bytes = name_bytes(client_id) + will_bytes(will)
         else:
             more_bytes = will_bytes(will) - will_bytes(session.will)
+        more_bytes += name_bytes(user) - name_bytes(session.user)
         reason = session.charge_state(more_bytes, self._node)
         if reason is not None:
             self._node.counters.drop(reason)
             return None
         # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
         session.will = will
+        session.user = user
         self._disarm(session)
         if present:
             self._router.log.resumed(session, now_s)
@@ -126,10 +129,7 @@ class Registry:
         """The operations that must be durable before CONNACK."""
         if not session.durable:
             return []
-        return [
-            PutSession(session.client_id, session.expiry_interval_s, None, session.is_application),
-            PutWill(session.client_id, session.will),
-        ]
+        return _ops_of(session, None)
 
     def disconnected(
         self,
@@ -160,16 +160,11 @@ class Registry:
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
         self._router.log.left(session)
-        ops = self._disconnected_ops(session)
+        ops = _ops_of(session, session.ends_at_s)
         if done is None:
             self._journal.note_all(ops)
         else:
             self._journal.append(ops, done, now_s, session.client_id)
-
-    def _disconnected_ops(self, session: Session) -> list[StoreOp]:
-        client_id, expiry_s = session.client_id, session.expiry_interval_s
-        put = PutSession(client_id, expiry_s, session.ends_at_s, session.is_application)
-        return [put, PutWill(client_id, session.will)]
 
     def end(self, session: Session, now_s: float) -> None:
         """The session is over: forget everything of it; a will that waits is due [MQTT-3.1.3-9]."""
@@ -297,7 +292,7 @@ class Registry:
                 self.end(session, now_s)
             elif session.will is not None:
                 self._owe_will(session, session.will, now_s)
-                self._journal.note_all(self._disconnected_ops(session))
+                self._journal.note_all(_ops_of(session, session.ends_at_s))
         return len(self.sessions)
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
@@ -308,6 +303,7 @@ class Registry:
         self.kept_count += 1
         session.next_pos = record.next_pos
         session.will = record.will
+        session.user = record.user
         if record.inbound_ids:
             session.inbound_ids = dict.fromkeys(record.inbound_ids, True)
         for filter, options in record.subscriptions.items():
@@ -320,7 +316,7 @@ class Registry:
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
             ends_at_s = now_s + expiry_s
-            put = PutSession(client_id, expiry_s, ends_at_s, record.is_application)
+            put = PutSession(client_id, expiry_s, ends_at_s, record.is_application, record.user)
             self._journal.note(put)
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
@@ -350,8 +346,16 @@ class Registry:
             session.load(store, self._node)
 
     def _charge_restored(self, session: Session) -> None:
-        size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)
+        size_bytes = name_bytes(session.client_id) + name_bytes(session.user)
+        size_bytes += will_bytes(session.will)
         size_bytes += sum(map(subscription_bytes, session.subscriptions))
         size_bytes += sum(map(owed_bytes, (session.retained_after or {}).values()))
         size_bytes += INBOUND_ID_BYTES * len(session.inbound_ids or ())
         session.charge_state_restored(size_bytes, self._node)
+
+
+def _ops_of(session: Session, ends_at_s: float | None) -> list[StoreOp]:
+    """The operations that store a session itself and its will."""
+    client_id, expiry_s = session.client_id, session.expiry_interval_s
+    put = PutSession(client_id, expiry_s, ends_at_s, session.is_application, session.user)
+    return [put, PutWill(client_id, session.will)]

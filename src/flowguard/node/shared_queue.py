@@ -135,8 +135,9 @@ class SharedQueue(Lender):
     def _ready(self, member: Session) -> int:
         """As `SharedGroup.pick` asks it."""
         outbound = member.outbound
-        if outbound is None:
-            return -1
+        head = self.queue.peek()
+        if outbound is None or (head and not member.may_receive(head[1].message.topic)):
+            return -1  # Its right is withdrawn: its subscription is about to end.
         if outbound.has_room(member, membership_of(member)) and self._may_send(member):
             return 0
         self._ask(member, outbound)

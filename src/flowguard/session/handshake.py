@@ -97,20 +97,24 @@ def grant(
     `window`: what the node allows a client just now; `weight`: of what this one sent last. Both in
     cost units. `quotas`: what its roles allow, besides the settings.
     """
-    if packet.version == MQTT_5:
-        asked_s = packet.properties.session_expiry_interval or 0
-    else:
-        asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
     keep_alive_s = packet.keep_alive_s
     limit_s = least(settings.keep_alive_max_s, quotas.keep_alive_max_s)
     if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
         keep_alive_s = limit_s
-    expiry_s = min(asked_s, settings.session_expiry_max_s)
     told = min(settings.receive_maximum, receive_maximum_of(window, weight))
     if quotas.window_max is not None:
         told = min(told, max(RECEIVE_MAXIMUM_LEAST, quotas.window_max))
     size_max = least(settings.packet_size_max, quotas.packet_size_max)
+    expiry_s = session_expiry_s(packet, settings)
     return ConnectTerms(expiry_s, keep_alive_s, told, size_max or settings.packet_size_max)
+
+
+def session_expiry_s(packet: Connect, settings: SessionSettings) -> int:
+    """The session expiry that a CONNECT is granted, seconds."""
+    asked_s = packet.properties.session_expiry_interval or 0
+    if packet.version != MQTT_5:
+        asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
+    return min(asked_s, settings.session_expiry_max_s)
 
 
 def connack_properties(

@@ -161,10 +161,13 @@ class Outbound(Dispatch):
             delivery = session.inflight.get(packet_id)
             if delivery is None:
                 continue  # Acknowledged meanwhile.
-            frame = self.encode(delivery, now_s)
+            is_allowed = session.may_receive(delivery.message.topic)
+            frame = self.encode(delivery, now_s) if is_allowed else None
             if frame is None:
                 session.end_exchange(packet_id, delivery, self.node)
-                self.node.counters.drop(Reason.PACKET_TOO_LARGE)
+                self.node.counters.drop(
+                    Reason.PACKET_TOO_LARGE if is_allowed else Reason.NOT_AUTHORIZED
+                )
             else:
                 self.write_publish(packet_id, with_dup(frame), delivery)
 

@@ -32,7 +32,15 @@ class Receiver(QueueOwner):
     (durable sessions only).
     """
 
-    __slots__ = ("backlog_end", "charges", "inflight", "membership", "rights", "state_bytes")
+    __slots__ = (
+        "backlog_end",
+        "charges",
+        "inflight",
+        "membership",
+        "rights",
+        "rights_pos",
+        "state_bytes",
+    )
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id, queue, durable=durable)
@@ -47,6 +55,8 @@ class Receiver(QueueOwner):
         """What `state_bytes` counts for this client; the node's budget holds as much."""
         self.rights: Rights | None = None
         """None: there are no rules, or the client has not been here since the broker's start."""
+        self.rights_pos = 1
+        """Messages before this position were routed under other rights: these are asked again."""
 
     def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a retained message that needs no store; False: it waits in the queue, and others
@@ -97,6 +107,7 @@ class Receiver(QueueOwner):
             self.charge_state(-before.size_bytes - before.forget(), node)
         reason = self.charge_state(rights.size_bytes, node)
         self.rights = rights if reason is None else None
+        self.rights_pos = self.next_pos
         if not self.is_unbounded:
             most = self.messages_max(node)
             if most != self.queue.messages_max:

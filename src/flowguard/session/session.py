@@ -38,6 +38,7 @@ class Session(Receiver):
         "outbound",
         "retained_after",
         "subscriptions",
+        "user",
         "weight",
         "will",
     )
@@ -49,6 +50,8 @@ class Session(Receiver):
         super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
         self.subscriptions = Filters()
+        self.user = ""
+        """The user who owns it; empty: no client with a proved name has had it."""
         self.retained_after: dict[str, str] | None = None
         """Filters whose retained messages it is still owed at QoS 1 or 2: those of topics after
         this one, "" of all. In the store with the subscription; None: there are none."""
@@ -134,6 +137,7 @@ class Session(Receiver):
         if (
             outbound is not None
             and not outbound.has_more
+            and pos >= self.rights_pos
             and outbound.send(pos, delivery, now_s, charged)
         ):
             if admitted:
@@ -153,6 +157,7 @@ class Session(Receiver):
         if (
             outbound is None
             or self.ended
+            or first_pos < self.rights_pos
             or not node.inflight.has_common_room(burst, 1)
             or not outbound.takes_in_flight(burst, self, first_pos)
         ):

@@ -29,9 +29,9 @@ ID_BYTES: Final = 128
 no crowd of subscriptions keeps ordinary clients out."""
 
 
-def client_id_bytes(client_id: str) -> int:
-    """Memory of a client id beyond the ordinary, bytes."""
-    return max(0, client_id.__sizeof__() - ID_BYTES)
+def name_bytes(name: str) -> int:
+    """Memory of a client id or a user name beyond the ordinary, bytes."""
+    return max(0, name.__sizeof__() - ID_BYTES)
 
 
 def subscription_bytes(filter: str) -> int:

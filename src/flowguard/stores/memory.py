@@ -124,7 +124,7 @@ class MemoryStore:
 
     def _apply_to_others(self, op: _Other) -> None:
         match op:
-            case PutSession(client_id, expiry_interval_s, ends_at_s, is_application):
+            case PutSession(client_id, expiry_interval_s, ends_at_s, is_application, user):
                 record = self._sessions.get(client_id)
                 if record is None:
                     record = SessionRecord(client_id, expiry_interval_s)
@@ -133,6 +133,7 @@ class MemoryStore:
                 record.expiry_interval_s = expiry_interval_s
                 record.ends_at_s = ends_at_s
                 record.is_application = is_application
+                record.user = user
             case DropSession(client_id):
                 self._sessions.pop(client_id, None)
                 self._queues.pop(client_id, None)

@@ -34,6 +34,14 @@ def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
     return found
 
 
+def text(rest: bytes) -> str:
+    """The text that a row ends with. Raises `CorruptionError`."""
+    try:
+        return rest.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"a record is damaged: {error}") from error
+
+
 def subscription_flags(options: SubscriptionOptions, retained_after: str | None = None) -> int:
     """All options but the identifier, and whether retained messages are owed."""
     flags = options.qos | options.retain_handling << _HANDLING_SHIFT
@@ -56,12 +64,7 @@ def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
 def retained_after(flags: int, rest: bytes) -> str | None:
     """The topic of `PutSubscription` after which retained messages are owed; `rest`: the end of the
     row. Raises `CorruptionError`."""
-    if not flags & _OWED:
-        return None
-    try:
-        return rest.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptionError(f"a subscription is damaged: {error}") from error
+    return text(rest) if flags & _OWED else None
 
 
 def encode_will(will: WillRecord) -> bytes:

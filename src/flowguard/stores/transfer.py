@@ -78,8 +78,11 @@ def transfer(
 def session_ops(record: SessionRecord) -> list[StoreOp]:
     """Operations that make such a session, without queue and place in the log."""
     name = record.client_id
-    put = PutSession(name, record.expiry_interval_s, record.ends_at_s, record.is_application)
-    ops: list[StoreOp] = [put]
+    ops: list[StoreOp] = [
+        PutSession(
+            name, record.expiry_interval_s, record.ends_at_s, record.is_application, record.user
+        )
+    ]
     ops += [
         PutSubscription(name, filter, options, record.retained_after.get(filter))
         for filter, options in record.subscriptions.items()

@@ -17,7 +17,7 @@ from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
     alias_bytes,
-    client_id_bytes,
+    name_bytes,
     owed_bytes,
     subscription_bytes,
     will_bytes,
@@ -240,7 +240,8 @@ def _state_bytes(session: Session) -> int:
         assert inbound is not None
         topics += inbound._aliases.topics.values() if inbound._aliases else ()
     return (
-        client_id_bytes(session.client_id)
+        name_bytes(session.client_id)
+        + name_bytes(session.user)
         + will_bytes(session.will)
         + sum(map(subscription_bytes, session.subscriptions))
         + sum(map(owed_bytes, (session.retained_after or {}).values()))

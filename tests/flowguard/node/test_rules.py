@@ -270,7 +270,7 @@ def test_a_will_that_nobody_may_leave_any_more_goes_nowhere_where_rights_have_no
 
 
 def test_somebody_else_with_the_same_client_id_gets_nothing_that_is_not_theirs() -> None:
-    stage = make_stage()
+    stage = make_stage(session={"bound_to_user": False})
     root = come(stage, "root")
     first = come(stage, "ann", "shared", keeps=True)
     first.subscribe("sensors/+/#", "news/#", qos=1)

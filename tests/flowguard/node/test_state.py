@@ -30,7 +30,7 @@ from flowguard.flow import Reason
 from flowguard.session.state_bytes import (
     ID_BYTES,
     INBOUND_ID_BYTES,
-    client_id_bytes,
+    name_bytes,
     subscription_bytes,
 )
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
@@ -147,7 +147,7 @@ def test_a_will_is_given_back_when_it_is_owed_no_more(ends: str) -> None:
         stage.advance(11)
     elif ends == "taken back":
         stage.connect_durable("c")
-    assert state_bytes(stage) == client_id_bytes("c")
+    assert state_bytes(stage) == name_bytes("c")
 
 
 def test_a_refused_connect_leaves_the_session_and_its_will_as_they_were() -> None:
@@ -220,7 +220,7 @@ def test_an_alias_of_ours_without_room_is_not_set_and_the_message_arrives() -> N
     assert not stage.node.counters.dropped
     subscriber.close()
     publisher.close()
-    assert state_bytes(stage) == client_id_bytes("s") + subscription_bytes("#")
+    assert state_bytes(stage) == name_bytes("s") + subscription_bytes("#")
 
 
 # --- QoS 2 -----------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_an_identifier_without_room_refuses_its_publish_where_that_can_be_said()
     stage = tight_stage()
     client = stage.connect("c")
     count = fill_identifiers(client)
-    assert count == (LIMIT_BYTES - client_id_bytes("c")) // INBOUND_ID_BYTES
+    assert count == (LIMIT_BYTES - name_bytes("c")) // INBOUND_ID_BYTES
     assert not client.is_closed
     assert stage.node.counters.dropped == {Reason.STATE_BYTES: 1}
     client.send(Pubrel(1))
@@ -262,7 +262,7 @@ def test_identifiers_of_a_publish_that_breaks_a_rule_are_given_back() -> None:
     client = stage.connect("c", session_expiry_interval=100)
     client.send(Publish("t", b"", 2, retain=True, packet_id=1))
     assert client.is_closed
-    assert state_bytes(stage) == client_id_bytes("c")
+    assert state_bytes(stage) == name_bytes("c")
 
 
 def test_a_restart_counts_what_the_store_remembers_whatever_the_limit() -> None:

@@ -58,6 +58,7 @@ SESSION_FIELDS = [
     "retained_after",
     "inbound_ids",
     "will",
+    "user",
     "next_pos",
     "sent_pos",
     "unsettled_count",
@@ -187,7 +188,7 @@ def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None
     options = SubscriptionOptions(2, True, True, 1, 99)
     bench.store.commit(
         [
-            PutSession("c", 3_600, None, is_application=True),
+            PutSession("c", 3_600, None, True, "ann\u00e9"),
             PutWill("c", will),
             PutSubscription("c", "a/+", options),
             PutInbound("c", 65_535),
@@ -196,18 +197,19 @@ def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None
     )
     bench.reopen()
     expected = SessionRecord("c", 3_600, None, {"a/+": options}, {1, 65_535}, will)
-    assert values(session_of(bench.store)) == values(replace(expected, is_application=True))
+    expected = replace(expected, is_application=True, user="ann\u00e9")
+    assert values(session_of(bench.store)) == values(expected)
 
 
 def test_a_session_that_is_put_again_keeps_what_belongs_to_it(bench: Bench) -> None:
     sent = delivery()
-    put = PutSession("c", 10, None, True)
+    put = PutSession("c", 10, None, True, "ann")
     bench.store.commit([put, Append("c", 1, sent), PutInbound("c", 4)])
-    bench.store.commit([PutSession("c", 20, 1_234.5)])
+    bench.store.commit([PutSession("c", 20, 1_234.5, user="bob")])
     bench.reopen()
     found = session_of(bench.store)
     assert (found.expiry_interval_s, found.ends_at_s, found.is_application) == (20, 1_234.5, False)
-    assert found.inbound_ids == {4}
+    assert (found.inbound_ids, found.user) == ({4}, "bob")
     assert queue_of(bench.store) == [entry(1, sent)]
 
 

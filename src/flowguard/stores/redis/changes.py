@@ -37,6 +37,7 @@ from flowguard.stores.redis.values import (
     encode_session,
     encode_subscription,
     is_applications,
+    session_user,
 )
 from flowguard.stores.rows import decode_will, encode_will
 
@@ -101,7 +102,10 @@ class SessionChange:
         if isinstance(op, PutSession):
             self.is_there = True
             row = encode_session(
-                op.expiry_interval_s, op.ends_at_s, is_application=op.is_application
+                op.expiry_interval_s,
+                op.ends_at_s,
+                is_application=op.is_application,
+                user=op.user,
             )
             self._set(EXPIRY, row)
         elif not self.is_there:
@@ -331,6 +335,7 @@ def session_record(
         expiry_interval_s, ends_at_s = decode_session(row)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(row)
+        record.user = session_user(row)
         record.next_pos, record.sent_pos = next_pos, sent_pos
         record.unsettled_count = waiting + released
         record.unsettled_bytes = size_bytes

@@ -3,7 +3,8 @@
     entry         `stores.entries`
     state         u64 last commit, u64 bytes of all entries, u64 next position, u64 highest
                   position sent; token of the owner
-    session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end
+    session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end,
+                  user or nothing
     subscription  u8 version, u8 flags (`stores.rows`), varint identifier, topic or nothing
     will          `stores.rows`
     retained      u8 version, f64 expiry, the message
@@ -22,6 +23,7 @@ from flowguard.stores.rows import (
     retained_after,
     subscription_flags,
     subscription_options,
+    text,
     unpack,
 )
 from flowguard.types import Publish, SubscriptionOptions
@@ -36,12 +38,12 @@ _APPLICATION: Final = 2
 
 
 def encode_session(
-    expiry_interval_s: int, ends_at_s: float | None, *, is_application: bool = False
+    expiry_interval_s: int, ends_at_s: float | None, *, is_application: bool = False, user: str = ""
 ) -> bytes:
     flags, end_s = (0, 0.0) if ends_at_s is None else (_ENDS, ends_at_s)
     if is_application:
         flags |= _APPLICATION
-    return _SESSION.pack(VERSION, flags, expiry_interval_s, end_s)
+    return _SESSION.pack(VERSION, flags, expiry_interval_s, end_s) + user.encode()
 
 
 def decode_session(value: bytes) -> tuple[int, float | None]:
@@ -53,6 +55,11 @@ def decode_session(value: bytes) -> tuple[int, float | None]:
 def is_applications(value: bytes) -> bool:
     """Whether a session is an application's. Raises `CorruptionError`."""
     return bool(unpack(_SESSION, value)[1] & _APPLICATION)
+
+
+def session_user(value: bytes) -> str:
+    """The user who owns a session; empty: none does. Raises `CorruptionError`."""
+    return text(value[_SESSION.size :])
 
 
 def decode_state(value: bytes) -> tuple[int, int, int, int]:

@@ -1,7 +1,7 @@
 """Records other than queues: sessions, subscriptions, wills, retained messages; versioned.
 
     session       u8 version, uid, u8 flags (0 ends, 1 application), u64 qno, u32 expiry interval,
-                  f64 end
+                  f64 end, user or nothing
     subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier, topic or nothing
     inbound id    u8 version, uid
     will          `stores.rows`
@@ -20,6 +20,7 @@ from flowguard.stores.rows import (
     retained_after,
     subscription_flags,
     subscription_options,
+    text,
     unpack,
 )
 from flowguard.types import Publish, SubscriptionOptions
@@ -47,11 +48,13 @@ def encode_session(
     node: int,
     *,
     is_application: bool = False,
+    user: str = "",
 ) -> bytes:
     flags, end_s = (0, 0.0) if ends_at_s is None else (_ENDS, ends_at_s)
     if is_application:
         flags |= _APPLICATION
-    return _SESSION.pack(VERSION, hlc, node, flags, qno, expiry_interval_s, end_s)
+    head = _SESSION.pack(VERSION, hlc, node, flags, qno, expiry_interval_s, end_s)
+    return head + user.encode()
 
 
 def decode_session(value: bytes) -> tuple[int, int, float | None]:
@@ -63,6 +66,11 @@ def decode_session(value: bytes) -> tuple[int, int, float | None]:
 def is_applications(value: bytes) -> bool:
     """Whether a session is an application's."""
     return bool(unpack(_SESSION, value)[3] & _APPLICATION)
+
+
+def session_user(value: bytes) -> str:
+    """The user who owns a session; empty: none does. Raises `CorruptionError`."""
+    return text(value[_SESSION.size :])
 
 
 def with_qno(row: bytes, qno: int) -> bytes:

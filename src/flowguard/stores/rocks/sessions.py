@@ -31,6 +31,7 @@ from flowguard.stores.rocks.session_codec import (
     encode_session,
     encode_subscription,
     is_applications,
+    session_user,
 )
 from flowguard.stores.rows import decode_will, encode_will
 
@@ -84,6 +85,7 @@ class Sessions:
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(value)
+        record.user = session_user(value)
         record.next_pos = queue.next_pos
         record.sent_pos = queue.sent_pos
         record.unsettled_count = queue.count
@@ -150,6 +152,7 @@ class Sessions:
             clock.hlc,
             clock.node,
             is_application=op.is_application,
+            user=op.user,
         )
         work.batch.put(keys.session_key(client_id), value, self._engine.own.handle)
 

@@ -56,7 +56,8 @@ class ForApplications:
         for op in ops:
             if isinstance(op, PutSession):
                 self._said[op.client_id] = op.is_application
-                batch.append(PutSession(op.client_id, op.expiry_interval_s, op.ends_at_s, True))
+                client_id, expiry_s = op.client_id, op.expiry_interval_s
+                batch.append(PutSession(client_id, expiry_s, op.ends_at_s, True, op.user))
             else:
                 batch.append(op)
         return self._store.commit(batch)

@@ -1,6 +1,7 @@
 """Records: what is read is what was written; what is damaged is refused, never guessed."""
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery, QueueEntry, WillRecord
 from flowguard.stores.messages import decode_message, encode_message
+from flowguard.stores.redis import values
 from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.codec import (
     INLINE,
@@ -33,6 +35,7 @@ from flowguard.stores.rocks.session_codec import (
     encode_session,
     encode_subscription,
     row_uid,
+    session_user,
 )
 from flowguard.stores.rows import decode_will, encode_will
 from flowguard.types import NO_PROPERTIES, Properties, Publish, SubscriptionOptions
@@ -122,13 +125,25 @@ def test_a_retained_message_is_read_as_it_was_written(
     assert row_uid(value) == uid_bytes(*uid)
 
 
-@given(st.integers(1, 2**64 - 1), U32, st.none() | st.floats(0, 2**40), UIDS)
+@given(st.integers(1, 2**64 - 1), U32, st.none() | st.floats(0, 2**40), UIDS, st.text())
 def test_a_session_is_read_as_it_was_written(
-    qno: int, expiry: int, ends_at_s: float | None, uid: tuple[int, int]
+    qno: int, expiry: int, ends_at_s: float | None, uid: tuple[int, int], user: str
 ) -> None:
-    value = encode_session(qno, expiry, ends_at_s, *uid)
+    value = encode_session(qno, expiry, ends_at_s, *uid, user=user)
     assert decode_session(value) == (qno, expiry, ends_at_s)
     assert row_uid(value) == uid_bytes(*uid)
+    assert session_user(value) == user
+
+
+def test_a_session_that_was_stored_without_a_user_has_none() -> None:
+    of_rocks = Struct(">BQIBQId").pack(1, 7, 1, 1, 9, 20, 30.5)
+    assert decode_session(of_rocks) == (9, 20, 30.5)
+    of_redis = Struct(">BBId").pack(1, 1, 20, 30.5)
+    assert values.decode_session(of_redis) == (20, 30.5)
+    assert session_user(of_rocks) == values.session_user(of_redis) == ""
+    for row, user in ((of_rocks, session_user), (of_redis, values.session_user)):
+        with pytest.raises(CorruptionError):
+            user(row + b"\xff")
 
 
 @given(

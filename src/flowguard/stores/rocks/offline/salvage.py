@@ -24,6 +24,7 @@ from flowguard.stores.rocks.session_codec import (
     decode_retained,
     decode_session,
     is_applications,
+    session_user,
 )
 from flowguard.stores.rocks.store import RocksStore
 from flowguard.types import Publish
@@ -145,7 +146,11 @@ class _Saving:
         found, client_id, queue = self._found, session.client_id, session.queue
         _, expiry_interval_s, ends_at_s = decode_session(session.row)
         put = records.PutSession(
-            client_id, expiry_interval_s, ends_at_s, is_applications(session.row)
+            client_id,
+            expiry_interval_s,
+            ends_at_s,
+            is_applications(session.row),
+            session_user(session.row),
         )
         ops: list[records.StoreOp] = [put]
         try:
