@@ -8,6 +8,7 @@
 
 What `user` and `topic` say of a client is asked before patterns; `deny` goes before all else there.
 `read` is to receive: a client may subscribe to any filter that brings something it may read.
+`topic` lines take %u and %c as they are; only `pattern` lines put names in their place.
 """
 
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from flowguard.access.rights import PUBLISH, RuleStage, Statement
 from flowguard.access.rules import Role, Rules, levels_of
 from flowguard.errors import ConfigError
+from flowguard.lines import BLANKS, lines_of
 
 ACCESS: Final = ("read", "write", "readwrite", "deny")
 ANONYMOUS: Final = "anonymous"
@@ -28,19 +30,20 @@ def parse_acl(text: str, name: str) -> Rules:
     users: dict[str, RuleStage] = {}
     patterns = RuleStage([], [])
     current = anonymous
-    for number, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
+    for number, line in enumerate(lines_of(text), start=1):
+        stripped = line.strip(BLANKS)
         if not stripped or stripped.startswith("#"):
             continue
         where = f"{name}, line {number}"
         keyword, _, rest = stripped.partition(" ")
-        rest = rest.strip()
+        rest = rest.strip(BLANKS)
         if not rest or keyword not in ("user", "topic", "pattern"):
             raise ConfigError(f"{where}: {EXPECTED}")
         if keyword == "user":
             current = users.setdefault(rest, RuleStage([], []))
         else:
-            _add(current if keyword == "topic" else patterns, rest, where)
+            is_pattern = keyword == "pattern"
+            _add(patterns if is_pattern else current, rest, where, is_literal=not is_pattern)
     roles = [Role(f"user {user}", [stage]) for user, stage in users.items()]
     roles.append(Role(ANONYMOUS, [anonymous]))
     roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second that is asked.
@@ -50,16 +53,19 @@ def parse_acl(text: str, name: str) -> Rules:
     return Rules(roles, by_user, named, nobodys, are_names_known=False)
 
 
-def _add(stage: RuleStage, rest: str, where: str) -> None:
+def _add(stage: RuleStage, rest: str, where: str, *, is_literal: bool) -> None:
     access, _, topic = rest.partition(" ")
     if not topic:
         access, topic = "readwrite", access
     if access not in ACCESS:
         raise ConfigError(f"{where}: {EXPECTED}")
-    levels = levels_of(topic.strip(), where)
+    levels = levels_of(topic.strip(BLANKS), where)
     if access == "deny":
-        stage.denied.append(Statement(levels, PUBLISH, is_received=True))
+        denied = Statement(levels, PUBLISH, is_received=True, is_literal=is_literal)
+        stage.denied.append(denied)
     else:
         published = 0 if access == "read" else PUBLISH
         reads = access != "write"
-        stage.allowed.append(Statement(levels, published, is_received=reads, wide=True))
+        stage.allowed.append(
+            Statement(levels, published, is_received=reads, wide=True, is_literal=is_literal)
+        )

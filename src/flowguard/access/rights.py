@@ -61,7 +61,7 @@ class Statement:
     subscription brings what both of them match.
     """
 
-    __slots__ = ("is_received", "levels", "published", "qos_max", "wide")
+    __slots__ = ("is_literal", "is_received", "levels", "published", "qos_max", "wide")
 
     def __init__(
         self,
@@ -71,8 +71,11 @@ class Statement:
         is_received: bool = False,
         wide: bool = False,
         qos_max: int = 2,
+        is_literal: bool = False,
     ) -> None:
         self.levels = levels
+        self.is_literal = is_literal
+        """No name takes the place of %u or %c."""
         self.published = published
         self.is_received = is_received
         self.wide = wide

@@ -131,11 +131,13 @@ def levels_of(filter: str, where: str) -> list[str]:
 
 
 def _has_names(stage: RuleStage) -> bool:
-    return any([_names(each.levels) for each in stage.allowed + stage.denied])
+    return any([_names(each) for each in stage.allowed + stage.denied])
 
 
-def _names(levels: list[str]) -> bool:
-    return any([USER in level or CLIENT_ID in level for level in levels])
+def _names(statement: Statement) -> bool:
+    if statement.is_literal:
+        return False
+    return any([USER in level or CLIENT_ID in level for level in statement.levels])
 
 
 def _for_client(
@@ -143,7 +145,7 @@ def _for_client(
 ) -> Statement | None:
     """The statement with the client's names in it; None: it says nothing of this client."""
     levels = statement.levels
-    if not _names(levels):
+    if not _names(statement):
         return statement
     for placeholder, name in ((USER, user), (CLIENT_ID, client_id)):
         if any([placeholder in level for level in levels]) and not _is_safe(name) and not denies:

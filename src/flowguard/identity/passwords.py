@@ -20,6 +20,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from flowguard.errors import ConfigError, UnprovedError
 from flowguard.identity.scram import ITERATIONS, PREFIX, SALT_BYTES, ScramVerifier
+from flowguard.lines import BLANKS, lines_of, text_of
 
 ARGON2: Final = "$argon2id$"
 PBKDF2: Final = "$7$"
@@ -44,21 +45,19 @@ class PasswordFile:
     def read(cls, path: Path, key: bytes = b"") -> Self:
         """Read it; raises ConfigError."""
         try:
-            text = path.read_text(encoding="utf-8")
+            data = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is no file of users and hashes") from error
-        return cls.parse(text, str(path), key)
+        return cls.parse(text_of(data, str(path)), str(path), key)
 
     @classmethod
     def parse(cls, text: str, name: str, key: bytes = b"") -> Self:
         """Read the lines of a file called `name`; raises ConfigError with the number of a line."""
         hashes: dict[str, str] = {}
-        for number, line in enumerate(text.splitlines(), start=1):
-            if not line.strip() or line.startswith("#"):
+        for number, line in enumerate(lines_of(text), start=1):
+            if not line or line.startswith("#"):
                 continue
-            user, colon, hashed = line.strip().partition(":")
+            user, colon, hashed = [part.strip(BLANKS) for part in line.partition(":")]
             if not colon or not user or not hashed.startswith(KINDS):
                 raise ConfigError(
                     f"{name}, line {number}: expected USER:HASH, a hash of argon2id ($argon2id$), "
@@ -114,10 +113,11 @@ class PasswordFile:
 
     def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
         """Return them with this user, or with another password for it; raises ConfigError."""
-        if not user or ":" in user or user.startswith("#") or not user.isprintable():
+        is_unfit = not user or user != user.strip() or ":" in user or user.startswith("#")
+        if is_unfit or not user.isprintable():
             raise ConfigError(
                 f"{user!r}: a user has a name without : and control characters, which does not "
-                "begin with #"
+                "begin with # or a blank, nor end with a blank"
             )
         hashed = _verifier(password) if scram else HASHER.hash(password)
         return PasswordFile({**self.hashes, user: hashed}, self.key)

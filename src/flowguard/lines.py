@@ -1,0 +1,32 @@
+"""Files of lines as Mosquitto reads them: rules, passwords, configuration.
+
+A line ends with LF or CRLF. `str.splitlines` and `str.strip` know many more characters, which would
+make a rule out of the rest of a comment, or one user out of another.
+"""
+
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from typing import Final
+
+from flowguard.errors import ConfigError
+
+BLANKS: Final = " \t\r\v\f"
+"""Characters that may stand around what a line says."""
+
+
+def text_of(data: bytes, name: str) -> str:
+    """Return the text of a file called `name`; raises ConfigError."""
+    if data.startswith((BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE)):
+        raise ConfigError(f"{name} begins with a byte order mark: save it as UTF-8 without one")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{name}, line {number}: byte 0x{data[error.start]:02X} is not UTF-8, perhaps Latin-1: "
+            "save the file as UTF-8"
+        ) from error
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, without blanks at their ends."""
+    return [line.rstrip(BLANKS) for line in text.split("\n")]
