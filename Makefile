@@ -20,7 +20,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -53,6 +53,9 @@ quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow 
 
 soak: $(DEV)  ## fresh examples for the property tests, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
 	@$(PY) -m tests.soak $(ARGS)
+
+mixed: $(DEV)  ## a broker under mixed load for 30 minutes: memory, descriptors and threads stay flat (ARGS="--minutes 10")
+	@if $(TRY_COMPILE); then export PYTHONPATH='$(CURDIR)/.compiled'; fi; $(PY) -m tests.soak.mixed $(ARGS)
 
 kafka:  ## Kafka's jars from Maven, into .peers, for tests and benchmarks (make test fetches them, too)
 	@scripts/setup-kafka.sh && echo 'Kafka is in .peers/kafka'
