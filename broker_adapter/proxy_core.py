@@ -312,4 +312,4 @@ class ProxyCore(PairHost[ProxyPair]):
         if up and all(upstream.is_busy(now_s) for upstream in up):
             state = StoreState.DELAYED
         observer.store(state)
-        self.guard.observe_memory(self.held_bytes)
+        self.guard.observe_memory(self.held_bytes + self.door.handshake_bytes)

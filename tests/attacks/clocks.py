@@ -1,6 +1,8 @@
 """Attacks on deadlines: timers that fail, handshakes that never end, commits that take too long."""
 
+import ssl
 import time
+from contextlib import suppress
 
 import trio
 
@@ -8,14 +10,16 @@ from flowguard.cli.ask import ask
 from flowguard.codec.packets import Will
 from flowguard.types import Properties, Publish
 from tests.attacks.attack import Attack, Finding, Size
-from tests.attacks.victim import ANSWER_S, victim
+from tests.attacks.probes import peak_memory
+from tests.attacks.victim import ANSWER_S, MIB, Victim, victim
+from tests.support.authority import Authority
 
 # --- wills without a right -----------------------------------------------------------------------
 
 WILLS = 200
 DELAY_S = 2
 LATE_S = 4.0
-"""A keep-alive of one second is over after 1.5 s, and half a second later its will is there."""
+"""A keep-alive of one second expires after 1.5 s."""
 RULES = '[roles.guest]\nanonymous = true\npublish = ["kept", "{}"]\nreceive = ["#"]\n'
 
 
@@ -53,11 +57,89 @@ async def delayed_wills(size: Size, topic: str) -> Finding:
     return Finding(holds, f"{came} came without a right, another's came after {took_s:.1f} s")
 
 
+# --- handshakes that never end -------------------------------------------------------------------
+
+TLS_LIMIT_BYTES = 100 * MIB
+TLS_CLIENTS_MAX = 328
+UNLIMITED = 40
+STRANGERS = 380
+STAY_S = 4.0
+"""The control may take ten times as long: it ends as soon as it has found something."""
+CHAIN_BYTES = 120_000
+"""Size of the certificates in PEM; OpenSSL accepts 100 KiB in DER."""
+CHAIN_SENT_BYTES = 30_000
+LONG_HELLO = b"\x16\x03\x01\0\x02\x01\x01" + b"\x16\x03\x01\0\x02\xff\xff"
+"""The head of a ClientHello of 131 KB, in records of two bytes."""
+
+
+async def unfinished_handshakes(size: Size) -> Finding:
+    """Long ClientHellos, and handshakes that stop in the middle of the client's certificates."""
+    return await handshakes(size, 1, STAY_S)
+
+
+async def unlimited_handshakes(size: Size) -> Finding:
+    """The control: the limits are much higher."""
+    return await handshakes(size, UNLIMITED, 10 * STAY_S)
+
+
+async def handshakes(size: Size, times: int, stay_s: float) -> Finding:
+    authority = Authority(size.folder)
+    pair, client = authority.issue("127.0.0.1"), authority.issue("client")
+    chain = size.folder / "chain.pem"
+    one = authority.cert.read_bytes()
+    chain.write_bytes(client.cert.read_bytes() + CHAIN_BYTES // len(one) * one)
+    context = authority.client_context()
+    context.load_cert_chain(chain, client.key)
+    files = {"cert": pair.cert, "key": pair.key, "client_ca": authority.cert}
+    settings = {
+        "flow": {"memory_max_bytes": times * TLS_LIMIT_BYTES, "connect_timeout_s": 600},
+        "node": {"connections_max": times * TLS_CLIENTS_MAX},
+        "network": {name: str(path) for name, path in files.items()} | {"allow_all_topics": True},
+    }
+    async with victim(size.folder, settings, scheme="mqtts") as broker, peak_memory(broker) as peak:
+        count = size.of(STRANGERS, least=20)
+        with trio.move_on_after(stay_s), peak.until_above(TLS_LIMIT_BYTES):
+            async with trio.open_nursery() as nursery:
+                for number in range(count):
+                    nursery.start_soon(half_handshake, broker, context, number % 16 == 0)
+        for wire in broker.wires:
+            wire.stream.socket.close()
+        plain = await trio.open_tcp_stream(*broker.address)
+        fit = authority.client_context(client)
+        stream = trio.SSLStream(plain, fit, server_hostname="127.0.0.1")
+        await stream.do_handshake()
+        await stream.aclose()
+    return peak.below(TLS_LIMIT_BYTES)
+
+
+async def half_handshake(broker: Victim, context: ssl.SSLContext, is_long: bool) -> None:
+    """Leaves the last kilobytes of its certificates out."""
+    with suppress(OSError, trio.BrokenResourceError):
+        stream = (await broker.open()).stream
+        if is_long:
+            await stream.send_all(LONG_HELLO)
+            await trio.sleep_forever()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        while True:
+            with suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+            said = outgoing.read()
+            await stream.send_all(said[:CHAIN_SENT_BYTES])
+            incoming.write(await stream.receive_some())
+
+
 ATTACKS = [
     Attack(
         "wills-withdrawn",
         f"none of {WILLS} comes, and another client's keep-alive ends within {LATE_S:.0f} s",
         wills_withdrawn,
         wills_kept,
+    ),
+    Attack(
+        "unfinished-handshakes",
+        f"{STRANGERS} of TLS stay within the memory limit, and a newcomer's ends",
+        unfinished_handshakes,
+        unlimited_handshakes,
     ),
 ]

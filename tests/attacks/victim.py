@@ -122,6 +122,7 @@ async def victim(
     *,
     descriptors: int | None = None,
     store: str = "memory",
+    scheme: str = "mqtt",
 ) -> AsyncIterator[Victim]:
     """A broker that is killed at the end, however it is; `descriptors`: as many it may have.
 
@@ -129,7 +130,7 @@ async def victim(
     attackers need one each.
     """
     use_all_descriptors()
-    with process(folder, settings or {}, descriptors, store) as started:
+    with process(folder, settings or {}, descriptors, store, scheme) as started:
         try:
             await trio.to_thread.run_sync(_wait_until_it_listens, started)
             yield started
@@ -140,7 +141,11 @@ async def victim(
 
 @contextmanager
 def process(
-    folder: Path, settings: dict[str, dict[str, Any]], descriptors: int | None, store: str
+    folder: Path,
+    settings: dict[str, dict[str, Any]],
+    descriptors: int | None,
+    store: str,
+    scheme: str = "mqtt",
 ) -> Iterator[Victim]:
     """The process, which may end before it listens."""
     variables = {
@@ -148,7 +153,7 @@ def process(
         for section, values in settings.items()
         for key, value in values.items()
     }
-    command = [sys.executable, "-m", "flowguard", "serve", "--listen", f"{HOST}:0"]
+    command = [sys.executable, "-m", "flowguard", "serve", "--listen", f"{scheme}://{HOST}:0"]
     command += ["--data", str(folder / "data"), "--store", store]
     if descriptors is not None:
         command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]

@@ -82,6 +82,11 @@ class Doorway:
         return bool(self.tls is not None or self._websocket is not None or self._proxies)
 
     @property
+    def handshake_bytes(self) -> int:
+        """Memory that an unfinished handshake takes besides that of its connection, at most."""
+        return 0 if self.tls is None else self.tls.handshake_bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether as many connections have come in here as may."""
         return self.connections_max is not None and self.count >= self.connections_max

@@ -9,10 +9,11 @@ reactor's turns, and who has begun goes before who has not.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from select import POLLERR, POLLHUP, POLLRDHUP, poll
 from typing import Final, Generic, TypeVar, final
 
+from flowguard.bounds import CONNECTION_BYTES, TLS_BYTES
 from flowguard.broker.link import Carried, Link
 from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
@@ -30,6 +31,12 @@ WAITING_MAX: Final = 1_024
 PATIENCE_S: Final = 60.0
 """So long a peer is left to wait, seconds. Whether it is still there is seen before its handshake
 costs anything; one that is there and is closed comes again, and nobody is served by that."""
+PLACE_BYTES: Final = CONNECTION_BYTES + TLS_BYTES
+"""Memory that each socket has while TLS is spoken (`flowguard.bounds`)."""
+FREE_BYTES: Final = 1024 * 1024
+"""Memory of unfinished TLS handshakes that takes no socket's."""
+SILENT_S: Final = 1.0
+"""Time after which an unfinished handshake makes room for another."""
 CLOSING_S: Final = 0.00005
 """What it takes to close a connection whose handshake has not begun, seconds."""
 
@@ -49,9 +56,10 @@ class LayerGate(Generic[C]):
         step: Callable[[Link[C], float], None],
         close: Callable[[Link[C]], None],
         begun: Callable[[C, float], None],
+        links: Mapping[int, Link[C]],
     ) -> None:
         """`step` reads a link once and listens to it again; `close` closes it without a word;
-        `begun` is told when our part of a handshake is done."""
+        `begun` is told when our part of a handshake is done; `links`: all connections."""
         patient = settings.model_copy(update={"connect_patience_s": PATIENCE_S})
         self.gate: ConnectGate[Link[C]] = ConnectGate(patient)
         self._clock = clock
@@ -63,12 +71,24 @@ class LayerGate(Generic[C]):
         """Links with first bytes, of which the gate has not heard."""
         self._admitted: deque[Link[C]] = deque()
         """Links whose bytes are to be read."""
+        self._links = links
+        self._unfinished: dict[Link[C], tuple[float, int]] = {}
+        """Links whose peer has our answer of TLS: since when, and the memory each may take."""
+        self._waits_for_memory = False
+        """True while the next handshake would take more memory than there is."""
         door.handshakes = self.gate
 
     @property
     def has_work(self) -> bool:
         """Whether `run` would find something to do."""
+        if self._waits_for_memory:
+            return len(self._arrived) > 0
         return bool(self._arrived or self._admitted) or self.gate.is_ready
+
+    @property
+    def places(self) -> int:
+        """The number of sockets whose memory unfinished handshakes take besides their own."""
+        return _places_of(self._door.handshake_bytes)
 
     @property
     def is_crowded(self) -> bool:
@@ -81,6 +101,7 @@ class LayerGate(Generic[C]):
         assert layer is not None
         if layer.begun:
             self._admitted.appendleft(link)  # Our part of the work is behind it.
+            self._waits_for_memory = False
         else:
             self._arrived.append(link)
 
@@ -93,6 +114,9 @@ class LayerGate(Generic[C]):
             if not self._admitted and not self._admit(now_s):
                 break
             if self._admitted:
+                if not self._has_memory(self._admitted[0], now_s):
+                    self._waits_for_memory = True
+                    break
                 self._take(self._admitted.popleft(), now_s)
             now_s = self._clock()
 
@@ -111,6 +135,27 @@ class LayerGate(Generic[C]):
             now_s = self._clock()
         return now_s
 
+    def _has_memory(self, link: Link[C], now_s: float) -> bool:
+        """Whether a handshake may go on; one that stands still is closed if it takes its memory."""
+        layer, places = link.layer, self._door.places
+        size_bytes = 0 if link.doorway is None else link.doorway.handshake_bytes
+        if not size_bytes or layer is None or layer.begun or places is None:
+            return True
+        while taken := _places_of(self._door.handshake_bytes + size_bytes):
+            if len(self._links) + taken <= places:
+                break
+            oldest, (since_s, _) = next(iter(self._unfinished.items()))
+            if now_s - since_s < SILENT_S:
+                return False
+            self._door.fault(LayerFault.LATE)
+            self._turn_away(oldest, now_s)
+        return True
+
+    def _finished(self, link: Link[C]) -> None:
+        _, size_bytes = self._unfinished.pop(link, (0.0, 0))
+        self._door.handshake_bytes -= size_bytes
+        self._waits_for_memory = False
+
     def _take(self, link: Link[C], now_s: float) -> None:
         if link.fd < 0 or link.connection.ended:
             self.gate.settle(link, now_s)
@@ -128,7 +173,12 @@ class LayerGate(Generic[C]):
         self.gate.settle(link, done_s)
         if layer.begun and not had_begun:
             self._begun(link.connection, done_s)
+            if link.fd >= 0 and link.doorway is not None:
+                size_bytes = link.doorway.handshake_bytes
+                self._unfinished[link] = done_s, size_bytes
+                self._door.handshake_bytes += size_bytes
         if layer.established:
+            self._finished(link)
             # Its client's patience began when it came, not when we found the time for it.
             link.connection.waited_s += now_s - link.connection.last_received_s
 
@@ -146,6 +196,7 @@ class LayerGate(Generic[C]):
 
     def tick(self, now_s: float, pressure: Pressure) -> None:
         """Every `TICK_S`: adapt the limit, and turn away whoever is late."""
+        self._waits_for_memory = False
         self.gate.tick(Sample(now_s), pressure)
         for _ in range(self.gate.buffered):
             if not self._admit(now_s):
@@ -153,6 +204,7 @@ class LayerGate(Generic[C]):
 
     def left(self, link: Link[C]) -> None:
         """A link is closed: its place is free."""
+        self._finished(link)
         if self.gate.holds(link):
             self.gate.settle(link, self._clock())
 
@@ -162,6 +214,10 @@ class LayerGate(Generic[C]):
             link.connection.end(None, now_s)
             self._close(link)
         self.gate.spent(CLOSING_S, now_s)
+
+
+def _places_of(handshake_bytes: int) -> int:
+    return max(0, handshake_bytes - FREE_BYTES + PLACE_BYTES - 1) // PLACE_BYTES
 
 
 def _is_gone(fd: int) -> bool:

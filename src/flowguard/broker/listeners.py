@@ -157,7 +157,7 @@ class Listeners(Generic[C]):
         else:
             if doorway.is_full:  # Then a place that becomes free elsewhere is of no use here.
                 self._make_room(doorway, heard_s, now_s)
-            elif len(self._links) >= self._places:
+            elif len(self._links) + self._layer_gate.places >= self._places:
                 self._make_room(None, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
@@ -185,7 +185,7 @@ class Listeners(Generic[C]):
         gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
-        while len(self._links) < self._places:
+        while len(self._links) + self._layer_gate.places < self._places:
             if doorway.has_layers and self._layer_gate.is_crowded:
                 self._rest(listener, Rest.HANDSHAKES)
                 return

@@ -57,7 +57,7 @@ class SocketSet(Generic[C]):
         self.links: dict[int, Link[C]] = {}
         """All that are open, by their descriptor."""
         self.layer_gate: LayerGate[C] = LayerGate(
-            settings, clock, host.door, shake_hands, self.close_link, host.shook_hands
+            settings, clock, host.door, shake_hands, self.close_link, host.shook_hands, self.links
         )
         self.listeners: Listeners[C] = Listeners(
             host, self._epoll, self.links, self.close_link, self.layer_gate

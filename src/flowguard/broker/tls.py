@@ -23,10 +23,23 @@ RECORD_BYTES: Final = 16 * 1024
 PENDING_MAX_BYTES: Final = 64 * 1024
 """Ciphertext that a socket does not take; a peer that has more caused without reading is closed."""
 HELLO_MAX_BYTES: Final = 16 * 1024
-"""The longest ClientHello that is listened to: OpenSSL takes 131 KB, and makes room for it as soon
-as its length is told. Key shares, tickets and names of today need 2 to 4 KB."""
-HELLO_HEAD_BYTES: Final = 9
-"""Until its length is known: 5 of the record, 1 that says what it is, 3 of the length."""
+"""Maximum size of a ClientHello. OpenSSL takes 131 KB, and allocates them as soon as it knows the
+length. Key shares, tickets and names of today need 2 to 4 KB."""
+HELLO_RECORDS_MAX: Final = 64
+"""Maximum number of records that a ClientHello is divided into."""
+CHAIN_MAX_BYTES: Final = 32 * 1024
+"""Maximum size of what a client sends between our answer and the end of the handshake: its
+certificates, above all."""
+HANDSHAKE_BYTES: Final = 48 * 1024
+"""Memory of an unfinished handshake that the finished one does not need (OpenSSL 3.0)."""
+CHAIN_BYTES: Final = 192 * 1024
+"""The same if the client has to send certificates: OpenSSL allocates up to 133 KB for them as soon
+as it knows their length."""
+HANDSHAKE: Final = 22
+CHANGE_CIPHER: Final = 20
+RECORD_HEAD_BYTES: Final = 5
+RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+"""The random of a ServerHello that asks for another ClientHello (RFC 8446, 4.1.3)."""
 FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 NOT_TLS: Final = (
@@ -149,6 +162,11 @@ class TlsKeeper:
         """New connections see this; the others keep what they began with."""
         self._context = context
 
+    @property
+    def handshake_bytes(self) -> int:
+        """Memory that an unfinished handshake takes besides that of its connection, at most."""
+        return HANDSHAKE_BYTES if self._files.client_ca is None else CHAIN_BYTES
+
     def accept(self, sock: ByteStream) -> "TlsStream":
         """The server's end of TLS on a socket that has just been accepted."""
         return TlsStream(sock, self._context, self._on_fault)
@@ -159,6 +177,7 @@ class TlsStream(OnSocket):
     """TLS on a stream (`broker.layer`)."""
 
     __slots__ = (
+        "_chain_bytes",
         "_context",
         "_hello",
         "_incoming",
@@ -189,8 +208,9 @@ class TlsStream(OnSocket):
         self._tls: ssl.SSLObject | None = None
         """None: nothing has come yet, and whoever waits unread takes no memory for it."""
         self._on_fault = on_fault
-        self._hello = b""
-        """The head of a ClientHello that has not come whole."""
+        self._hello: bytes | None = b"" if server is None else None
+        """The start of a ClientHello that is not complete, or None if none is expected."""
+        self._chain_bytes = 0
         self._pending = b""
         """Ciphertext that the socket has not taken."""
         self._said_last = False
@@ -238,8 +258,8 @@ class TlsStream(OnSocket):
             return b""
         if self._said_last:
             raise BlockingIOError  # Nobody listens any more.
-        if self._tls is None:
-            data = self._greeted(data)
+        is_hello = self._hello is not None
+        data = self._greeted(data)
         self._incoming.write(data)
         tls = self._begin()
         was_established, plain = self.established, b""
@@ -250,6 +270,7 @@ class TlsStream(OnSocket):
                 self.established = True
             plain = self._decrypted(tls)
         except ssl.SSLWantReadError as error:
+            self._goes_on(len(data), is_hello=is_hello)
             raise BlockingIOError from error
         except ssl.SSLError as error:
             self._fail(_fault(error))
@@ -265,18 +286,39 @@ class TlsStream(OnSocket):
         return plain
 
     def _greeted(self, data: bytes) -> bytes:
-        """Return what has come until now, once it says how long its ClientHello is.
+        """Return what has come, a ClientHello only once it is complete.
 
-        Raises BlockingIOError before that, and ConnectionResetError where that is too long.
+        Raises BlockingIOError before that, and ConnectionResetError if it is too long.
         """
+        if self._hello is None:
+            return data
         hello = self._hello = self._hello + data
-        if len(hello) < HELLO_HEAD_BYTES:
-            raise BlockingIOError
-        self._hello = b""
-        if int.from_bytes(hello[6:HELLO_HEAD_BYTES]) > HELLO_MAX_BYTES:
+        is_complete, is_long = _hello_of(hello)
+        if is_long:
             self._fail(LayerFault.NOT_TLS)
-            raise ConnectionResetError("its first message is too long")
+            raise ConnectionResetError("its ClientHello is too long")
+        if not is_complete:
+            raise BlockingIOError
+        self._hello = None
         return hello
+
+    def _goes_on(self, size_bytes: int, *, is_hello: bool) -> None:
+        """The handshake needs more bytes; raises ConnectionResetError if it may have no more."""
+        if not is_hello:
+            self._chain_bytes += size_bytes
+            if self._chain_bytes > CHAIN_MAX_BYTES and self._server is None:
+                self._fail(LayerFault.CERTIFICATE)
+                raise ConnectionResetError("its certificates are too long")
+            return
+        answer = self._outgoing.read()
+        if not answer:  # OpenSSL has taken a record for something else, and would wait for more.
+            self._fail(LayerFault.NOT_TLS)
+            raise ConnectionResetError("it begins with something else than a ClientHello")
+        self.begun = True
+        self._pending += answer
+        start = RECORD_HEAD_BYTES + 6
+        if answer[start : start + len(RETRY)] == RETRY:
+            self._hello = b""
 
     def _decrypted(self, tls: ssl.SSLObject) -> bytes:
         pieces: list[bytes] = []
@@ -346,6 +388,30 @@ class TlsStream(OnSocket):
     def _fail(self, fault: LayerFault) -> None:
         self._said_last = True
         self._on_fault(fault)
+
+
+def _hello_of(data: bytes) -> tuple[bool, bool]:
+    """Whether a ClientHello is complete, and whether it is too long.
+
+    Other bytes are complete: OpenSSL rejects them.
+    """
+    start, size_bytes, head = 0, 0, b""
+    for _ in range(HELLO_RECORDS_MAX):
+        body = start + RECORD_HEAD_BYTES
+        if len(data) < body:
+            return False, False
+        end = body + int.from_bytes(data[body - 2 : body])
+        if data[start] == HANDSHAKE:
+            head = (head + data[body : min(end, body + 4)])[:4]
+            size_bytes += min(end, len(data)) - body
+            if len(head) == 4:
+                wanted_bytes = 4 + int.from_bytes(head[1:])
+                if size_bytes >= wanted_bytes or wanted_bytes > HELLO_MAX_BYTES:
+                    return True, wanted_bytes > HELLO_MAX_BYTES
+        elif data[start] != CHANGE_CIPHER:
+            return True, False
+        start = end
+    return False, True
 
 
 def _fault(error: ssl.SSLError) -> LayerFault:

@@ -88,6 +88,8 @@ class Door:
         self.rests: Final = dict.fromkeys(Rest, 0)
         self.handshakes: Gate[Any] | None = None
         """The gate for handshakes of TLS and WebSocket; None: the driver has none."""
+        self.handshake_bytes = 0
+        """Memory of unfinished TLS handshakes besides that of their connections, at most."""
         self.checks: Final = dict.fromkeys(CheckOutcome, 0)
         self.faults: Final = dict.fromkeys(LayerFault, 0)
 

@@ -36,6 +36,7 @@ def _long_bytes(node: "Node") -> int:
         PROCESS_BYTES
         + node.bounds.store_bytes
         + CONNECTION_BYTES * node.connections_count
+        + node.door.handshake_bytes
         + SESSION_BYTES * node.registry.kept_count
         + node.router.retained.size_bytes
         + node.state_budget.used_bytes
