@@ -7,12 +7,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from flowguard import __version__
 from flowguard.cli.ask import NoAnswer
+from flowguard.cli.console import shown
 
 T = TypeVar("T")
 
 
 def understood(url: str, code: int, answer: object, form: type[T], read: Collection[str] = ()) -> T:
-    """The answer, of the form that the TypedDict `form` has; raises NoAnswer: it is not.
+    """The answer, of the form that the TypedDict `form` has, to be shown; raises NoAnswer: it has
+    another form.
 
     `read`: paths of what is looked at, with all below them, and nothing else is required; none:
     everything is.
@@ -25,7 +27,16 @@ def understood(url: str, code: int, answer: object, form: type[T], read: Collect
             f"{url}: it does not say what flowguard {__version__} says there: {wrong}; it is "
             "another version of flowguard, or something else"
         )
-    return cast(T, answer)
+    return cast(T, _shown(answer))
+
+
+def _shown(answer: object) -> object:
+    """Return the answer with all its texts as a terminal may show them."""
+    if isinstance(answer, dict):
+        return {key: _shown(each) for key, each in answer.items()}
+    if isinstance(answer, list):
+        return [_shown(each) for each in answer]
+    return shown(answer) if isinstance(answer, str) else answer
 
 
 def turned_down(url: str, code: int, answer: object) -> NoAnswer:

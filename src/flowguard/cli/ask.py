@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import typer
 
-from flowguard.cli.console import refused
+from flowguard.cli.console import refused, shown
 
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
@@ -24,6 +24,9 @@ class NoAnswer(Exception):
 
     refused = False
     """Whether nobody listens there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shown(text))
 
 
 def ask(

@@ -13,6 +13,17 @@ def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=soft_wrap)
 
 
+def shown(text: str) -> str:
+    """Return a text from outside without characters that would steer a terminal, as escapes.
+
+    A client id may hold ESC, line ends, and characters that turn the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    escaped = [c if c.isprintable() else repr(c)[1:-1] for c in text]
+    return "".join(escaped)
+
+
 def refused(what: str, why: str = "", code: int = 1) -> typer.Exit:
     """Complain on standard error; `why`, or what to do, is a second line."""
     errors = plain(stderr=True)

@@ -7,8 +7,10 @@ from io import TextIOBase
 from typing import Any, Final, TextIO, cast, final
 
 import structlog
+from structlog.typing import EventDict
 
 from flowguard.broker.error_log import ErrorLog
+from flowguard.cli.console import shown
 from flowguard.config import LogSettings
 
 LEVELS: Final = logging.getLevelNamesMapping()
@@ -37,7 +39,8 @@ def log_to_stderr(settings: LogSettings) -> None:
     # Its usual tracebacks show the values of variables: passwords, tokens, payloads.
     traceback = structlog.dev.plain_traceback
     colors = sys.stderr.isatty()
-    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback)]
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback)
+    last: list[Any] = [_shown, renderer]
     if settings.format == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
@@ -49,6 +52,11 @@ def log_to_stderr(settings: LogSettings) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
     )
+
+
+def _shown(logger: object, method: str, event: EventDict) -> EventDict:
+    """Escape what clients have said of themselves; JSON escapes it anyway."""
+    return {key: shown(each) if isinstance(each, str) else each for key, each in event.items()}
 
 
 async def log_ignored() -> None:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from flowguard.cli.answers import turned_down
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
-from flowguard.cli.console import SALVAGE, plain, refused
+from flowguard.cli.console import SALVAGE, plain, refused, shown
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def import_tbmq(
         f"{found.entries:,} queued messages are imported."
     )
     for problem in found.problems[:PROBLEMS_SHOWN]:
-        console.print(problem, style="red")
+        console.print(shown(problem), style="red")
     if found.problems:
         what = f"{len(found.problems):,} messages could not be read, and are left there"
         raise _wrong("import-tbmq", what, EXIT_BAD)
@@ -326,7 +326,7 @@ def backup(
 
 def _list_problems(console: Console, found: "Findings") -> None:
     for problem in found.problems[:PROBLEMS_SHOWN]:
-        console.print(problem, style="red")
+        console.print(shown(problem), style="red")
 
 
 def _expect_holder(url: str, data: Path) -> None:

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.cli.console import shown
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
@@ -121,5 +122,7 @@ def largest_queues(largest: list[QueueSize]) -> Table:
     table.add_column("size", justify="right")
     table.add_column("session")
     for each in largest:
-        table.add_row(each.name, f"{each.messages:,}", size_text(each.size_bytes), each.state)
+        table.add_row(
+            shown(each.name), f"{each.messages:,}", size_text(each.size_bytes), each.state
+        )
     return table

@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.cli.console import shown
 from flowguard.cli.store_info import size_text
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.log.iterators import Stream
@@ -40,7 +41,7 @@ def show(
         if behind[name]:
             after = places[name].after
             since = _instant(after) if after else "it began"
-            table.add_row(name, f"{behind[name]:,}", since)
+            table.add_row(shown(name), f"{behind[name]:,}", since)
     console.print(table)
 
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.cli.console import shown
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.store_info import QueueSize, largest_queues, size_text, state_text
 from flowguard.errors import StoreError
@@ -78,7 +79,7 @@ def verify(url: str, prefix: str, problems_shown: int, console: Console) -> None
         f"{found.retained:,} retained."
     )
     for problem in found.problems[:problems_shown]:
-        console.print(problem, style="red")
+        console.print(shown(problem), style="red")
     if found.problems:
         raise StoreError(f"{where} is damaged: {len(found.problems):,} problems")
     console.print("Everything fits together.", style="green")
