@@ -172,11 +172,11 @@ async def delivered_of(wire: Wire, durable: Durable) -> int:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
+def small_disk(folder: Path, size_bytes: int = DISK_BYTES) -> Iterator[Path]:
     """A file system of its own. Raises CannotRun where nobody may mount one."""
     point = folder / "disk"
     point.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(point)]
+    options = ["-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(point)]
     try:
         subprocess.run(["mount", *options], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:

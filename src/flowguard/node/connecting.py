@@ -362,7 +362,8 @@ class Handshakes:
         resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
         if not resumes and not session_expiry_s(packet, node.settings.session):
             return ""
-        if node.state.read_only:
+        # A client takes what fills the store out of it, unless its CONNECT could not be stored.
+        if node.state.read_only and (not is_kept or node.journal.is_refused):
             node.counters.drop(Reason.DISK_FULL)
             return DISK_FULL
         if is_kept or node.registry.kept_count < node.bounds.sessions_max:

@@ -3,8 +3,8 @@
 import pytest
 
 from flowguard.codec.packets import Connack, Connect
-from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
-from tests.support.stage import Client, Stage
+from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
+from tests.support.stage import Client, Stage, StoreOnDisk
 
 QUOTA_EXCEEDED = ReasonCode.QUOTA_EXCEEDED
 DURABLE = Properties(session_expiry_interval=3_600)
@@ -83,3 +83,26 @@ def test_a_session_that_would_have_been_resumed_goes_on() -> None:
     stage.node.observe_store(stage.store.load())
     assert stage.connect_durable("d").connack.session_present
     assert list(stage.node.registry.sessions["d"].subscriptions) == ["t"]
+
+
+@pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_client_of_a_kept_session_takes_its_queue_out_of_a_full_store(
+    version: int, qos: int
+) -> None:
+    stage = Stage(store=StoreOnDisk())
+    client = stage.connect_durable("d", version=version)
+    client.subscribe("t", qos=qos)
+    client.close()
+    publisher = stage.connect("p")
+    for number in range(600):
+        publisher.publish("t", b"%d" % number, qos=qos)
+    stage.node.state.read_only = True
+    again = stage.connect_durable("d", version=version)
+    assert again.connack.session_present
+    assert [int(message.payload) for message in again.publishes()] == list(range(600))
+    assert stage.store.fetch("d", 0, 1_000) == []
+    again.close()
+    assert stage.connect_durable("d", version=version).connack.session_present
+    new = stage.attempt(Connect("new", MQTT_5, properties=DURABLE))
+    assert new.expect(Connack).reason_code == QUOTA_EXCEEDED

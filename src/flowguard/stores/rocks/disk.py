@@ -11,6 +11,7 @@ from flowguard.records import (
     DropRetained,
     DropSession,
     DropSubscription,
+    PutSession,
     PutWill,
     Release,
     Sent,
@@ -21,9 +22,13 @@ from flowguard.records import (
 CHECK_COMMITS: Final = 64
 CHECK_BYTES: Final = 4 * 1024 * 1024
 EASING: Final = frozenset(
-    {Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained}
+    {
+        *(Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained),
+        *(PutSession, PutWill),
+    }
 )
-"""Operations that make room sooner or later."""
+"""Operations that make room sooner or later: the client of a session connects, and takes what waits
+for it."""
 
 
 def free_bytes_of(folder: Path) -> int:
@@ -81,7 +86,8 @@ class DiskSpace:
             return
         if self.free_bytes >= self.reserve_bytes // 2:
             return
-        if self.free_bytes >= self.reserve_bytes // 4 and all(map(_eases, ops)):
+        eases = all([op.__class__ in EASING for op in ops])
+        if eases and self.free_bytes >= self.reserve_bytes // 4:
             return
         raise NoSpaceError(
             f"{self._folder} has {self.free_bytes} bytes left, below the reserve of "
@@ -95,9 +101,3 @@ class DiskSpace:
                 f"{self._folder} has {self.free_bytes} bytes left and needs {size_bytes} to go on; "
                 "make room"
             )
-
-
-def _eases(op: StoreOp) -> bool:
-    if isinstance(op, PutWill):
-        return op.will is None
-    return op.__class__ in EASING

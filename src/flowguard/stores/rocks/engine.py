@@ -191,10 +191,18 @@ class Family:
         with translated():
             return self._open_rows().property_int_value("rocksdb.estimate-num-keys") or 0
 
-    def flush(self) -> None:
-        """Write the rows in memory as a table."""
+    def flush(self, *, bytes_max: int | None = None) -> int:
+        """Write the rows in memory as a table; with `bytes_max` begin, if they fit; their size."""
         with translated():
-            self._open_rows().flush(True)
+            size_bytes = self._open_rows().property_int_value(SIZES[2]) or 0
+            if bytes_max is None or size_bytes <= bytes_max:
+                self._open_rows().flush(bytes_max is None)
+        return size_bytes
+
+    def merge_young_tables(self, count: int) -> None:
+        """Have RocksDB merge young tables where there are as many: that drops deleted rows."""
+        with translated():
+            self._open_rows().set_options({"level0_file_num_compaction_trigger": str(count)})
 
     def compact(self) -> None:
         """Rewrite all tables, without deleted rows; takes long."""
@@ -277,7 +285,7 @@ class RocksEngine:
             return max(0, read_synced(self._folder) - last)
 
     @property
-    def _families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[Family, ...]:
         known = self.meta, self.queues, self.payloads, self.own, self.retained
         return (*known, *self.slices.values())
 
@@ -317,7 +325,7 @@ class RocksEngine:
                         number = int(name.removeprefix(SLICE), 16)
                         self.slices[number] = self.slices.get(number) or self._family(name)
             db = Rdict(str(self._folder), options, column_families=families, access_type=access)
-            for family in self._families:
+            for family in self.families:
                 rows = db if family is self.meta else db.get_column_family(family.name)
                 family.attach(rows, db.get_column_family_handle(family.name))
             if not self._read_only:
@@ -374,7 +382,7 @@ class RocksEngine:
     @property
     def is_empty(self) -> bool:
         """Whether no family holds anything."""
-        return not any(family.scan(b"", KEYS_END, 1) for family in self._families)
+        return not any(family.scan(b"", KEYS_END, 1) for family in self.families)
 
     def batch(self) -> EngineBatch:
         return WriteBatch(raw_mode=True)
@@ -440,13 +448,8 @@ class RocksEngine:
 
     def flush(self) -> None:
         """Write all tables, so that the log is short."""
-        for family in self._families:
+        for family in self.families:
             family.flush()
-
-    def compact(self) -> None:
-        """Rewrite all tables, without deleted rows; takes long."""
-        for family in self._families:
-            family.compact()
 
     def reopen(self) -> None:
         """Reopen, to leave an error behind that RocksDB would repeat for ever. Raises
@@ -461,7 +464,7 @@ class RocksEngine:
         Dropping the last reference closes it, and writes tables if it can. rocksdict's own
         `close` insists on the latter, and leaves the lock to any handle that is still alive.
         """
-        for family in self._families:
+        for family in self.families:
             family.detach()
         self._db = None
         if self._synced is not None:

@@ -33,14 +33,14 @@ class PendingRecords:
         """The queues whose turn it is in this step."""
         return self._turns[self._step & (TURNS - 1)]
 
-    def quiet(self) -> list[Queue]:
-        """Queues that have rows to delete and did not change for long, at most TIDY_MAX."""
+    def quiet(self, steps: int) -> list[Queue]:
+        """Queues with rows to delete that did not change for so many steps, at most TIDY_MAX."""
         found: list[Queue] = []
         dropped: list[Queue] = []
         for queue, step in self._untidy.items():
             if queue.dropped:
                 dropped.append(queue)
-            elif step + QUIET_STEPS > self._step or len(found) == TIDY_MAX:
+            elif step + steps > self._step or len(found) == TIDY_MAX:
                 break
             else:
                 found.append(queue)

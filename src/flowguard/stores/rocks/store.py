@@ -21,10 +21,11 @@ from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of, used_bytes_of
 from flowguard.stores.rocks.engine import KEYS_END, RocksEngine
+from flowguard.stores.rocks.giving_back import GivingBack
 from flowguard.stores.rocks.identity import mark_as_copy, open_identity
 from flowguard.stores.rocks.log_home import RocksLogHome
 from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.pending import TURNS, PendingRecords
+from flowguard.stores.rocks.pending import QUIET_STEPS, TURNS, PendingRecords
 from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
@@ -35,6 +36,8 @@ from flowguard.types import Publish
 LAYOUTS: Final = ("window", "status")
 LOOK_SLICES: Final = 64
 """Slices of maintenance between two looks at the files: there may be hundreds."""
+GIVE_BACK_SLICES: Final = 8
+"""Slices of maintenance between two steps of giving back."""
 CLOSE_QUEUES: Final = 1_024
 """Records in one batch while closing."""
 
@@ -94,6 +97,7 @@ class RocksStore:
     ) -> None:
         engine, folder = self._engine, self._folder
         self._disk = DiskSpace(folder, settings.disk_reserve_bytes, free_bytes)
+        self._giving_back = GivingBack(engine, self._disk)
         record = format.check_record(engine, folder, settings.layout)
         format.hold(folder, wall_s())
         clean = engine.meta.get(keys.CLEAN_KEY) is not None
@@ -193,6 +197,7 @@ class RocksStore:
             self._disk.look()
             self._disk.require(self._open_bytes)
         self._engine.reopen()
+        self._giving_back.opened()
 
     def maintain(self) -> bool:
         """Do a slice, as `Store.maintain`; without space, or in a stall, it waits like everything
@@ -203,6 +208,8 @@ class RocksStore:
         try:
             if self._engine.must_reopen:
                 self._reopen()
+            if self._slices % GIVE_BACK_SLICES == 0:
+                self._giving_back.step()
             if self.log.maintain(self._wall_s()):
                 return True
             if self._sweep.is_done and self._pending.is_empty:
@@ -217,7 +224,9 @@ class RocksStore:
         with self._batch() as work:
             if sweep:
                 self._sweep.step(work)
-            self._builder.finish(work, tidy=self._pending.quiet() if sweep else ())
+            quiet_steps = 0 if self._disk.is_full else QUIET_STEPS
+            tidy = self._pending.quiet(quiet_steps) if sweep else ()
+            self._builder.finish(work, tidy=tidy)
             self._write(work, sync=False)
 
     def _look_around(self) -> None:

@@ -1,6 +1,7 @@
 """A store on RocksDB that stalls, fails, or finds the disk full: nothing changes or is lost."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from flowguard.records import (
     Sent,
     Settle,
     StoreOp,
+    WillRecord,
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.status import StatusQueue
 from flowguard.types import Publish
@@ -35,6 +38,7 @@ from tests.flowguard.stores.rocks.rows import (
     payloads_of,
 )
 from tests.flowguard.stores.test_contract import queue_of, session_of
+from tests.support.patience import HANG_S
 
 # --- what fails changes nothing -------------------------------------------------------------------
 
@@ -209,12 +213,14 @@ def test_below_the_reserve_only_what_makes_room_goes_through(open_store: Open) -
     assert store.load().reserve_bytes == RESERVED.disk_reserve_bytes
     store.commit([PutSession("accepted before anybody knew", 9, None)])
     free = 499
-    growing: list[StoreOp] = [Append("c", 9, sent), PutInbound("c", 2), PutSession("d", 9, None)]
+    growing: list[StoreOp] = [Append("c", 9, sent), PutInbound("c", 2)]
     for op in growing:
         with pytest.raises(NoSpaceError, match=r"store\.disk_reserve_bytes"):
             store.commit([Settle("c", 1, sent), op])
     store.commit([Settle("c", 1, sent), Sent("c", 3), Release("c", 2, 1, sent), PutWill("c", None)])
     store.commit([DropInbound("c", 1)])
+    # The client of a session connects, and leaves again.
+    store.commit([PutSession("c", 9, None), PutWill("c", WillRecord(sent.message, 0))])
     assert [each[0] for each in queue_of(store)] == list(range(2, 9))
     free = 249
     with pytest.raises(NoSpaceError):
@@ -222,6 +228,25 @@ def test_below_the_reserve_only_what_makes_room_goes_through(open_store: Open) -
     free = 1_000
     store.commit(growing)
     assert not store.load().read_only
+
+
+def test_full_disk_gets_back_what_was_settled(open_store: Open) -> None:
+    free, count = 64 * MIB, 64
+    settings = StoreSettings(durability="os", disk_reserve_bytes=32 * MIB)
+    store = open_store(settings=settings, free_bytes=lambda _: free)
+    store.commit([PutSession("c", 9, None)])
+    sent = [delivery(bytes(MIB // 4)) for _ in range(count)]
+    for pos, each in enumerate(sent, 1):
+        store.commit([Append("c", pos, each)])
+    free = 31 * MIB
+    for pos, each in enumerate(sent, 1):
+        store.commit([Settle("c", pos, each)])
+    assert used_bytes_of(store._folder) > count * MIB // 4
+    until_s = time.monotonic() + HANG_S
+    while used_bytes_of(store._folder) > MIB:
+        assert time.monotonic() < until_s
+        store.maintain()
+        time.sleep(0.01)
 
 
 def test_the_disk_is_looked_at_now_and_then_and_after_much_was_written(open_store: Open) -> None:

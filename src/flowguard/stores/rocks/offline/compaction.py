@@ -13,7 +13,8 @@ def compact(folder: Path, now_s: float) -> tuple[int, int]:
     before_bytes = data_bytes_of(folder)
     with held(folder, now_s) as engine:
         engine.flush()
-        engine.compact()
+        for family in engine.families:
+            family.compact()
     return before_bytes, data_bytes_of(folder)
 
 
