@@ -1,12 +1,14 @@
 """The memory of the process: its limit, its use, and giving back what is free."""
 
 import ctypes
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import structlog
 import trio
 
 from flowguard.bounds import Bounds
@@ -38,6 +40,10 @@ TRIM_GAIN: Final = 8
 """Unless an eighth of that comes back, the next look can wait for longer."""
 CALM: Final = 1.0
 """Pressure below which memory is given back: above it a node has other things to do."""
+FEW: Final = 16
+"""Connections whose buffers explain no resident memory above the limit."""
+
+log = structlog.get_logger()
 
 
 def memory_limit_bytes() -> int:
@@ -79,7 +85,11 @@ async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
     cancelled. `idle_s`: how long the loop has waited for events, in all.
 
     It may take tens of milliseconds, in a thread: meanwhile allocations of large blocks wait, as
-    those of OpenSSL. So it waits for a second in which the loop has little to do."""
+    those of OpenSSL. So it waits for a second in which the loop has little to do.
+
+    Above the memory limit it waits for nothing: resident memory is the pressure then. The garbage
+    collector runs first if the node holds little, because it is quick then. It does not run by
+    itself while nothing is allocated."""
     trim = allocator_trim()
     if trim is None:
         return
@@ -92,14 +102,34 @@ async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
             is_busy = idle_s() - idle_before_s < IDLE_SHARE * LOOK_S
             before_bytes = resident_bytes()
             spare_bytes = before_bytes - node.held_bytes
-            if spare_bytes < TRIM_BYTES or node.guard.grant.pressure.value > CALM:
+            is_over = before_bytes > node.bounds.memory_bytes
+            is_calm = node.guard.grant.pressure.value <= CALM
+            if spare_bytes < TRIM_BYTES or not (is_calm or is_over):
                 wait_s, busy_count = TRIM_S, 0
                 continue
-            if is_busy and busy_count < BUSY_MAX:
+            if is_busy and not is_over and busy_count < BUSY_MAX:
                 wait_s, busy_count = LOOK_S, busy_count + 1
                 continue
+            if is_over and spare_bytes > node.held_bytes:
+                gc.collect()
             await trio.to_thread.run_sync(trim, 0)
-            gained_bytes = before_bytes - resident_bytes()
-            worth_it = gained_bytes * TRIM_GAIN >= spare_bytes
-            wait_s = TRIM_S if worth_it else min(2 * wait_s, TRIM_S_MAX)
+            after_bytes = resident_bytes()
+            _see_what_stays(node, after_bytes)
+            worth_it = (before_bytes - after_bytes) * TRIM_GAIN >= spare_bytes
+            wait_s = TRIM_S if worth_it or is_over else min(2 * wait_s, TRIM_S_MAX)
             busy_count = 0
+
+
+def _see_what_stays(node: Node, resident_bytes: int) -> None:
+    """Let memory that stays although all clients have left reject no newcomer."""
+    guard, limit_bytes = node.guard, node.bounds.memory_bytes
+    stuck_bytes = max(0, resident_bytes - limit_bytes)
+    if node.connections_count > FEW:
+        stuck_bytes = min(stuck_bytes, guard.stuck_bytes)
+    if stuck_bytes > guard.stuck_bytes + TRIM_BYTES:
+        log.warning(
+            "resident memory stays above the limit without clients",
+            resident_bytes=resident_bytes,
+            limit_bytes=limit_bytes,
+        )
+    guard.stuck_bytes = stuck_bytes

@@ -140,6 +140,8 @@ class Guard(Generic[C]):
         """When, and what: one entry per change of the window."""
         self._carry = 0.0
         self._connect_room_bytes = inf
+        self.stuck_bytes = 0
+        """Resident memory above the limit that stays although hardly any connection is left."""
         self._starved: dict[C, None] = {}
         """Who waits because the host takes nothing at all."""
         self._rationed: dict[C, None] = {}
@@ -288,9 +290,11 @@ class Guard(Generic[C]):
         """Observe what the node holds by its own count, and what the process has of the system.
 
         The second is looked at only where it is above the limit for reasons that nobody counts:
-        else what an allocator keeps for the next crowd would look like a crowd.
+        else what an allocator keeps for the next crowd would look like a crowd. `stuck_bytes` are
+        left out: to reject clients does not free them.
         """
-        unknown_share = resident_bytes / self._memory_limit_bytes - RESIDENT_SHARE_MAX
+        movable_bytes = resident_bytes - self.stuck_bytes
+        unknown_share = movable_bytes / self._memory_limit_bytes - RESIDENT_SHARE_MAX
         self._connect_room_bytes = max(
             0.0, self._memory_objective * self._memory_limit_bytes - held_bytes
         )

@@ -1,7 +1,9 @@
 """What the allocator keeps is given back to the system when the loop has time for it."""
 
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import thread_time
@@ -15,6 +17,7 @@ from flowguard.broker.memory import bounds_of, give_back_memory
 from flowguard.config import Settings
 from flowguard.node.node import Node
 from tests.support.patience import HANG_S
+from tests.support.stage import Stage
 
 KEPT_BYTES = 1024 * 1024 * 1024
 
@@ -82,3 +85,58 @@ async def test_memory_is_given_back_though_the_loop_is_busy_for_ever(
 ) -> None:
     looks = await looks_until_given_back(node, Loop(2**40), monkeypatch)
     assert looks == memory.BUSY_MAX + 1
+
+
+# --- above the limit -----------------------------------------------------------------------------
+
+LIMITED = {"flow": {"memory_max_bytes": KEPT_BYTES // 4}}
+FEW = 16
+"""Connections whose buffers explain no such memory."""
+
+
+class Garbage:
+    """An object in a reference cycle: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """The collector does not run by itself, as in a broker that allocates nothing."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def pressure(stage: Stage) -> float:
+    """The pressure on a node whose process has kept this memory for two seconds."""
+    for _ in range(20):
+        stage.node.guard.observe_memory(stage.node.held_bytes, KEPT_BYTES)
+        stage.advance(0.1)
+    return stage.node.guard.grant.pressure.value
+
+
+@pytest.mark.usefixtures("node", "no_collection")
+async def test_garbage_is_collected_when_resident_memory_is_the_pressure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(LIMITED)
+    assert pressure(stage) > memory.CALM
+    garbage = weakref.ref(Garbage())
+    assert garbage() is not None
+    busy = Loop(2**40)
+    assert await looks_until_given_back(stage.node, busy, monkeypatch) == 1
+    assert garbage() is None
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("connections", [0, FEW, FEW + 1])
+async def test_memory_that_stays_without_clients_locks_no_newcomer_out(
+    connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(LIMITED)
+    clients = [stage.open() for _ in range(connections)]
+    assert pressure(stage) > memory.CALM
+    await looks_until_given_back(stage.node, Loop(0), monkeypatch)
+    assert (pressure(stage) <= memory.CALM) == (len(clients) <= FEW)
