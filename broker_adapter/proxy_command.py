@@ -5,7 +5,6 @@ import os
 import secrets
 import socket
 import ssl
-import sys
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, cast
@@ -21,6 +20,7 @@ from flowguard.address import Address
 from flowguard.broker.descriptors import widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.error_log import ErrorLog
+from flowguard.broker.output_lines import STDOUT
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
@@ -160,8 +160,7 @@ async def _main(
             nursery.start_soon(errors.run)
             nursery.start_soon(keep_house, core, reactor)
             for address in (doorway.address for doorway in doorways):
-                sys.stdout.write(f"listening on {address.place} {address.scheme}\n")
-            sys.stdout.flush()
+                STDOUT.write(f"listening on {address.place} {address.scheme}\n")
             await stop.wait()
             log.info("ending")
             reactor.drain(monotonic())

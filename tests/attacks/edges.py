@@ -1,5 +1,6 @@
-"""Attacks on what surrounds a broker: the proxy in front of it."""
+"""Attacks on what surrounds a broker: the proxy in front of it, and the reader of its log."""
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -15,12 +16,44 @@ from flowguard.codec.packets import Connack, Connect, Pingreq
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_311, Publish
 from tests.attacks.attack import Attack, Finding, Size
-from tests.attacks.victim import HOST, MIB
+from tests.attacks.controls import nobody_home
+from tests.attacks.probes import open_all, serves
+from tests.attacks.victim import HOST, MIB, victim
 from tests.support.real import Wire, connect_packet
 
 WINDOW = FlowSettings().window_max
 PUBLISHES = 5_000
 """PUBLISHes that a proxy reads ahead of its window."""
+
+
+# --- standard streams ----------------------------------------------------------------------------
+
+
+async def log_unread(size: Size) -> Finding:
+    """Nothing reads the log any more, and clients that are no clients are logged."""
+    log = size.folder / "broker.log"
+    os.mkfifo(log)
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        async with victim(size.folder) as broker:
+            inside = await broker.connect("inside")
+            fill(log)
+            for wire in await open_all(broker, 3, first=b"GET / HTTP/1.1\r\n\r\n"):
+                await wire.receive()
+            await inside.ping()
+            return await serves(broker)
+    finally:
+        os.close(reader)
+
+
+def fill(pipe: Path) -> None:
+    """Leave no byte of its capacity."""
+    writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while os.write(writer, b"x"):
+            pass
+    except BlockingIOError:
+        os.close(writer)
 
 
 # --- the proxy -----------------------------------------------------------------------------------
@@ -97,6 +130,12 @@ def proxy(folder: Path, upstream_port: int) -> Iterator[int]:
 
 
 ATTACKS = [
+    Attack(
+        "log-unread",
+        "a log that nothing reads any more delays no client",
+        log_unread,
+        nobody_home,
+    ),
     Attack(
         "one-identifier",
         f"a proxy forwards {WINDOW} unacknowledged PUBLISHes of one identifier at most",

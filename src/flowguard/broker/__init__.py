@@ -23,6 +23,7 @@
 - `overload_log`  what overload protection did, a line per interval at most
 - `full_store_log`  that the store has no room, and that it has some again
 - `error_log`     what went wrong with single connections, a few lines per interval
+- `output_lines`  standard output and standard error, written by a thread
 - `embedded`      a broker inside a program of its own on trio; `in_thread`: inside any other one
 - `local_client`  a client in the same process; `local_packets`: what it is asked to send
 - `clock`         seconds since the Unix epoch that never go backwards

@@ -1,37 +1,18 @@
-"""The log on standard error; where that takes nothing, lines are lost and nothing else."""
+"""The log on standard error."""
 
 import logging
 import sys
-from contextlib import suppress
-from io import TextIOBase
-from typing import Any, Final, TextIO, cast, final
+from typing import Any, Final
 
 import structlog
 from structlog.typing import EventDict
 
 from flowguard.broker.error_log import ErrorLog
 from flowguard.cli.console import shown
+from flowguard.broker.output_lines import STDERR
 from flowguard.config import LogSettings
 
 LEVELS: Final = logging.getLevelNamesMapping()
-
-
-@final
-class LogLines(TextIOBase):
-    """Standard error, on which writing never fails.
-
-    A log on a full disk, or a pipe that nobody reads any more, is no reason to end a connection,
-    or the broker. What cannot be written is missing in the log, and nothing else is.
-    """
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            sys.stderr.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            sys.stderr.flush()
 
 
 def log_to_stderr(settings: LogSettings) -> None:
@@ -50,7 +31,7 @@ def log_to_stderr(settings: LogSettings) -> None:
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
+        logger_factory=lambda *_: STDERR,
     )
 
 

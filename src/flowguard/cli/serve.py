@@ -3,7 +3,6 @@
 import errno
 import gc
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from flowguard.address import KAFKA, Address, KafkaTopic, parse_address
 from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.output_lines import STDOUT
 from flowguard.broker.server import Running, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.broker.stores import open_store
@@ -353,8 +353,7 @@ async def _main(start: _Start) -> None:
 
 
 def _announce(what: str, place: str) -> None:
-    sys.stdout.write(f"{what} on {place}\n")
-    sys.stdout.flush()
+    STDOUT.write(f"{what} on {place}\n")
 
 
 def _shown(address: tuple[str, int]) -> str:

@@ -186,6 +186,10 @@ COUNTERS: Final = {
     "wills_published": ("traffic.wills_published", "Wills published."),
     "protocol_errors": ("traffic.protocol_errors", "Connections ended for their bytes."),
     "errors": ("traffic.errors", "Errors of flowguard or of a hook (see the log)."),
+    "log_lines_dropped": (
+        "traffic.log_lines_dropped",
+        "Lines of the log that standard error did not take.",
+    ),
     "unknown_acknowledgements": (
         "traffic.unknown_acknowledgements",
         "Acknowledgements of packet identifiers that are not in use.",

@@ -10,6 +10,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from flowguard.broker.error_log import SHOWN_MAX
+from flowguard.broker.output_lines import STDERR
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.config import LogSettings
 
@@ -29,13 +30,14 @@ def logged_in(password: str) -> bool:
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
-def test_a_traceback_shows_no_values(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_shows_no_values(form: str, capfd: pytest.CaptureFixture[str]) -> None:
     log_to_stderr(LogSettings.model_validate({"format": form}))
     try:
         logged_in("cor" + "rect horse")
     except ArithmeticError:
         log.error("failed", exc_info=True)
-    said = capsys.readouterr().err
+    STDERR.flush()
+    said = capfd.readouterr().err
     assert "ArithmeticError: 13" in said
     assert "correct horse" not in said
 
