@@ -68,7 +68,6 @@ class IdentityChecks:
         Raises ConfigError, and ModuleNotFoundError without what the files need.
         """
         self._network = network
-        self._key = key
         self._clock = clock
         self._anonymous = anonymous
         self._proofs = self.read()
@@ -86,7 +85,7 @@ class IdentityChecks:
         if (path := self._network.password_file) is not None:
             from flowguard.identity.passwords import PasswordFile
 
-            users = PasswordFile.read(path, self._key)
+            users = PasswordFile.read(path)
         return Proofs(users, read_tokens(self._network))
 
     def use(self, proofs: Proofs) -> None:

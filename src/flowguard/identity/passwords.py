@@ -3,6 +3,9 @@
 What is written is argon2id (`$argon2id$...`). Files of Mosquitto are read, too: `$7$` is PBKDF2
 with SHA-512, `$6$` a single SHA-512 with salt. A verifier of `scram` is read and written, too: its
 user proves the password without saying it, or says it. No hash appears in any error.
+
+A file with such verifiers has a key, in a comment: what a name that nobody has is asked follows
+from it, so it is the same after a restart, and on every broker that reads the file.
 """
 
 import hmac
@@ -19,7 +22,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from flowguard.errors import ConfigError, UnprovedError
-from flowguard.identity.scram import ITERATIONS, PREFIX, SALT_BYTES, ScramVerifier
+from flowguard.identity.scram import ITERATIONS, PREFIX, ScramVerifier
 from flowguard.lines import BLANKS, lines_of, text_of
 
 ARGON2: Final = "$argon2id$"
@@ -29,6 +32,8 @@ KINDS: Final = (ARGON2, PBKDF2, SHA512, PREFIX)
 MEMORY_KIB: Final = 19 * 1024
 """Memory and passes of a new hash: 35 ms of a core of a Xeon."""
 PASSES: Final = 2
+KEY: Final = "#flowguard-key "
+"""Before the key, at the beginning of a line."""
 HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
 
 
@@ -39,22 +44,25 @@ class PasswordFile:
 
     hashes: Mapping[str, str]
     key: bytes = b""
-    """A secret of this process, by which names that nobody has are given a hash to be wrong by."""
+    """A secret of the file, by which names that nobody has are given a hash to be wrong by."""
 
     @classmethod
-    def read(cls, path: Path, key: bytes = b"") -> Self:
+    def read(cls, path: Path) -> Self:
         """Read it; raises ConfigError."""
         try:
             data = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        return cls.parse(text_of(data, str(path)), str(path), key)
+        return cls.parse(text_of(data, str(path)), str(path))
 
     @classmethod
-    def parse(cls, text: str, name: str, key: bytes = b"") -> Self:
+    def parse(cls, text: str, name: str) -> Self:
         """Read the lines of a file called `name`; raises ConfigError with the number of a line."""
         hashes: dict[str, str] = {}
+        key = b""
         for number, line in enumerate(lines_of(text), start=1):
+            if line.startswith(KEY):
+                key = line.removeprefix(KEY).encode()[: blake2b.MAX_KEY_SIZE]
             if not line or line.startswith("#"):
                 continue
             user, colon, hashed = [part.strip(BLANKS) for part in line.partition(":")]
@@ -69,6 +77,8 @@ class PasswordFile:
             if hashed.startswith(PREFIX):
                 _check(hashed, f"{name}, line {number}")
             hashes[user] = hashed
+        if hashes and not key:  # The next `with_user` writes it down.
+            key = blake2b("".join(hashes.values()).encode(), digest_size=32).hexdigest().encode()
         return cls(hashes, key)
 
     def verify(self, user: str, password: bytes) -> bool:
@@ -119,8 +129,11 @@ class PasswordFile:
                 f"{user!r}: a user has a name without : and control characters, which does not "
                 "begin with # or a blank, nor end with a blank"
             )
-        hashed = _verifier(password) if scram else HASHER.hash(password)
-        return PasswordFile({**self.hashes, user: hashed}, self.key)
+        key = self.key or secrets.token_hex().encode()
+        # The salt that the name was asked with before: nothing shows that there is a user now.
+        salt = ScramVerifier.of_nobody(user, key, ITERATIONS).salt
+        hashed = _verifier(password, salt) if scram else HASHER.hash(password)
+        return PasswordFile({**self.hashes, user: hashed}, key)
 
     def without_user(self, user: str) -> "PasswordFile":
         """Return them without this user; raises ConfigError where there is none."""
@@ -131,7 +144,8 @@ class PasswordFile:
 
     def text(self) -> str:
         """The file, for `parse`."""
-        return "".join(f"{user}:{hashed}\n" for user, hashed in self.hashes.items())
+        key = f"{KEY}{self.key.decode()}\n" if self.key and self.has_scram else ""
+        return key + "".join(f"{user}:{hashed}\n" for user, hashed in self.hashes.items())
 
 
 def _check(hashed: str, where: str) -> None:
@@ -141,9 +155,9 @@ def _check(hashed: str, where: str) -> None:
         raise ConfigError(f"{where}: this is no verifier of SCRAM-SHA-256") from error
 
 
-def _verifier(password: bytes) -> str:
+def _verifier(password: bytes, salt: bytes) -> str:
     try:
-        return str(ScramVerifier.of(password.decode(), secrets.token_bytes(SALT_BYTES)))
+        return str(ScramVerifier.of(password.decode(), salt))
     except (UnprovedError, UnicodeDecodeError) as error:
         raise ConfigError(
             "SCRAM does not allow this password: it is too long, or has control characters"

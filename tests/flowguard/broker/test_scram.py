@@ -77,6 +77,19 @@ async def test_who_may_come_in(tmp_path: Path) -> None:
         assert (counted[CheckOutcome.RIGHT], counted[CheckOutcome.WRONG]) == (2, 3)
 
 
+async def test_a_restart_does_not_tell_which_users_there_are(tmp_path: Path) -> None:
+    said: list[list[bytes]] = []
+    for _ in range(2):
+        async with scram_broker(tmp_path) as running:
+            salts = []
+            for name in ("ann", "eve"):
+                wire, asked = await begin(running, ScramClient(name, "guess"))
+                salts.append(asked.split(b",", 1)[1])
+                await wire.close()
+            said.append(salts)
+    assert said[0] == said[1]
+
+
 async def test_a_user_with_another_kind_of_hash_says_the_password_and_both_kinds_may(
     tmp_path: Path,
 ) -> None:

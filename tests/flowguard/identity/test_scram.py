@@ -22,7 +22,7 @@ LINE = (
 
 
 def file(**users: str) -> PasswordFile:
-    return PasswordFile.parse("".join(f"{u}:{line}\n" for u, line in users.items()), "users", b"k")
+    return PasswordFile.parse("".join(f"{u}:{line}\n" for u, line in users.items()), "users")
 
 
 def test_the_verifier_is_that_of_the_standards_example() -> None:
