@@ -8,8 +8,8 @@ import structlog
 from structlog.typing import EventDict
 
 from flowguard.broker.error_log import ErrorLog
-from flowguard.cli.console import shown
 from flowguard.broker.output_lines import STDERR
+from flowguard.cli.console import shown
 from flowguard.config import LogSettings
 
 LEVELS: Final = logging.getLevelNamesMapping()
