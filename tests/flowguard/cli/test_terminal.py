@@ -9,6 +9,7 @@ import pytest
 import structlog
 from rich.console import Console
 
+from flowguard.broker.output_lines import STDERR
 from flowguard.cli.answers import turned_down, understood
 from flowguard.cli.ask import NoAnswer
 from flowguard.cli.console import shown
@@ -86,10 +87,11 @@ def test_store_info_escapes_a_client_id(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", ["human", "json"])
 def test_the_log_escapes_what_clients_say(
-    form: str, name: str, capsys: pytest.CaptureFixture[str]
+    form: str, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log_to_stderr(LogSettings.model_validate({"format": form}))
     structlog.get_logger().warning("client rejected", client=name, count=1)
-    said = capsys.readouterr().err
+    STDERR.flush()
+    said = capfd.readouterr().err
     assert not [each for line in said.split("\n") for each in line if not each.isprintable()]
     assert said.count("\n") == 1
