@@ -303,6 +303,7 @@ class HostGuard:
         try:
             client = packet.client
             if self._in_process.pop(packet, False) is None:
+                client.window.worked(packet.cost)
                 client.window.settle(packet.cost, packet.size_bytes)
                 self._finished += 1
                 self._response_sum_s += now_s - packet.since_s

@@ -315,6 +315,7 @@ class ProxyPair:
         if not window.room() or not window.fits(cost):
             return False
         window.admit(cost, size_bytes)
+        window.worked(cost)
         packet = Outstanding(cost, size_bytes, now_s)
         assert self.broker is not None
         self.broker.in_process[packet] = None

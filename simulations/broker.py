@@ -11,6 +11,7 @@ A process that dies takes its connections and all that was not committed with it
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.config import MIB
 from flowguard.flow import Admission, Cluster, Guard, PressureRecord
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
@@ -52,7 +53,10 @@ class Broker:
         plan = world.scenario.node
         settings = world.settings
         if settings.unfinished_bytes_max is None:
-            share_bytes = int(UNFINISHED_SHARE * plan.memory_max_bytes)
+            free_bytes = settings.memory_objective * plan.memory_max_bytes - plan.process_bytes
+            # The journal holds what is in process a second time.
+            share_bytes = int(min(UNFINISHED_SHARE * plan.memory_max_bytes, free_bytes / 2))
+            share_bytes = max(MIB, share_bytes)
             settings = settings.model_copy(update={"unfinished_bytes_max": share_bytes})
         self.machine = machine
         self.world = world
@@ -213,10 +217,12 @@ class Broker:
             if connection.replay is not None:
                 self.replays.acknowledged(connection, connection.replay, now_s)
             if connection.inbound is not None:
+                started_s = self.loop.clock_s
                 if connection.inbound.waiting:
                     self.spend(self.plan.read_s)
                 if not connection.queued:
                     self.packets.run(connection, now_s)
+                connection.inbound.window.worked(self.loop.clock_s - started_s)
 
     def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
         """The conversation is over; `refused`: it is being answered."""

@@ -120,6 +120,7 @@ class Packets:
     ) -> None:
         """It is durable: forward, and deliver what is delivered here; `_done` follows."""
         broker, here = self._broker, 0
+        started_s = self._loop.clock_s
         for node, deliveries in message.targets:
             if node == broker.node:
                 here = deliveries
@@ -127,19 +128,36 @@ class Packets:
                 broker.spend(self._plan.forward_s)
                 broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
         done = partial(self._done, connection, message, cost)
+        inbound = connection.inbound
+        assert inbound is not None
         if is_wide(self._plan, here):
-            broker.chores.add(WideDelivery(here, partial(self.deliver, message), done))
+            inbound.window.worked(self._loop.clock_s - started_s)
+            deliver = partial(self._deliver_widely, inbound.window, message)
+            broker.chores.add(WideDelivery(here, deliver, done))
             return
         if here:
             self.deliver(message, here)
+        inbound.window.worked(self._loop.clock_s - started_s)
         done()
+
+    def _deliver_widely(
+        self, window: AdmissionWindow | None, message: "Message", deliveries: int
+    ) -> None:
+        """Deliver a piece; `window` is that of the publisher, None if it is another node's."""
+        started_s = self._loop.clock_s
+        self.deliver(message, deliveries)
+        took_s = self._loop.clock_s - started_s
+        if window is None:
+            self._window.worked(took_s, movable=True)
+        else:
+            window.worked(took_s)
 
     def arrived(self, message: "Message", deliveries: int) -> None:
         """Another node, which has acknowledged it, sends a message for so many here."""
         if not is_wide(self._plan, deliveries):
-            self.deliver(message, deliveries)
+            self._deliver_widely(None, message, deliveries)
             return
-        deliver = partial(self.deliver, message)
+        deliver = partial(self._deliver_widely, None, message)
         arriving = WideDelivery(deliveries, deliver, lambda: self.arriving.pop(arriving))
         self.arriving[arriving] = message
         self._broker.chores.add(arriving)

@@ -82,7 +82,9 @@ class Replays:
         replay.inflight += count
         replay.asked = False
         self._ask(connection, replay)
+        started_s = broker.loop.clock_s
         broker.spend(count * broker.plan.delivery_s)
+        broker.guard.window.worked(broker.loop.clock_s - started_s, movable=False)
         latency_s = broker.world.scenario.network.latency_s
         when_s = broker.loop.clock_s + 2.0 * latency_s
         self._engine.at(when_s, self._acknowledge, (connection, count))

@@ -124,7 +124,11 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         connection.queued = False
         if connection.state != CONNECTED:
             return False
+        started_s = self._broker.loop.clock_s
         self._broker.packets.run(connection, now_s)
+        inbound = connection.inbound
+        if inbound is not None:
+            inbound.window.worked(self._broker.loop.clock_s - started_s)
         return True
 
     def leave(self) -> list[Connection]:

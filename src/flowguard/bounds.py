@@ -69,8 +69,9 @@ LONG: Final = (
     Share("store.write_buffer_bytes", 4, WRITE_BUFFERS, most=32 * MIB),
 )
 """Bounds on what peers can make the node hold as long as they wish."""
+IN_PROCESS: Final = "flow.unfinished_bytes_max"
 WORK: Final = (
-    Share("flow.unfinished_bytes_max", 25),
+    Share(IN_PROCESS, 25),
     Share("flow.journal_bytes_max", 3, most=64 * MIB),
     Share("flow.connect_buffer_bytes_max", 2, least=256 * KIB, most=16 * MIB),
 )
@@ -142,6 +143,9 @@ class Bounds:
         values = _shared_out(long, long_bytes, kept)
         long_bytes = PROCESS_BYTES + _bytes_of(long, values)
         values |= _shared_out(work, memory_bytes - long_bytes, kept)
+        if IN_PROCESS not in kept:
+            most_bytes = _process_bytes_max(settings, memory_bytes)
+            values[IN_PROCESS] = min(values[IN_PROCESS], most_bytes)
         assert long_bytes + _bytes_of(work, values) <= memory_bytes
         filled = _filled(settings, memory_bytes, values, kept)
         return cls(
@@ -175,6 +179,15 @@ def _long(settings: Settings) -> tuple[Share, ...]:
     assert first.key == "node.connections_max"
     more_bytes = TLS_BYTES + TLS_BYTES // 8
     return (replace(first, unit_bytes=first.unit_bytes + more_bytes), *LONG[1:])
+
+
+def _process_bytes_max(settings: Settings, memory_bytes: int) -> int:
+    """Return the bytes in process that fit between a node at rest and the objective of memory.
+
+    It is half of what is free there, because the journal holds them a second time.
+    """
+    free_bytes = int(settings.flow.memory_objective * memory_bytes) - PROCESS_BYTES
+    return max(MIB, free_bytes // 2)
 
 
 def _sockets_max(connections_max: int) -> int:

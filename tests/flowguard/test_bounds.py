@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis.strategies import DrawFn, composite, floats, integers, sampled_from
 
 from flowguard.bounds import (
+    IN_PROCESS,
     LONG,
     OF_A_CLIENT,
     PROCESS_BYTES,
@@ -92,6 +93,17 @@ def test_what_is_held_for_long_presses_nobody(memory_bytes: int, objective: floa
     assert long_bytes == bounds.long_bytes
     least_bytes = PROCESS_BYTES + sum(share.unit_bytes * share.least for share in LONG)
     assert long_bytes <= max(objective * memory_bytes, least_bytes)
+
+
+@given(memory_bytes=integers(128 * MIB, 64 * GIB), objective=floats(0.3, 0.95))
+def test_packets_in_process_fit_twice_between_rest_and_the_objective_of_memory(
+    memory_bytes: int, objective: float
+) -> None:
+    """The journal holds them a second time."""
+    settings = Settings.model_validate({"flow": {"memory_objective": objective}})
+    in_force = Bounds.of(settings, memory_bytes).settings
+    free_bytes = objective * memory_bytes - PROCESS_BYTES
+    assert 2 * value(in_force, IN_PROCESS) <= max(free_bytes, 2 * MIB)
 
 
 @given(settings=chosen(), memory_bytes=integers(256 * MIB, 64 * GIB))

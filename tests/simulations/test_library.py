@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowguard.config import MIB, PolicyName
+from flowguard.config import MIB, FlowSettings, PolicyName
 from simulations.loading import load
 from simulations.run import Summary, run
 
@@ -195,9 +195,13 @@ def test_resume_the_living_do_not_wait_for_what_others_missed() -> None:
 
 @pytest.mark.slow
 def test_partition_what_is_held_while_a_replica_is_silent_is_bounded() -> None:
+    """Packets in process fit twice between the process at rest and the objective of memory."""
     changes = {"cut_s": 5.0, "duration_s": 32.0, "populations.publishers.clients": 60}
+    memory_bytes = 104 * MIB
+    changes["node.memory_max_bytes"] = memory_bytes
     ours, control = both("partition", "unlimited", changes)
-    assert ours.memory_peak_bytes < 0.9 * control.memory_peak_bytes
+    bound_bytes = FlowSettings().memory_objective * memory_bytes + MIB
+    assert ours.memory_peak_bytes < bound_bytes < 0.9 * control.memory_peak_bytes
     assert min(windows(ours, 0, 20.0, 25.0)) <= 50
     assert (ours.goodput_after_share or 0.0) > 0.95
 

@@ -44,6 +44,7 @@ SCENARIO = Scenario(
             retry=RetryPlan(max_s=2.0),
             publish=PublishPlan(rate_per_s=1.0, to="readers", spread="one"),
         ),
+        "greedy": PopulationPlan(clients=9, publish=PublishPlan(outstanding=20)),
     },
     faults=(
         Fault(kind="node_down", node=1, at_s=2.05, until_s=4.03),
@@ -111,7 +112,7 @@ def test_the_run_says_what_it_is_and_its_end_how_it_ended(mixture: Mixture) -> N
     path, world, _ = mixture
     (run,) = read(path, "run")
     assert (run["scenario"], run["policy"], run["source"]) == ("mixture", "flowguard", "simulation")
-    assert (run["seed"], run["nodes_count"], run["clients_count"]) == (1, 3, 330)
+    assert (run["seed"], run["nodes_count"], run["clients_count"]) == (1, 3, 339)
     assert run["connect_deadline_s"] is None  # The two populations differ.
     assert run["acknowledge_deadline_s"] == 3.0
     assert dict(run["parameters"]) == {"nodes": "3"}

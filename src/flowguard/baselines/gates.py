@@ -154,6 +154,10 @@ class RejectGate(_Bufferless[K]):
         """0: nobody waits."""
         return 0.0
 
+    @property
+    def spent_s(self) -> float:
+        return self._lender.spent_s
+
     def peer_lost(self, now_s: float) -> None:
         """The lender's limit starts anew."""
         self._lender.peer_lost(now_s)

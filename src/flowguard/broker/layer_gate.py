@@ -19,11 +19,12 @@ from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policy import Arrival
 from flowguard.flow.signals import Pressure, Sample
+from flowguard.flow.time_share import TimeShare
 from flowguard.flow.verdict import Verdict
 from flowguard.node.door import Door, LayerFault
 
 TURN_S: Final = 0.0003
-"""So long handshakes are worked on in a turn, and one step at least."""
+"""Least time for handshakes in a turn, seconds; one step at least."""
 OFFERS_S: Final = 0.00025
 """So long whoever has come to say something is heard of in a turn."""
 WAITING_MAX: Final = 1_024
@@ -63,6 +64,7 @@ class LayerGate(Generic[C]):
         patient = settings.model_copy(update={"connect_patience_s": PATIENCE_S})
         self.gate: ConnectGate[Link[C]] = ConnectGate(patient)
         self._clock = clock
+        self._share = TimeShare(TURN_S)
         self._door = door
         self._step = step
         self._close = close
@@ -106,10 +108,10 @@ class LayerGate(Generic[C]):
             self._arrived.append(link)
 
     def run(self) -> None:
-        """Hear of who has come, then work on handshakes for `TURN_S`; whoever is admitted first,
-        first."""
-        now_s = self._offer(self._clock())
-        until_s = now_s + TURN_S
+        """Hear of who has come, then work on handshakes for their share of the time; whoever is
+        admitted first, first."""
+        began_s = now_s = self._offer(self._clock())
+        until_s = now_s + self._share.begin(now_s)
         while now_s < until_s:
             if not self._admitted and not self._admit(now_s):
                 break
@@ -119,6 +121,7 @@ class LayerGate(Generic[C]):
                     break
                 self._take(self._admitted.popleft(), now_s)
             now_s = self._clock()
+        self._share.end(now_s - began_s)
 
     def _offer(self, now_s: float) -> float:
         """Tell the gate of who has come, for `OFFERS_S`; returns the time then."""

@@ -10,6 +10,8 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `gate`            CONNECTs: those beyond the limit stand in `waiting`, for their `patience`;
                     `refusals`: what refusing may cost, and the ladder
 - `observer`        what a node sees of itself, as a sample of `signals`; `pressure` is how bad
+- `leverage`        how much of the loop's work windows can put off: they are pressed by no more
+- `time_share`      one kind of work takes turns with all other work of the loop, by time
 - `controller`      the law in the log domain, of windows (`law`) and of CONNECTs (`concurrency`)
 - `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
                     finds it and those it is up against (`baselines`) by name

@@ -15,7 +15,9 @@ from math import inf
 from typing import Generic, Protocol, TypeVar, final
 
 from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.flow.controller import CUT_ABOVE
 from flowguard.flow.law import WindowLaw
+from flowguard.flow.leverage import Leverage
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.pressure import pressure_of, window_pressure_of
 from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
@@ -36,6 +38,10 @@ class RestartableGate(Gate[K], Protocol[K]):
     def crowd_pressure(self) -> float:
         """How long a CONNECT takes by its objective, while others wait; 0: nobody does."""
 
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the loop that accepting and rejecting took since the last tick."""
+
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
 
@@ -49,6 +55,7 @@ class Flowguard(Generic[K]):
         "_gate",
         "_in_force",
         "_law",
+        "_leverage",
         "_lost",
         "_objectives",
         "_tell",
@@ -72,6 +79,7 @@ class Flowguard(Generic[K]):
         self._objectives = objectives
         self._cluster = cluster
         self._tell = tell
+        self._leverage = Leverage()
         self._lost = 0
         self._in_force = inf
         """The largest window granted since the last tick; `inf` where only this node grants."""
@@ -89,23 +97,35 @@ class Flowguard(Generic[K]):
         crowd = min(PRESSURE_MAX, self._gate.crowd_pressure)
         window, why = self._law.step(self._window_pressure(sample, crowd), sample, self._in_force)
         is_cut = window < before
+        leverage = self._leverage.share
+        if leverage is not None and self._leverage.pressure_max <= CUT_ABOVE < pressure.value:
+            why = f"{why}; windows hold {leverage:.0%} of the loop's work"
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
         self._gate.tick(sample, pressure)
         if cluster is None:
-            return Grant(window, pressure, why, is_cut=is_cut, crowd=crowd)
+            return Grant(window, pressure, why, is_cut=is_cut, crowd=crowd, leverage=leverage)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
         if record is not None:
             self._tell(record)
         granted = self._in_force = cluster.window_for(cluster.path, now_s)
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
-        return Grant(granted, pressure, why, is_cut=is_cut, crowd=crowd)
+        return Grant(granted, pressure, why, is_cut=is_cut, crowd=crowd, leverage=leverage)
 
     def _window_pressure(self, sample: Sample, crowd: float) -> Pressure:
-        """Pressure of what windows move, and of a crowd: its CONNECTs wait for the same loop."""
+        """Pressure of what windows move, and of a crowd: its CONNECTs wait for the same loop.
+
+        It is at most what a smaller window can relieve, except that memory counts in full.
+        """
         pressure = window_pressure_of(sample, self._objectives)
-        return pressure if crowd <= pressure.value else Pressure(crowd, None, pressure.parts)
+        if crowd > pressure.value:
+            pressure = Pressure(crowd, None, pressure.parts)
+        self._leverage.observe(sample, self._gate.spent_s)
+        most = max(pressure.parts[Signal.MEMORY], self._leverage.pressure_max)
+        if pressure.value <= most:
+            return pressure
+        return Pressure(most, pressure.cause, pressure.parts)
 
     def window_for(self, path: frozenset[str] | None, now_s: float) -> float:
         """The window of a client whose work touches the nodes of `path`; None: unknown, so all.

@@ -144,6 +144,11 @@ class ConnectGate(Generic[K]):
         return self._outlook.completion_rate
 
     @property
+    def spent_s(self) -> float:
+        """Seconds of the loop that accepting and rejecting took since the last tick."""
+        return self._spent_s
+
+    @property
     def crowd_pressure(self) -> float:
         """How long a CONNECT takes by its objective, while others wait; 0: nobody does.
 

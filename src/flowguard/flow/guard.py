@@ -48,6 +48,7 @@ from flowguard.flow.policies import WITH_BUDGETS, make_policy
 from flowguard.flow.policy import Arrival, Gate, Grant, Policy
 from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
+from flowguard.flow.time_share import TimeShare
 from flowguard.flow.verdict import ADMITTED, WAITS, Admission, Verdict
 from flowguard.flow.window import AdmissionWindow, NodeWindow
 
@@ -59,6 +60,8 @@ TURNS_AT_ONCE: Final = 256
 on its way, and costs one system call, not one for each packet."""
 RESIDENT_SHARE_MAX: Final = 1.1
 """Of the memory limit: more than that is pressure, whatever is counted."""
+CONNECTS_MIN_S: Final = 0.000_5
+"""Time that waiting CONNECTs may take of the loop in a turn, however little other work took."""
 REFUSAL_S: Final = 0.000_1
 """What decoding and refusing a CONNECT takes of the loop at least: no clock here, seconds."""
 
@@ -132,6 +135,7 @@ class Guard(Generic[C]):
             self.window = NodeWindow(settings.window_max, settings.unfinished_max, self._bytes_max)
         else:
             self.window = NodeWindow(settings.window_max)
+        self.window.divides = settings.window_floor < 1
         self._units_limit = self.window.units_max
         if self.shadow is not None:
             self.shadow.clients_over = self.window.over
@@ -152,6 +156,7 @@ class Guard(Generic[C]):
         self._draw = draw
         self._is_full = is_full
         self._heard_s: float | None = None
+        self._connects = TimeShare(CONNECTS_MIN_S)
 
     # --- CONNECTs ----------------------------------------------------------------------------
 
@@ -187,12 +192,22 @@ class Guard(Generic[C]):
         return Admission(verdict, self.gate.reason, retry_after_s)
 
     def _admit_waiting(self, now_s: float) -> None:
-        for _ in range(self.gate.limit):  # Who is refused makes room at once: not all in one turn.
+        """Let CONNECTs in, one by one, for their share of the time.
+
+        A host that reports no time for CONNECTs lets in as many as there are slots.
+        """
+        observer, due_s, took_s = self.observer, self._connects.begin(now_s), 0.0
+        for _ in range(self.gate.limit):  # A rejected CONNECT frees its slot at once.
             waiting = self.gate.admit_next(now_s, self._heard_s)
             if waiting is None:
                 break
             client, verdict = waiting
+            before_s = observer.connecting_s
             self._decided(client, self._admission(verdict, now_s), now_s)
+            took_s += observer.connecting_s - before_s
+            if took_s >= due_s:
+                break
+        self._connects.end(took_s)
 
     # --- packets -----------------------------------------------------------------------------
 
@@ -320,7 +335,10 @@ class Guard(Generic[C]):
             window.active,
             self.gate.held_bytes / self._memory_limit_bytes,
             self._connect_room_bytes,
+            window.work,
+            window.movable_work,
         )
+        window.work = window.movable_work = 0.0
         grant = self.grant = self.policy.tick(sample)
         if grant.is_cut:
             self.observer.restart(now_s)

@@ -132,6 +132,7 @@ class Observer:
         self._worked_s = 0.0
         self._connecting_s = 0.0
         self._handshakes_s = 0.0
+        self._reports_work = False
 
     def worked(self, took_s: float) -> None:
         """Count time for which the loop has worked, on whatever it was."""
@@ -241,8 +242,12 @@ class Observer:
         clients_active: int,
         waiting_share: float = 0.0,
         connect_room_bytes: float = inf,
+        work: float = 0.0,
+        movable_work: float = 0.0,
     ) -> Sample:
         """The sample of the tick that ends now, with what only the caller knows."""
+        if work > 0.0:
+            self._reports_work = True
         sample = Sample(
             now_s=now_s,
             sojourn_s=self._waiting_s if self._sojourn_s == inf else self._sojourn_s,
@@ -260,6 +265,8 @@ class Observer:
             clients_active=clients_active,
             running_share=self._running_share,
             used_share=self._used_share,
+            work=work,
+            movable_work=movable_work if self._reports_work else None,
             worked_s=self._worked_s,
             connecting_s=self._connecting_s,
             handshakes_s=self._handshakes_s,

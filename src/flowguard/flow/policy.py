@@ -32,6 +32,8 @@ class Grant:
     """How long a CONNECT takes by its objective, while others wait, a quarter of the wait counted;
     where it is above the pressure, windows give way to it. 0: nobody waits, or the policy does not
     look."""
+    leverage: float | None = None
+    """Share of the loop's work that smaller windows would put off, 0 to 1; None if unknown."""
 
 
 class Resumption(IntEnum):

@@ -109,6 +109,10 @@ class Sample:
     """The part of it that serving CONNECTs took."""
     handshakes_s: float = 0.0
     """The part that handshakes before a CONNECT took, of TLS, say."""
+    work: float = 0.0
+    """Work for packets (`NodeWindow.work`)."""
+    movable_work: float | None = None
+    """The part of it that smaller windows would have put off; None if the host does not report."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

@@ -51,10 +51,22 @@ class NodeWindow:
         """Of clients with at least one packet in process."""
         self.used_max = 0
         """Most units that one client had in process since the last tick."""
+        self.work = 0.0
+        """Work for clients' packets since the last tick, in a unit of the host's choice."""
+        self.movable_work = 0.0
+        """The part of `work` that smaller windows would have put off."""
+        self.divides = False
+        """Whether windows may be smaller than a packet, and so put off a client's only one."""
 
     def resize(self, limit: int) -> None:
         """Move the limit; no less than one packet."""
         self.limit = max(WINDOW_MIN, limit)
+
+    def worked(self, amount: float, *, movable: bool) -> None:
+        """Count work; `movable`: a smaller window, here or on another node, would put it off."""
+        self.work += amount
+        if movable:
+            self.movable_work += amount
 
     def over(self, limit: float) -> int:
         """Clients that have more than `limit` in process."""
@@ -129,6 +141,16 @@ class AdmissionWindow:
         if node.credits is not None:
             room = min(room, max(0, node.credits - self._spent_lately(node.credits).units))
         return room
+
+    def worked(self, amount: float, packets: int = 1) -> None:
+        """Count work for so many of this client's packets, or for their deliveries.
+
+        A smaller window would put it off if the client has more than one packet, in process,
+        waiting, or handled at once.
+        """
+        node = self._node
+        movable = packets > 1 or self._waits or self.in_process > self.weight or node.divides
+        node.worked(amount, movable=movable)
 
     def pause(self) -> Pause | None:
         """Why there is no `room`; None: there is some."""

@@ -103,6 +103,7 @@ class BurstInProcess:
             return
         inbound.unacknowledged -= burst.count
         inbound.acknowledge_all(burst)
+        inbound.window.worked(2 * burst.count)
         inbound.settle(burst.count, burst.payload_bytes)
         self._router.acknowledgements.came(self._since_s, now_s, burst.count)
 

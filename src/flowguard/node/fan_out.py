@@ -108,17 +108,23 @@ class FanOut(Chore):
             return False
         router = self._router
         session = None if inbound is None else inbound.session
+        sent = self._node.counters.publish_sent
         if self._is_queued or session is None:
             admitted: list[Admitted] = []
             try:
                 self._complete &= router.admit(admitted, piece, message, session, now_s)
             finally:
                 self._prepare(admitted)
-        elif message.qos:
+            if inbound is not None:
+                inbound.window.worked(len(admitted))
+            return True
+        if message.qos:
             code = router.deliver_now(piece, message, session, now_s)
             self._complete &= code < UNSPECIFIED_ERROR
         else:
             router.deliver_qos_0(piece, message, session, now_s)
+        assert inbound is not None
+        inbound.window.worked(self._node.counters.publish_sent - sent)
         return True
 
     def _prepare(self, admitted: list[Admitted]) -> None:
@@ -242,6 +248,8 @@ class FanOut(Chore):
             count = len(self._owners)
             targets += self._plain[max(0, start - count) : stop - count]
         if stop < len(self._owners) + len(self._plain):
+            if self._inbound is not None:
+                self._inbound.window.worked(len(targets))
             self._complete &= self._router.deliver_to(targets, now_s)
             return True
         last = InProcess(

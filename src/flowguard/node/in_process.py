@@ -80,6 +80,7 @@ class InProcess:
         if not complete:
             self._refuse(inbound, now_s)
         inbound.published(message, self._reason_code)
+        inbound.window.worked(1 + len(self._targets))
         inbound.settle(self._cost, self._size_bytes)
         router.acknowledgements.came(self._since_s, now_s)
 

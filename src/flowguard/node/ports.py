@@ -74,4 +74,7 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         self._node.turn(now_s)
 
     def replay(self, piece: Piece, now_s: float) -> None:
-        self._node.replay(piece, now_s)
+        node = self._node
+        sent = node.counters.publish_sent
+        node.replay(piece, now_s)
+        node.window.worked(node.counters.publish_sent - sent, movable=False)

@@ -47,6 +47,10 @@ GAUGES: Final = {
         "window.granted",
         "Cost units that the law grants each client in process; below 1 clients take turns.",
     ),
+    "window_work_ratio": (
+        "window.work_share",
+        "Share of the loop's work that smaller windows would put off, 0 to 1.",
+    ),
     "window_max_packets": ("window.limit_max", "The window of a calm node."),
     "window_closed": (
         "window.closed",

@@ -218,6 +218,7 @@ function showAdmission({ window: one, clients, unfinished, gate, door }) {
     ["clients paused", number(clients.paused)],
     ["packets in process", number(unfinished.packets.used)],
     ["their size", size(unfinished.bytes.used)],
+    ["share of the loop's work", one.work_share === null ? "–" : `${number(100 * one.work_share)} %`],
   ]);
   write($("clients"), whole.format(clients.connected));
   spark("s-clients", "Clients", "clients", {});

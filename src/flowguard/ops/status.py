@@ -68,6 +68,8 @@ class WindowStatus(TypedDict):
     limit_max: int
     granted: float
     """The law's own value; below 1 clients take turns."""
+    work_share: float | None
+    """Share of the loop's work that smaller windows would put off; None if unknown."""
     closed: bool
     """Whether nothing is admitted: the journal is full, or the node drains."""
     shared: bool
@@ -271,6 +273,7 @@ def status_of(
             limit=window.limit,
             limit_max=window.limit_max,
             granted=guard.grant.window,
+            work_share=guard.grant.leverage,
             closed=window.closed,
             shared=window.shared,
         ),

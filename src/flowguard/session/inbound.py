@@ -59,6 +59,9 @@ LONG_WAY_RUNS: Final = 8
 """Runs without a look for bursts, once one was refused: most times the next would be, too."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
+RUN_WORK: Final = 4
+"""Work of reading a client once and of sending its answers, packets: one packet alone costs as much
+as five among many."""
 
 
 @final
@@ -104,12 +107,15 @@ class Inbound(InboundExchanges):
         packet = self._decoder.at_sight(data)
         if packet is None:
             return self._take_pubacks(data, now_s)
+        counters = self._outbound.node.counters
+        sent = counters.publish_sent
         if not (self.window.room() and self._publish(packet, now_s)):
             return False
         self.extra = 0
+        self.window.worked(RUN_WORK + 1 + counters.publish_sent - sent)
         if self._outbound.node.window.credits is not None:
             self.window.spend(1)
-        self._outbound.node.counters.messages_received += 1
+        counters.messages_received += 1
         return True
 
     def _take_pubacks(self, data: bytes, now_s: float) -> bool:
@@ -135,7 +141,18 @@ class Inbound(InboundExchanges):
         self._connection.schedule()
 
     def run(self, now_s: float) -> bool:
-        """Handle buffered packets; True: nothing complete is left, False: the window is spent.
+        """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
+        counters = self._outbound.node.counters
+        received, sent = counters.publish_received, counters.publish_sent
+        is_drained = self._run(now_s)
+        received = counters.publish_received - received
+        if received:
+            work = RUN_WORK + received + counters.publish_sent - sent
+            self.window.worked(work, received)
+        return is_drained
+
+    def _run(self, now_s: float) -> bool:
+        """See `run`.
 
         No loop, so there is nothing to spin: what waits decoded, and a batch from the decoder. That
         one leaves room over only where no good packet is left, or where it is as long as can be.

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.config import MIB, FlowSettings, PolicyName
-from flowguard.flow import Reason, Verdict
-from flowguard.flow.guard import DECISIONS_MAX
+from flowguard.flow import Admission, Arrival, Reason, Verdict
+from flowguard.flow.concurrency import LIMIT_START
+from flowguard.flow.guard import DECISIONS_MAX, Guard
 from flowguard.flow.signals import TICK_S
 from tests.flowguard.flow.toy_broker import ToyBroker, ToyClient
 
@@ -417,3 +418,26 @@ def test_the_guard_forgets_whoever_is_gone(shadow: PolicyName | None) -> None:
     del client, crowd
     gc.collect()
     assert [weak() for weak in known] == [None] * 5
+
+
+def test_connects_that_wait_take_turns_with_all_other_work_by_time() -> None:
+    served: list[ToyClient] = []
+
+    def serve(client: ToyClient, admission: Admission, now_s: float) -> None:
+        served.append(client)
+        guard.observer.connecting(0.004)
+
+    settings = FlowSettings(unfinished_bytes_max=MIB)
+    guard: Guard[ToyClient] = Guard(settings, 64 * MIB, serve, draw=lambda: 0.5)
+    broker = ToyBroker(settings, 20)
+    clients = [ToyClient(broker, "", "") for _ in range(3 * LIMIT_START)]
+    for client in clients:
+        guard.offer(client, Arrival("", 100), 1.0)
+    for client in clients[:LIMIT_START]:
+        guard.answered(client, 1.0)
+    guard.turn(2.0)
+    assert len(served) == 13  # 50 ms: other work had the loop for a long time.
+    guard.turn(2.052)
+    assert len(served) == 14  # There was no other work, so only one follows.
+    guard.turn(2.056 + 0.019)
+    assert len(served) == 18  # 19 ms of other work, less what the last CONNECT overdrew.

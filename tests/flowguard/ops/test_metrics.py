@@ -68,6 +68,8 @@ def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
     stage.node.door.places = 1
+    stage.connect("c").publish("t", qos=1)
+    stage.advance(0.1)
     view = view_of(stage, RecordingProgress("live", 1))
     for family in parse(generate_latest(registry_of(view)).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
