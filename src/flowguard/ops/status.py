@@ -356,12 +356,8 @@ def _shadow(node: Node) -> dict[str, Any] | None:
     guard = node.guard
     if guard.shadow is None:
         return None
-    flow = node.settings.flow.model_dump()
-    limits = {
-        key: value
-        for key, value in guard.shadow_settings.model_dump().items()
-        if value != flow[key]
-    }
+    flow, settings = node.settings.flow.model_dump(), guard.shadow_settings.model_dump()
+    limits = {key: value for key, value in settings.items() if value != flow[key]}
     return {**asdict(guard.shadow.report()), "limits": limits}
 
 
