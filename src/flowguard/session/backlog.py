@@ -9,7 +9,7 @@ A message that goes through the store is counted before it goes (`reserve`), so 
 place when it is accepted still has one when its commit is done.
 
 Messages whose time has passed can be found wherever they wait: those here at once (`take_expired`),
-those away page by page (`look`). Nobody searches before the earliest of them can have expired. They
+those away page by page (`look`), from the time when the earliest of them can have expired. They
 leave gaps, which a page shows only once they are durable: until then none is asked for (`gaps`).
 """
 
@@ -31,6 +31,7 @@ PAGE_BYTES_MAX = 512 * 1024
 """A page ends with the message that reaches one of the two."""
 PIECE_MAX: Final = 25
 """Messages of a page sent at a time, where many clients take turns: less than a millisecond."""
+LOOK_PAUSE_S: Final = 1.0  # Between two looks through all that is away.
 UNKNOWN_S: Final = float("-inf")
 
 Waiting = tuple[int, Delivery, int]
@@ -81,10 +82,8 @@ class Backlog:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.spills = disk_budget is not None
-        self._budget = disk_budget or memory_budget
-        """Holds all of it."""
-        self._here_budget = memory_budget
-        """Where there is a disk: holds what is here."""
+        self._budget = disk_budget or memory_budget  # Holds all of it.
+        self._here_budget = memory_budget  # Where there is a disk: holds what is here.
         self._here: deque[Waiting] | None = None
         self._here_bytes = 0
         self._here_expires_s = NEVER_S
@@ -95,23 +94,18 @@ class Backlog:
         """None of those away has expired before."""
         self._look_pos = 0
         """Up to here those away have been looked through."""
-        self._seen_expires_s = NEVER_S
-        """The earliest of those that were left there, and of those put away since."""
-        self.after_pos = 0
-        """The position before the first message that is only on disk."""
+        self._seen_expires_s = NEVER_S  # The earliest of those left there, or put away since.
+        self.after_pos = 0  # The position before the first message that is only on disk.
         self.away_pos = 0
         """The position of the last message that is only on disk."""
         self._fetching: Fetch | None = None
-        self._late_count = 0
-        self._late_bytes = 0
-        """Put away since the page under way was asked for."""
+        self._late_count = self._late_bytes = 0  # Put away since the page under way was asked for.
         self.count = 0
         """Messages that wait, or will when their commit is done."""
         self.size_bytes = 0
         """The same, as `Delivery.size_bytes` counts."""
         self._over_bytes = 0
-        """Of that: what the budget of the disk does not hold, because as much of the oldest is to
-        be dropped."""
+        """Of that: what the budget of the disk does not hold, because as much is to make room."""
         self.gaps = 0
         """How often something left out of its turn, and is not known to be durable."""
         self.damage = ""
@@ -355,10 +349,14 @@ class Backlog:
 
     def look(self, owner: PageOwner, now_s: float) -> Fetch | None:
         """The next page in which a message may have expired; None: none, or one is on its way."""
-        if self._away_expires_s > now_s:
+        if not self.may_have_expired(now_s):
             return None
         after_pos = max(self._look_pos, self.after_pos)
         return self._ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
+
+    def may_have_expired(self, now_s: float) -> bool:
+        """Whether messages on disk may have, and would make room for all that is above limits."""
+        return self._away_expires_s <= now_s and self.count - self.messages_max < self.away_count
 
     def _ask(
         self, owner: PageOwner, after_pos: int, count_max: int, bytes_max: int, *, looks: bool
@@ -426,7 +424,8 @@ class Backlog:
             self._lost(fetch)
         elif not entries or self._look_pos >= fetch.until_pos:
             # All of them have been seen: the next look is from the start.
-            self._away_expires_s, self._seen_expires_s = self._seen_expires_s, NEVER_S
+            self._away_expires_s = max(self._seen_expires_s, now_s + LOOK_PAUSE_S)
+            self._seen_expires_s = NEVER_S
             self._look_pos = 0
         return expired
 

@@ -95,7 +95,7 @@ class QueueOwner(PageOwner):
 
         Who keeps up may have one that is larger than its share. Room is made of what has expired,
         then, with `drop-oldest`, of its own oldest, if that would help. Where those are on disk, or
-        on their way to it, it is made when they have been fetched, or have arrived, and until then
+        on their way to it, it is made when they have been found, or have arrived, and until then
         the queue is a page above its limits, no more.
         """
         queue = self.own_queue(node)
@@ -106,6 +106,9 @@ class QueueOwner(PageOwner):
             return None
         self.expire_some(node, now_s)
         reason = queue.reserve(size_bytes)
+        is_own = reason in ITS_OWN and queue.node_refusal(size_bytes) is None
+        if is_own and queue.may_have_expired(now_s):
+            return queue.reserve(size_bytes, overshoot=True)
         if not node.drops_oldest:
             return reason
         while reason is not None and (reason in ITS_OWN or queue.could_have(size_bytes)):
@@ -154,13 +157,9 @@ class QueueOwner(PageOwner):
         return found if of_node is None else [*found, of_node]
 
     def expire_some(self, node: NodeState, now_s: float) -> None:
-        """Give up what has expired while it waits, a page at most.
-
-        What is on disk is looked through page by page, unless it has to make room anyway.
-        """
-        queue = self.queue
-        self._expire(queue.take_expired(now_s), node, now_s)
-        fetch = None if node.drops_oldest else queue.look(self, now_s)
+        """Give up what has expired here, a page at most; on disk, begin to look for it."""
+        self._expire(self.queue.take_expired(now_s), node, now_s)
+        fetch = self.queue.look(self, now_s)
         if fetch is not None:
             node.fetches.append(fetch)
 
@@ -240,11 +239,14 @@ class QueueOwner(PageOwner):
         self.pump(now_s)
 
     def trim(self, node: NodeState, now_s: float) -> None:
-        """With `drop-oldest`: bring a queue that is above its limits back to them."""
+        """Bring a queue that is above its limits back to them: by what has expired, then, with
+        `drop-oldest`, by its oldest."""
         queue = self.queue
-        if not node.drops_oldest or self.is_logged or queue.excess() is None:
+        if self.is_logged or queue.excess() is None:
             return
         self.expire_some(node, now_s)
+        if not node.drops_oldest or queue.may_have_expired(now_s):
+            return
         while (reason := queue.excess()) is not None:
             oldest = queue.take()
             if oldest is None:

@@ -191,7 +191,10 @@ def test_the_bound_holds_while_the_client_is_away_or_the_broker_restarts(
     stage.restart()
     publish(stage, *numbered(*range(8, 13)))
     check(stage)
-    assert numbers(stage.connect_durable("s")) == [1, 2, *left]
+    got = numbers(stage.connect_durable("s"))
+    assert got[:5] == [1, 2, *left]
+    # Until a page has been looked at, its messages may have expired: see `QueueOwner.admit`.
+    assert len(got) <= 5 + (backlog.PAGE_MAX if policy == "drop-new" and store.on_disk else 0)
     check(stage)
 
 
