@@ -15,8 +15,9 @@ from flowguard.codec.packets import Connack, Connect, Disconnect, Packet, Puback
 from flowguard.types import MQTT_5, Publish
 from tests.broker_adapter.proxy_here import HOST, doorways, open_stream, proxying, upstream
 from tests.broker_adapter.upstream import MOSQUITTO, mosquitto, proxy
+from tests.flowguard.broker.test_last_words import Hasty
 from tests.support.authority import Authority
-from tests.support.real import Wire, broker, connect_packet
+from tests.support.real import Wire, broker, connect_packet, until
 from tests.support.websocket import WebSocketClient
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,27 @@ async def test_who_says_everything_and_closes_is_forwarded_through_all_layers(
         await wire.close()
         heard = [(await witness.expect(Publish)).payload for _ in range(MANY)]
         assert heard == [message.payload for message in publishes(MANY)]
+        await witness.close()
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
+async def test_what_comes_with_the_end_of_a_layer_is_forwarded(
+    authority: Authority, scheme: str
+) -> None:
+    behind = doorways(authority, f"mqtt://{HOST}:0")
+    (before,) = doorways(authority, f"{scheme}://{HOST}:0")
+    async with (
+        broker(listener=behind, calm=True) as running,
+        proxying([before], upstream(running.address[1])),
+    ):
+        witness = await listening(running.address[1])
+        address = (HOST, before.address.port or 0)
+        client = await trio.to_thread.run_sync(Hasty, scheme, address, authority.client_context())
+        client.say(connect_packet("me"))
+        await until(lambda: running.node.connected_count == 2)
+        client.say(*publishes(COUNT), Disconnect(), is_last=True)
+        heard = [(await witness.expect(Publish)).payload for _ in range(COUNT)]
+        assert heard == [message.payload for message in publishes(COUNT)]
         await witness.close()
 
 

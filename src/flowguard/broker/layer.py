@@ -5,6 +5,8 @@ A layer has the five methods of a socket that the reactor uses, with the same er
 layer itself has to say. Layers stand on each other: WebSocket on TLS on a socket.
 """
 
+from contextlib import suppress
+from socket import SHUT_RD
 from typing import Protocol
 
 
@@ -56,6 +58,12 @@ class Layer(ByteStream, Protocol):
 
         Raises OSError.
         """
+
+
+def end_reading(stream: ByteStream) -> None:
+    """Let the next `recv` say that the stream has ended: the peer has said so in a layer above."""
+    with suppress(OSError):  # The peer is gone, which says the same.
+        stream.shutdown(SHUT_RD)
 
 
 class OnSocket:

@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 from typing import Any, Final, Self, final
 
-from flowguard.broker.layer import ByteStream, OnSocket
+from flowguard.broker.layer import ByteStream, OnSocket, end_reading
 from flowguard.errors import ConfigError
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
 from flowguard.node.door import LayerFault
@@ -325,20 +325,23 @@ class TlsStream(OnSocket):
         try:
             # A record is read whole: without ciphertext there is no plaintext, and to be told so by
             # OpenSSL costs as much as a record.
-            while self._incoming.pending and (piece := tls.read(RECORD_BYTES)):
+            while self._incoming.pending:
+                piece = tls.read(RECORD_BYTES)
+                if not piece:  # close_notify
+                    end_reading(self._sock)
+                    return b"".join(pieces)
                 pieces.append(piece)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:
-            # The peer has said that nothing more comes: the socket reports it when it is read next.
-            self._sock.shutdown(SHUT_RD)
-            return b"".join(pieces)
         if not pieces:
             raise BlockingIOError
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _leave(self) -> None:
-        self.flush()
+        try:
+            self.flush()
+        except OSError:
+            return  # The peer is gone, but what it has sent counts: the next `recv` tells.
         if len(self._pending) > PENDING_MAX_BYTES:
             self._fail(LayerFault.UNREAD)
             raise ConnectionResetError("the peer asks, and reads no answer")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 from struct import Struct, error
 from typing import Any, Final, final
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
-from flowguard.broker.layer import ByteStream, Layer, OnSocket
+from flowguard.broker.layer import ByteStream, Layer, OnSocket, end_reading
 from flowguard.node.door import LayerFault
 
 try:
@@ -353,10 +353,13 @@ class WebSocketStream(OnSocket):
                 self._said_last = True
         self._leave()
         if self._said_last:
-            self._sock.shutdown(SHUT_RD)  # So it is reported when it is read next.
+            end_reading(self._sock)
 
     def _leave(self) -> None:
-        self.flush()
+        try:
+            self.flush()
+        except OSError:
+            return  # The peer is gone, but what it has sent counts: the next `recv` tells.
         if len(self._pending) > PENDING_MAX_BYTES:
             self._fail(LayerFault.UNREAD)
             raise ConnectionResetError("the peer asks, and reads no answer")
