@@ -37,6 +37,8 @@ class ListenerSettings(Section):
     key: Path | None = None
     certs: tuple[NamedCertificate, ...] = ()
     """Other certificates, for clients that ask for their names."""
+    chain: Path | None = None
+    """Authorities between `cert` and its root that clients are sent, if `cert` lacks them, PEM."""
     client_ca: Path | None = None
     crl: Path | None = None
     password_is: Literal["password", "token"] | None = None
@@ -45,6 +47,8 @@ class ListenerSettings(Section):
 
     proxies: tuple[IPvAnyNetwork, ...] = ()
     """Proxies that say whose a connection is, by PROXY protocol v2; others are closed."""
+    ipv6_only: bool = False
+    """Whether `[::]` takes no IPv4 clients."""
 
     @field_validator("certs")
     @classmethod

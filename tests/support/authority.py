@@ -42,14 +42,16 @@ def _name(text: str) -> x509.Name:
 
 
 class Authority:
-    """Signs what it is asked for; its own certificate is in `cert`."""
+    """Signs what it is asked for; its own certificate, which `parent` signs, is in `cert`."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(
+        self, folder: Path, name: str = "authority", parent: "Authority | None" = None
+    ) -> None:
         self._folder = folder
         self._name = _name(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._now = datetime.now(UTC)
-        self._certificate = self._signed(self._name, self._key, ca=True)
+        self._certificate = (parent or self)._signed(self._name, self._key, ca=True)
         self.cert = folder / f"{name}.pem"
         self.cert.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 

@@ -19,7 +19,7 @@ BACKLOG: Final = 4_096
 """Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
 WebSocketMaker = Callable[[ByteStream, Layer | None, Callable[[LayerFault], None]], Layer]
 _Wanted = tuple[ListenerSettings, Address, TlsFiles | None, WebSocketMaker | None]
-OF_TLS: Final = ("cert", "key", "certs", "client_ca", "crl")
+OF_TLS: Final = ("cert", "key", "certs", "chain", "client_ca", "crl")
 """Settings of a listener that are for TLS alone."""
 DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
 
@@ -162,7 +162,7 @@ def open_doorways(network: NetworkSettings) -> list[Doorway]:
     try:
         for listener, address, files, websocket in wanted:
             try:
-                sock = _bound(address)
+                sock = _bound(address, ipv6_only=listener.ipv6_only)
             except OSError as error:
                 error.filename = address.place
                 raise
@@ -222,7 +222,7 @@ def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocke
     return lambda sock, below, on_fault: WebSocketStream(sock, below, rule, on_fault)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, ipv6_only: bool = False) -> socket.socket:
     """A listening TCP socket; port 0: a free one. Accepted sockets inherit the options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -230,6 +230,8 @@ def listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:  # The system's default may be either.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
         sock.bind((host, port))
         sock.listen(BACKLOG)
     except BaseException:
@@ -238,9 +240,9 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _bound(address: Address) -> socket.socket:
+def _bound(address: Address, *, ipv6_only: bool) -> socket.socket:
     if address.port is not None:
-        return listen(address.host, address.port)
+        return listen(address.host, address.port, ipv6_only=ipv6_only)
     return _listen_unix(Path(address.host))
 
 

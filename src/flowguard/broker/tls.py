@@ -77,6 +77,7 @@ class TlsFiles:
     version_min: str = "1.2"
     named: tuple[NamedCertificate, ...] = ()
     """Certificates for clients that ask for their names; all others get `cert`."""
+    chain: Path | None = None
 
     @classmethod
     def of(cls, listener: ListenerSettings, network: NetworkSettings) -> "TlsFiles":
@@ -93,7 +94,13 @@ class TlsFiles:
                 f"{listener.address}: network.crl says which client certificates are revoked, and "
                 "no client needs one: set network.client_ca, too"
             )
-        return cls(cert, key, client_ca, crl, network.tls_version_min, listener.certs)
+        if listener.chain is not None and client_ca is not None:
+            raise ConfigError(
+                f"{listener.address}: authorities in chain would sign clients, too, besides those "
+                "in client_ca: append them to cert instead"
+            )
+        version_min = network.tls_version_min
+        return cls(cert, key, client_ca, crl, version_min, listener.certs, listener.chain)
 
     def load(self) -> ssl.SSLContext:
         """Read them, for new connections; raises ConfigError with the file that is wrong."""
@@ -110,7 +117,7 @@ class TlsFiles:
         return context
 
     def _load(self, cert: Path, key: Path) -> ssl.SSLContext:
-        for path in (cert, key, self.client_ca, self.crl):
+        for path in (cert, key, self.chain, self.client_ca, self.crl):
             if path is not None:
                 _read(path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -125,6 +132,8 @@ class TlsFiles:
                 f"{cert} and {key} are no certificate and its key, unencrypted, PEM: "
                 f"{_reason(error)}"
             ) from error
+        if self.chain is not None:
+            _trust(context, self.chain)
         if self.client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
             _trust(context, self.client_ca)

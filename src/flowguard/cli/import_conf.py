@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.mosquitto_conf import MosquittoImport
 
 
@@ -13,24 +13,32 @@ def import_conf(
     conf: Annotated[Path, typer.Argument(metavar="MOSQUITTO_CONF", help="As mosquitto -c.")],
     out: Annotated[Path | None, typer.Option(help="Where to write it; absent: stdout.")] = None,
 ) -> None:
-    """Write settings that do what a mosquitto.conf does, and say of each line what became of it.
+    """Write settings that do what a mosquitto.conf does, and report the outcome of each line.
 
-    An existing file is not written over. `flowguard check` judges the result.
+    It exits with 1 if a listener is left out. An existing file is not overwritten. `flowguard
+    check` judges the result.
     """
     try:
-        found = MosquittoImport(conf.read_text(encoding="utf-8"))
+        found = MosquittoImport(conf.read_bytes(), str(conf))
     except OSError as error:
         raise refused(f"cannot read {conf}: {error.strerror}", code=2) from error
-    except UnicodeDecodeError as error:
-        raise refused(f"{conf} is no text", str(error), 2) from error
     said = plain(stderr=True)
-    for remark in sorted(found.remarks, key=lambda each: each.line):
-        place = f"{conf}:{remark.line}" if remark.line else str(conf)
+    for remark in found.remarks:
         verdict = "taken" if remark.taken else "NOT TAKEN"
-        what = f"{remark.text}: " if remark.text else ""
-        said.print(f"{place}: {what}{verdict}: {remark.said}")
-    left_out = sum(not remark.taken for remark in found.remarks)
-    said.print(f"{len(found.remarks)} remarks, {left_out} of them on what was not taken")
+        what = f"{shown(remark.text)}: " if remark.text else ""
+        said.print(f"{remark.place}: {what}{verdict}: {remark.said}")
+    not_taken = sum(not remark.taken for remark in found.remarks)
+    said.print(f"{len(found.remarks)} remarks, {not_taken} of them on what was not taken")
+    if not found.settings["network.listeners"]:
+        raise refused("nothing is written: every listener is left out")
+    _write(found, out)
+    if found.left_out:
+        raise refused("a listener is left out: its lines are NOT TAKEN above")
+    if out is not None:
+        said.print(f"next: flowguard check {out}")
+
+
+def _write(found: MosquittoImport, out: Path | None) -> None:
     if out is None:
         typer.echo(found.toml(), nl=False)
         return
@@ -39,4 +47,3 @@ def import_conf(
             file.write(found.toml())
     except OSError as error:
         raise refused(f"cannot write {out}: {error.strerror}", code=2) from error
-    said.print(f"next: flowguard check {out}")

@@ -1,316 +1,248 @@
-"""mosquitto.conf as settings of flowguard, with a remark on every line that says something.
+"""mosquitto.conf as settings of flowguard, with a remark on every line that is no comment.
 
-What has no counterpart is left out and said; nothing is guessed. Where Mosquitto has no bound and
-flowguard has one, the bound stays. Source: mosquitto.conf(5) of Mosquitto 2.0.
+The result lets no client in that Mosquitto rejects. A listener is left out if one line of its
+access control is not taken; all are left out for a line with which Mosquitto does not start. If
+Mosquitto has no limit and flowguard has one, the limit stays.
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import PurePath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any, Final, final
 
-from flowguard.address import PORT_MAX, Address, Scheme
+from pydantic import ValidationError
 
-SPANS_S: Final = {"h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 31_536_000}
+from flowguard.address import PORT_MAX
+from flowguard.cli import mosquitto_options as options
+from flowguard.cli.mosquitto_listener import Access, MosquittoListener
+from flowguard.cli.mosquitto_options import Option, Unfit, Value, unstartable
+from flowguard.config import Settings
+
 PORT: Final = 1883
-BOUND: Final = "0 is without bound there, and what has no bound is what falls in a crowd"
-
-Value = str | int | float | bool
-
-
-class Unfit(Exception):
-    """A value that is not taken; the text says why."""
+FILES_DEEP_MAX: Final = 10
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The outcome of one line: `line` is its number in the file, from 1; 0: of the whole file."""
+    """The outcome of one line, or of a listener, or of the whole file."""
 
-    line: int
+    place: str
+    """`FILE:LINE`, or the file."""
     text: str
+    """The line; empty if the remark is on something else."""
     taken: bool
     said: str
 
 
 @final
-@dataclass(slots=True)
-class MosquittoListener:
-    """A listener as far as it has been read."""
-
-    line: int
-    host: str
-    port: int
-    websocket: bool = False
-    asks_certificates: bool = False
-    has_psk: bool = False
-    files: dict[str, str] = field(default_factory=dict)
-    connections_max: int | None = None
-
-    @property
-    def address(self) -> Address:
-        """Its address; TLS where it has a certificate."""
-        if not self.port:
-            return Address(Scheme.MQTT, self.host, None)
-        has_tls = "certfile" in self.files
-        names = {(False, False): "mqtt", (True, False): "mqtts", (False, True): "ws"}
-        return Address(Scheme(names.get((has_tls, self.websocket), "wss")), self.host, self.port)
-
-    def takes(self, name: str, value: str) -> bool:
-        """Whether it has this option, which it takes; raises Unfit."""
-        if name in FILES:
-            self.files[name] = value
-        elif name == "require_certificate":
-            self.asks_certificates = _flag(value)
-        elif name == "max_connections":
-            self.connections_max = None if value == "-1" else _bound(value)
-        elif name == "protocol":
-            self.websocket = _is_websocket(value)
-        elif name == "psk_hint":
-            self.has_psk = True
-        else:
-            return False
-        return True
-
-    @property
-    def flaw(self) -> str:
-        """Why it is left out: it would let in whom Mosquitto does not; empty: it is not."""
-        if self.has_psk:
-            return "there are no pre-shared keys, and without them it would have no TLS"
-        if self.asks_certificates and "cafile" not in self.files:
-            return "it asks for certificates, and no cafile says by whom they are signed"
-        return ""
-
-    def settings(self) -> dict[str, Value]:
-        """As in `network.listeners`."""
-        found: dict[str, Value] = {"address": str(self.address)}
-        names = {"certfile": "cert", "keyfile": "key", "crlfile": "crl"}
-        found |= {ours: self.files[name] for name, ours in names.items() if name in self.files}
-        if self.asks_certificates and "cafile" in self.files:
-            found["client_ca"] = self.files["cafile"]
-        if self.connections_max is not None:
-            found["connections_max"] = self.connections_max
-        return found
-
-
-# --- values ------------------------------------------------------------------------------------
-
-
-def _flag(value: str) -> bool:
-    if value not in ("true", "false"):
-        raise Unfit("true or false is expected")
-    return value == "true"
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal():
-        raise Unfit("a number is expected")
-    return int(value)
-
-
-def _bound(value: str) -> int:
-    count = _count(value)
-    if not count:
-        raise Unfit(BOUND)
-    return count
-
-
-def _span_s(value: str) -> int:
-    found = re.fullmatch(r"(\d+)([hdwmy])", value)
-    if found is None:
-        raise Unfit("a number with h, d, w, m or y is expected")
-    return int(found[1]) * SPANS_S[found[2]]
-
-
-def _interval(value: str) -> int:
-    if value == "0":
-        raise Unfit("$SYS is always there; node.sys_interval_s is how often it changes")
-    return _count(value)
-
-
-def _level(value: str) -> str:
-    levels = {"all": "debug", "debug": "debug", "information": "info", "notice": "info"}
-    levels |= {"warning": "warning", "error": "error"}
-    if value not in levels:
-        raise Unfit("the log has levels, not kinds: log.level")
-    return levels[value]
-
-
-PLAIN: Final[dict[str, tuple[str, Callable[[str], Value]]]] = {
-    "acl_file": ("network.acl_file", str),
-    "allow_anonymous": ("network.allow_anonymous", _flag),
-    "log_type": ("log.level", _level),
-    "max_inflight_messages": ("session.inflight_max", _bound),
-    "max_keepalive": ("session.keep_alive_max_s", _bound),
-    "max_packet_size": ("session.packet_size_max", _bound),
-    "max_qos": ("session.maximum_qos", _count),
-    "max_queued_bytes": ("session.queue_bytes_max", _bound),
-    "max_queued_messages": ("session.queue_messages_max", _bound),
-    "max_topic_alias": ("session.topic_alias_maximum", _count),
-    "memory_limit": ("flow.memory_max_bytes", _bound),
-    "message_size_limit": ("session.payload_bytes_max", _bound),
-    "password_file": ("network.password_file", str),
-    "persistent_client_expiration": ("session.session_expiry_max_s", _span_s),
-    "retain_available": ("session.retain_available", _flag),
-    "sys_interval": ("node.sys_interval_s", _interval),
-    "tls_version": ("network.tls_version_min", lambda value: value.removeprefix("tlsv")),
-}
-"""Options that are a setting here, with how its value is read."""
-OF_LISTENERS: Final = ("acl_file", "allow_anonymous", "password_file")
-"""Options that belong to a listener with `per_listener_settings true`."""
-RULES: Final = ("acl_file", "auth_plugin", "plugin")
-"""Options by which not everybody may do everything."""
-FILES: Final = ("cafile", "certfile", "crlfile", "keyfile")
-ALREADY: Final = {
-    "use_identity_as_username": "the name in a certificate that was accepted is the client's",
-    "use_subject_as_username": "",
-    "check_retain_source": "rules are asked again when a message is sent",
-    "autosave_interval": "what is acknowledged is stored already",
-    "autosave_on_changes": "what is acknowledged is stored already",
-    "per_listener_settings": "",
-    "pid_file": "systemd knows the process, and /status has it",
-    "set_tcp_nodelay": "it is always so",
-    "allow_zero_length_clientid": "it is always so",
-    "log_timestamp": "it is always so",
-    "log_timestamp_format": "times are ISO 8601",
-    "log_dest": "the log goes to standard error; systemd and containers take it from there",
-    "connection_messages": "the log counts, and shows three of a kind",
-    "user": "the broker stays who starts it",
-    "max_inflight_bytes": "",
-}
-"""Options that need no counterpart, and why; no text: as long as they have their usual value."""
-USUAL: Final = {
-    "per_listener_settings": "false",
-    "max_inflight_bytes": "0",
-    "use_subject_as_username": "false",
-}
-ABSENT: Final = {
-    "bind_interface": "give the listener an address of that interface",
-    "capath": "put the certificates into one file: cafile",
-    "ciphers": "the standard library's choice is used",
-    "ciphers_tls1.3": "the standard library's choice is used",
-    "connection": "there are no bridges",
-    "dhparamfile": "key exchange is by elliptic curves",
-    "http_dir": "files are for a web server",
-    "include_dir": "import its files one by one",
-    "keyform": "keys are PEM files",
-    "mount_point": "no listener renames topics",
-    "persistence_location": "the directory is an option: flowguard serve --data DIRECTORY",
-    "persistence_file": "a store is a directory: flowguard serve --data DIRECTORY",
-    "plugin": "plugins of Mosquitto do not run here",
-    "auth_plugin": "plugins of Mosquitto do not run here",
-    "psk_file": "there are no pre-shared keys",
-    "queue_qos0_messages": "QoS 0 is for those who are there",
-    "socket_domain": "an address says so: 0.0.0.0 or [::]",
-    "upgrade_outgoing_qos": "a message keeps its QoS",
-    "use_username_as_clientid": "a client's id is its own",
-}
-
-
-@final
 class MosquittoImport:
-    """Reads a file line by line: `settings` and `remarks` are what came of it."""
+    """Reads a file line by line; `settings` and `remarks` are the result."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, content: bytes, name: str = "mosquitto.conf") -> None:
         self.settings: dict[str, Any] = {}
         """Values by their keys, as `session.inflight_max`."""
         self.remarks: list[Remark] = []
+        self.left_out = False
+        """Whether a listener was left out."""
+        self._name = name
+        self._place = name
+        self._default = MosquittoListener(name, None, PORT, is_default=True)
+        """The listener of `port`, and of options above the first `listener`."""
         self._listeners: list[MosquittoListener] = []
-        self._usual: MosquittoListener | None = None
-        """The listener of `port`, or of options before any listener."""
+        self._current = self._default
         self._in_bridge = False
-        self._is_lost = False
-        """The last listener could not be taken: what follows is of none."""
+        self._is_local = True
+        """No line names a listener; Mosquitto lets in clients without a user name then."""
         self._is_per_listener = False
-        self._has_rules = False
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.strip().split(None, 1)
-            if words and not words[0].startswith("#"):
-                self._read(number, line.strip(), words[0], (words[1:] or [""])[0].strip())
+        self._shared: dict[str, Value] = {}
+        """Options of access control and texts that are for all listeners."""
+        self._closed: list[str] = []
+        """The places of lines for which all listeners are left out."""
+        self._read_file(content, name, 0)
         self._finish()
 
-    def _read(self, number: int, text: str, name: str, value: str) -> None:
+    def _read_file(self, content: bytes, name: str, depth: int) -> None:
+        """Read one file; in each, options above its first `listener` are the default listener's."""
+        before = self._current, self._in_bridge
+        self._current, self._in_bridge = self._default, False
+        for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+            stripped = line.rstrip("\r")
+            if stripped.strip(" ") and not stripped.startswith("#"):
+                self._place = f"{name}:{number}"
+                self._read(stripped, depth)
+        self._current, self._in_bridge = before
+
+    def _read(self, line: str, depth: int) -> None:
+        name, _, rest = line.strip(" ").partition(" ")
+        place, listener = self._place, self._current
         try:
-            taken, said = self._take(number, name, value)
-        except (Unfit, ValueError) as error:
-            taken, said = False, str(error)
-        self.remarks.append(Remark(number, text, taken, said))
+            if "\0" in line or "\ufffd" in line:
+                raise unstartable("the line is no UTF-8 text")
+            said = self._include(rest, depth) if name == "include_dir" else self._take(name, rest)
+            self.remarks.append(Remark(place, line.strip(), True, said))
+        except Unfit as error:
+            self.remarks.append(Remark(place, line.strip(), False, str(error)))
+            is_shared = name in options.OF_ALL or (
+                name not in options.OF_LISTENER and not self._is_per_listener
+            )
+            if error.closes == "all" or (error.closes == "own" and is_shared):
+                self._closed.append(place)
+            elif error.closes == "own":
+                listener.flaws.append(f"line {place.rpartition(':')[2]} is not taken")
 
-    def _take(self, number: int, name: str, value: str) -> tuple[bool, str]:
-        """Whether the line is taken, and what is to be said of it; raises Unfit: why not."""
-        self._in_bridge = name == "connection" or (self._in_bridge and name != "listener")
-        self._has_rules |= name in RULES
+    def _include(self, rest: str, depth: int) -> str:
+        folder = Path(options.text(rest))
+        if depth >= FILES_DEEP_MAX:
+            raise unstartable("files include each other")
+        try:
+            names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".conf"))
+            for name in names:
+                self._read_file((folder / name).read_bytes(), str(folder / name), depth + 1)
+        except OSError as error:
+            raise Unfit(f"cannot read {folder}: {error.strerror}", "all") from error
+        return f"read: {', '.join(names) or 'no file ends in .conf'}"
+
+    def _take(self, name: str, rest: str) -> str:
+        """Take the line, and return what is to be said of it; raises Unfit."""
+        own = self._current.options if self._is_per_listener else self._shared
+        if option := options.OF_ACCESS.get(name):
+            return self._keep(own, name, option, rest)
+        if option := options.OF_LISTENER.get(name):
+            return self._keep(self._current.options, name, option, rest)
+        if option := options.OF_ALL.get(name):
+            return self._keep(self._shared, name, option, rest)
+        if name in options.PLAIN:
+            return self._take_plain(name, rest)
+        if name in ("listener", "port", "bind_address"):
+            return self._take_address(name, rest)
         if name == "per_listener_settings":
-            self._is_per_listener = value == "true"
-        if self._is_per_listener and name in OF_LISTENERS:
-            raise Unfit("it is of one listener there, and of all here")
-        if name in PLAIN:
-            key, read = PLAIN[name]
-            self.settings[key] = read(value)
-            return True, f"{key} = {_toml(self.settings[key])}"
-        if name in ABSENT:
-            raise Unfit(ABSENT[name])
-        if name in ALREADY:
-            if name in USUAL and value != USUAL[name]:
-                raise Unfit("it is otherwise here")
-            return True, ALREADY[name] or "it is so here"
-        if name == "persistence":
-            self.settings["store.kind"] = "rocks" if _flag(value) else "memory"
-            return True, f"store.kind = {_toml(self.settings['store.kind'])}"
-        return self._take_of_listener(number, name, value)
+            self._is_per_listener = options.flag(rest)
+            if self._is_per_listener and self._shared.keys() & options.OF_ACCESS:
+                raise unstartable("it has to stand above all options of access")
+            return "read"
+        if options.PLUGIN.fullmatch(name):
+            self._current.options[name] = options.text(rest)
+            raise Unfit("plugins of Mosquitto do not run here", "own")
+        self._in_bridge |= name == "connection" and bool(options.text(rest))
+        if self._in_bridge and (name == "connection" or options.BRIDGE.fullmatch(name)):
+            raise Unfit("there are no bridges")
+        raise unstartable(f"{name!a} is unknown here")
 
-    def _take_of_listener(self, number: int, name: str, value: str) -> tuple[bool, str]:
+    def _take_plain(self, name: str, rest: str) -> str:
+        key, read = options.PLAIN[name]
+        value = read(rest)
+        section, _, own = key.partition(".")
+        try:
+            Settings.model_validate({section: {own: value}})
+        except ValidationError as error:
+            raise Unfit(f"{key}: {error.errors()[0]['msg']}") from error
+        self.settings[key] = value
+        if key == "session.maximum_qos":
+            self._current.options[name] = value
+        return f"{key} = {_toml(value)}"
+
+    def _keep(self, own: dict[str, Value], name: str, option: Option, rest: str) -> str:
+        """Keep an option for `_finish`; raises Unfit if it has no counterpart."""
+        value = option.read(rest)
+        if option.read is options.text and name in own:
+            raise unstartable("it is given twice")
+        if name == "mount_point" and own is self._default.options:
+            raise unstartable("it has to stand below a listener")
+        own[name] = value
+        if option.closes is not None and value != option.usual:
+            raise Unfit(option.said, option.closes)
+        return option.said
+
+    def _take_address(self, name: str, value: str) -> str:
+        self._is_local = False
         if name == "listener":
-            self._is_lost = True
-            self._listeners.append(_listener(number, value))
-            self._is_lost = False
-            return True, "an address of network.listeners"
-        if self._is_lost:
-            raise Unfit("its listener was not taken")
-        listener = self._listeners[-1] if self._listeners else self._of_old(number)
-        if name == "port":
-            self._of_old(number).port = _port(value)
-        elif name == "bind_address":
-            self._of_old(number).host = value
-        elif not listener.takes(name, value):
-            unknown = "no option of mosquitto.conf(5) that is known here"
-            raise Unfit("there are no bridges" if self._in_bridge else unknown)
-        return True, "of its listener"
+            second = value.strip(" ").partition(" ")[2].strip(" ").partition(" ")[0]
+            host = None if second.startswith("#") else second or None
+            port = options.number(0 if host else 1, PORT_MAX)(value)
+            self._current = MosquittoListener(self._place, host, port)
+            self._listeners.append(self._current)
+        elif name == "port":
+            self._default.port = options.number(1, PORT_MAX)(value)
+        else:
+            self._default.host = options.text(value)
+        if name != "listener":
+            if name == "bind_address" and name in self._default.options:
+                raise unstartable("it is given twice")
+            self._default.place = self._place
+            self._default.options[name] = value
+        return "an address of network.listeners"
 
-    def _of_old(self, number: int) -> MosquittoListener:
-        if self._usual is None:
-            self._usual = MosquittoListener(number, "0.0.0.0", PORT)
-        return self._usual
+    # --- the whole ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Say what Mosquitto takes for granted where nothing is said, and flowguard does not."""
-        found = [*([self._usual] if self._usual else []), *self._listeners]
-        for each in found:
-            if each.flaw:
-                self._remark(each.line, False, f"it is left out: {each.flaw}")
-        listeners = [each for each in found if not each.flaw]
-        if found:
-            self.settings["network.listeners"] = [each.settings() for each in listeners]
-            self.settings.setdefault("network.allow_anonymous", False)
-        for each in listeners:
-            if "cafile" in each.files and not each.asks_certificates:
-                why = "its cafile is left out: with it, every client would need a certificate"
-                self._remark(each.line, False, why)
-        if any(not each.address.is_local and not each.address.scheme.has_tls for each in listeners):
-            self.settings["network.allow_plaintext"] = True
-            why = "network.allow_plaintext = true: other machines may reach a listener without TLS"
-            self._remark(0, True, f"{why}; better give it a certificate")
-        if self._has_rules and "network.acl_file" not in self.settings:
-            self._remark(0, False, "it has rules: no start without a network.acl_file")
-        elif listeners and not self._has_rules:
-            self.settings["network.allow_all_topics"] = True
-            why = "network.allow_all_topics = true: without an acl_file whoever is in may do all"
-            self._remark(0, True, f"{why}; better write rules")
+        """Make listeners, and state what Mosquitto takes for granted and flowguard does not."""
+        found = list(self._listeners)
+        if self._default.exists:
+            found.insert(0, self._default)
+        elif not found:
+            own = self._default.options
+            hosts = ("127.0.0.1", "::1")
+            found = [MosquittoListener(self._name, host, PORT, options=own) for host in hosts]
+        access = [self._access(each) for each in found]
+        for one, other in combinations(found, 2):
+            self._closed += [other.place] if one.overlaps(other) else []
+        for each, its in zip(found, access, strict=True):
+            each.flaws += each.find_flaws(its)
+            if self._closed:
+                each.flaws.append(f"not taken: {', '.join(dict.fromkeys(self._closed))}")
+        kept = [(each, its) for each, its in zip(found, access, strict=True) if not each.flaws]
+        fitting = {its: sum(each.fits(own, its) for each, own in kept) for _, its in kept}
+        shared = max(fitting, key=fitting.__getitem__, default=Access(False, None, None))
+        for each, its in zip(found, access, strict=True):
+            if not each.flaws and not each.fits(its, shared):
+                each.flaws.append("its access is another, and here all listeners have the same")
+            if each.flaws:
+                self._remark(each.place, f"the listener is left out: {'; '.join(each.flaws)}")
+        self._write([each for each in found if not each.flaws], shared)
+        self.left_out = any(each.flaws for each in found)
 
-    def _remark(self, line: int, taken: bool, said: str) -> None:
-        self.remarks.append(Remark(line, "", taken, said))
+    def _access(self, listener: MosquittoListener) -> Access:
+        own = listener.options if self._is_per_listener else self._shared
+        # A certificate without a name is not anonymous, but rejected.
+        anonymous = own.get("allow_anonymous", self._is_local) and not listener.has_names
+        files = [own.get("password_file"), own.get("acl_file")]
+        if self._is_per_listener and listener.is_default and "allow_anonymous" not in own:
+            why = "allow_anonymous is not given, and above the first listener that lets all in"
+            listener.flaws.append(why)
+        return Access(bool(anonymous), *files)
+
+    def _write(self, listeners: list[MosquittoListener], shared: Access) -> None:
+        settings = self.settings
+        settings["network.listeners"] = [each.settings() for each in listeners]
+        own = {f"network.{name}": value for name, value in shared._asdict().items()}
+        settings |= {key: value for key, value in own.items() if value is not None}
+        oldest = [each.options.get("tls_version") for each in listeners if each.has_tls]
+        if "tlsv1.3" in oldest:
+            settings["network.tls_version_min"] = "1.3"
+        if "tlsv1.1" in oldest or ("tlsv1.3" in oldest and len(set(oldest)) > 1):
+            self._remark(self._name, "the oldest TLS is the same for all listeners, at least 1.2")
+        if any(not each.address.is_local and not each.has_tls for each in listeners):
+            settings["network.allow_plaintext"] = True
+            why = "network.allow_plaintext = true: other machines may reach a listener without TLS"
+            self._remark(self._name, f"{why}; better give it a certificate", taken=True)
+        if not shared.acl_file:
+            settings["network.allow_all_topics"] = True
+            why = "network.allow_all_topics = true: without an acl_file clients may use all topics"
+            self._remark(self._name, f"{why}; better write rules", taken=True)
+        elif "check_retain_source" not in self._shared:
+            said = options.OF_ALL["check_retain_source"].said
+            self._remark(self._name, f"check_retain_source is true there: {said}")
+        if self._is_local and not shared.allow_anonymous:
+            why = "allow_anonymous false holds; without a listener Mosquitto ignores it"
+            self._remark(self._name, why)
+        if any(each.is_websocket for each in listeners):
+            self._remark(self._name, "web pages of other origins need network.origins")
+
+    def _remark(self, place: str, said: str, *, taken: bool = False) -> None:
+        self.remarks.append(Remark(place, "", taken, said))
 
     def toml(self) -> str:
         """The settings as a file for `flowguard serve --config`."""
@@ -319,28 +251,6 @@ class MosquittoImport:
             section, _, name = key.partition(".")
             sections.setdefault(section, []).append(f"{name} = {_toml(value)}\n")
         return "\n".join(f"[{name}]\n{''.join(lines)}" for name, lines in sections.items())
-
-
-def _listener(number: int, value: str) -> MosquittoListener:
-    words = value.split()
-    if words[:1] == ["0"] and len(words) == 2 and PurePath(words[1]).is_absolute():
-        return MosquittoListener(number, words[1], 0)
-    if not 1 <= len(words) <= 2:
-        raise Unfit("a port, and perhaps an address, are expected")
-    return MosquittoListener(number, words[1] if len(words) == 2 else "0.0.0.0", _port(words[0]))
-
-
-def _port(value: str) -> int:
-    port = _count(value)
-    if not 0 < port <= PORT_MAX:
-        raise Unfit("no port")
-    return port
-
-
-def _is_websocket(value: str) -> bool:
-    if value not in ("mqtt", "websockets"):
-        raise Unfit("mqtt or websockets is expected")
-    return value == "websockets"
 
 
 def _toml(value: object) -> str:

@@ -411,7 +411,7 @@ def test_a_peer_that_makes_us_answer_and_reads_nothing_is_closed_with_little_hel
         assert len(two.server._pending) == held
 
 
-@pytest.mark.parametrize("wrong", ["cert", "key", "client_ca", "crl"])
+@pytest.mark.parametrize("wrong", ["cert", "key", "chain", "client_ca", "crl"])
 def test_a_file_that_cannot_be_used_is_named(
     authority: Authority, pair: Pair, tmp_path: Path, wrong: str
 ) -> None:

@@ -52,6 +52,10 @@ def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) ->
 
 
 NO_ROOM = "no client would find room"
+CHAIN = (
+    "[network]\nallow_all_topics = true\nlisteners = ["
+    '{address = "mqtts://[::1]:1", cert = "c", key = "k", chain = "a", client_ca = "b"}]\n'
+)
 REDIS = '[store]\nkind = "redis"\n[redis]\n'
 KAFKA = '[store]\napplication_store = "kafka"\n[kafka]\n'
 BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/runs"\n'
@@ -67,6 +71,7 @@ BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/ru
         (GOOD + 'client_ca = "no"\n', RULES, "network.client_ca: no says who signs"),
         ('[network]\nlisteners = ["0.0.0.0:1"]\n', RULES, "--allow-plaintext"),
         ('[network]\nlisteners = ["mqtts://[::1]:1"]\n', RULES, "TLS needs a certificate"),
+        (CHAIN, "", "authorities in chain would sign clients"),
         ('[network]\npassword_file = "not-there"\n', RULES, "cannot read not-there"),
         ('[network]\ncrl = "revoked.pem"\n', RULES, "set network.client_ca"),
         (REDIS + 'url = "http://foo"\n', RULES, "redis.url is no address"),
