@@ -127,7 +127,7 @@ def resolved(text: str, ca: Path | None) -> Upstream:
     if address.port is None:
         raise ConfigError(f"--upstream {text}: expected HOST:PORT")
     if address.port == 0:
-        raise ConfigError(f"--upstream {text}: nobody listens on port 0; name the broker's port")
+        raise ConfigError(f"--upstream {text}: port 0 is no address; name the port of the broker")
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -45,7 +45,7 @@ NO_LESS_THAN = (
     (
         "flow.window_floor",
         "flow.window_max",
-        "no window could be both; lower the floor or raise the maximum",
+        "no window satisfies both; lower the minimum or raise the maximum",
     ),
     (
         "session.queue_bytes_max",
@@ -60,7 +60,7 @@ NO_LESS_THAN = (
     (
         "session.packet_size_max",
         "session.queue_bytes_max",
-        "the largest message could never wait for anybody; raise the queue's",
+        "no queue could hold the largest message; raise the queue's",
     ),
     (
         "session.packet_size_max",
@@ -70,7 +70,7 @@ NO_LESS_THAN = (
     (
         "session.packet_size_max",
         "node.input_bytes_max",
-        "nobody could ever send the largest packet; raise the node's or lower the packet's",
+        "no client could send the largest packet; raise the node's or lower the packet's",
     ),
     (
         "session.state_bytes_max",
@@ -423,8 +423,8 @@ class Settings(Section):
             )
         if self.store.application_store == "kafka" and self.store.kind != "rocks":
             raise ValueError(
-                "store.application_store kafka needs store.kind rocks: in the data directory it is "
-                "noted whose queues are in Kafka, and nobody else can have it"
+                "store.application_store kafka needs store.kind rocks: the data directory "
+                "records which queues are in Kafka"
             )
         if (
             self.store.application_store == "kafka"

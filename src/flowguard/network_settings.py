@@ -139,7 +139,7 @@ class NetworkSettings(Section):
         taken = [place.place for place in places if place.port != 0]
         for place in taken:
             if taken.count(place) > 1:
-                raise ValueError(f"{place} is there more than once")
+                raise ValueError(f"{place} is listed more than once")
         return listeners
 
     @property
@@ -158,8 +158,8 @@ class NetworkSettings(Section):
     def _proofs(self) -> Self:
         if (self.token_keys is None) is not (self.token_audience is None):
             raise ValueError(
-                "network.token_keys and network.token_audience go together: a token that is for "
-                "somebody else proves nothing here"
+                "network.token_keys and network.token_audience go together: a token for another "
+                "audience proves nothing here"
             )
         files = {"password": self.password_file, "token": self.token_keys}
         for wanted in (self.password_is, *[each.password_is for each in self.listeners]):

@@ -236,7 +236,7 @@ async def test_an_upstream_that_is_not_there_is_136_with_a_time(tmp_path: Path) 
     ("arguments", "said"),
     [
         (["--upstream", "nowhere"], "nowhere"),
-        (["--upstream", "127.0.0.1:0"], "--upstream 127.0.0.1:0: nobody listens on port 0"),
+        (["--upstream", "127.0.0.1:0"], "--upstream 127.0.0.1:0: port 0 is no address"),
         (["--upstream", "no.such.host.invalid:1883"], "--upstream no.such.host.invalid:1883"),
         (["--upstream", "127.0.0.1:1", "--config", "/no/such/file"], "/no/such/file"),
     ],

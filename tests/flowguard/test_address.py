@@ -69,7 +69,7 @@ def test_two_listeners_of_one_place_are_refused_whatever_they_speak() -> None:
         ("unix:/run/a", "unix:///run/a"),
         ("[::1]:1", "mqtts://[::1]:1"),
     ):
-        with pytest.raises(ValidationError, match="is there more than once"):
+        with pytest.raises(ValidationError, match="is listed more than once"):
             NetworkSettings.model_validate({"listeners": [one, "127.0.0.1:1", other]})
     several = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:1", "[::1]:1"]
     assert len(NetworkSettings.model_validate({"listeners": several}).listeners) == 4

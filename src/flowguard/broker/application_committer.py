@@ -213,8 +213,8 @@ class ApplicationCommitter:
         self._is_waiting = error is not None
         if error is not None:
             log.warning(
-                "queues of applications take nothing now: they wait, and who publishes to them",
+                "kafka unavailable; messages for applications wait, and so do their publishers",
                 why=str(error),
             )
         else:
-            log.info("queues of applications take messages again")
+            log.info("kafka available again")

@@ -49,7 +49,7 @@ def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
         wanted = "node.descriptors_reserve" + (" and store.open_files_max" if on_disk else "")
         raise UnreadyError(
             f"this process may open {limit:,} files, has {used:,} open and keeps {found.reserve:,} "
-            f"for itself ({wanted}): no client would find room. "
+            f"for itself ({wanted}): there is none left for a client. "
             f"Raise the limit (ulimit -n), or lower {wanted}"
         )
     return found

@@ -145,13 +145,13 @@ def _check_unused(network: NetworkSettings) -> None:
     """Where nothing speaks TLS, nobody can be asked for a certificate; raises ConfigError."""
     if network.client_ca is not None:
         raise ConfigError(
-            f"network.client_ca: {network.client_ca} says who signs client certificates, and no "
-            "listener asks for any, because none speaks TLS: use mqtts:// or wss://"
+            f"network.client_ca: {network.client_ca} has no effect, as no listener speaks TLS: "
+            "use mqtts:// or wss://, or remove it"
         )
     if network.crl is not None:
         raise ConfigError(
-            f"network.crl: {network.crl} says which client certificates are revoked, and no "
-            "listener asks for any: use mqtts:// or wss://, and set network.client_ca"
+            f"network.crl: {network.crl} has no effect, because no listener asks for client "
+            "certificates: use mqtts:// or wss://, and set network.client_ca"
         )
 
 
@@ -187,7 +187,7 @@ def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSet
     asks = network.asks or (files is not None and files.client_ca is not None)
     if not (asks or network.allow_anonymous):
         raise ConfigError(
-            f"{address}: other machines reach it, and nobody is asked who they are: "
+            f"{address}: other machines can connect without authentication: "
             "use --password-file FILE, --token-keys FILE or, with TLS, --client-ca FILE, "
             "or say --allow-anonymous"
         )

@@ -11,7 +11,7 @@ log = structlog.get_logger()
 
 ROOM = {
     "redis": "delete something in Redis, or raise its maxmemory",
-    "rocks": "make room on the disk, or lower store.disk_reserve_bytes",
+    "rocks": "free space on the disk, or lower store.disk_reserve_bytes",
 }
 """What makes room, by kind of the store."""
 
@@ -36,11 +36,11 @@ class FullStoreLog:
         self._is_told = is_full
         free_bytes = node.store_load.free_bytes
         if not is_full:
-            log.info("the store has room again: all work is taken", free_bytes=free_bytes)
+            log.info("store writable again", free_bytes=free_bytes)
             return
         self._due_s = now_s + INTERVAL_S
         log.warning(
-            "the store has no room: what would have to be stored is refused",
+            "store full; durable messages and new durable sessions are rejected",
             free_bytes=free_bytes,
             reserve_bytes=node.store_load.reserve_bytes,
             hint=ROOM.get(node.settings.store.kind, ROOM["rocks"]),

@@ -100,7 +100,7 @@ class ProxiedStream(OnSocket):
             self._refuse("it has left", LayerFault.LEFT)
         self._header += data
         if not SIGNATURE.startswith(self._header[:12]):
-            self._refuse("it says nothing of its client")
+            self._refuse("its first bytes are no PROXY protocol header")
         if len(self._header) < FIXED_BYTES:
             return
         body_bytes = int.from_bytes(self._header[14:16])

@@ -173,8 +173,8 @@ def _go_on(reactor: Reactor, clock: Callable[[], float]) -> None:
 def _warn_of_open_doors(node: Node, addresses: list[Address]) -> None:
     if not node.hooks.asks:
         log.warning(
-            "whoever reaches this port may connect: nobody is asked who they are; "
-            "keep it on 127.0.0.1, or behind a proxy that asks",
+            "authentication is disabled: anyone who can reach these listeners can connect; "
+            "keep them on 127.0.0.1 or behind a proxy that authenticates",
             listens_on=", ".join(map(str, addresses)),
         )
 

@@ -87,7 +87,7 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     store = KafkaStore(base, place, time.time, data / OWNER_FILE)
     if store.missing:
         log.warning(
-            "topics of applications are not in Kafka: they are made anew, what they had is lost",
+            "topics of applications missing in kafka; created empty, their messages are lost",
             applications=len(store.missing),
             first=printable(store.missing[0]),
             servers=kafka.servers,
@@ -123,8 +123,8 @@ def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) ->
     wants_kafka = settings.store.application_store == "kafka"
     if not wants_kafka and (data / OWNER_FILE).exists():
         raise ConfigError(
-            f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT; "
-            "docs/kafka.md says how they come back"
+            f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT, "
+            "or move them back as described in docs/kafka.md"
         )
     base = OPENERS[settings.store.kind](settings, data, on_wait)
     if not wants_kafka:

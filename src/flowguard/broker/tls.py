@@ -91,8 +91,8 @@ class TlsFiles:
         client_ca, crl = listener.client_ca or network.client_ca, listener.crl or network.crl
         if crl is not None and client_ca is None:
             raise ConfigError(
-                f"{listener.address}: network.crl says which client certificates are revoked, and "
-                "no client needs one: set network.client_ca, too"
+                f"{listener.address}: network.crl has no effect, because the listener asks for no "
+                "client certificate: set network.client_ca, too"
             )
         if listener.chain is not None and client_ca is not None:
             raise ConfigError(

@@ -24,8 +24,8 @@ def understood(url: str, code: int, answer: object, form: type[T], read: Collect
     wrong = misfit(answer, form, read)
     if wrong:
         raise NoAnswer(
-            f"{url}: it does not say what flowguard {__version__} says there: {wrong}; it is "
-            "another version of flowguard, or something else"
+            f"{url}: the answer differs from that of flowguard {__version__}: {wrong}. "
+            "Another version of flowguard or another program listens there."
         )
     return cast(T, _shown(answer))
 

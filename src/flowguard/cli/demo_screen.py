@@ -95,7 +95,7 @@ def _crowd(history: DemoHistory) -> str:
     if now.buffered:
         doing.append(f"{now.buffered} wait")
     if now.refused:
-        doing.append("others are told to come back")
+        doing.append("others are rejected with a time to retry")
     least = min(sample.window for sample in history.samples)
     first = "A crowd has come, all at once."
     if least < history.window_max:
@@ -107,14 +107,16 @@ def _recovery(history: DemoHistory) -> str:
     assert history.came_s is not None
     assert history.in_s is not None
     now, top = history.last, history.window_max
-    first = f"Everybody is in, {history.in_s - history.came_s:.0f} s after the first of the crowd."
+    first = (
+        f"All clients are in, {history.in_s - history.came_s:.0f} s after the first of the crowd."
+    )
     if history.is_open:
         assert history.open_s is not None
         took_s = history.open_s - history.in_s
         return f"{first}\nWindows are back at {top}, {took_s:.0f} s later: slowly, on purpose."
     if now.pressure >= 1:
-        return f"{first}\nThere is pressure still: windows are at {now.window}."
-    return f"{first}\nThe pressure is gone: windows grow back to {top}, slowly on purpose."
+        return f"{first}\nThe node is still under pressure: windows are at {now.window}."
+    return f"{first}\nThe load has fallen: windows grow back to {top}, slowly on purpose."
 
 
 def line(history: DemoHistory) -> str:

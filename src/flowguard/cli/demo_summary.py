@@ -78,7 +78,7 @@ def show_summary(outcome: DemoOutcome, console: Console) -> None:
     for failure in outcome.failures():
         console.print(Text(f"promise broken: {failure}", style="bold red"))
     if outcome.promise_kept:
-        waited = "and everybody got in." if outcome.was_busy else "nobody fell."
+        waited = "and all of it was connected." if outcome.was_busy else "no client was lost."
         console.print(
             f"[bold green]The crowd waited, {waited}[/] {outcome.windows}"
             "Everything acknowledged was delivered.\n"
@@ -118,7 +118,7 @@ def _table(outcome: DemoOutcome, traffic: dict[str, Any], crowd: dict[str, Any])
     ends = sum(
         result[end] for result in (traffic, crowd) for end in ("resets", "closed", "timeouts")
     )
-    row("connections lost", f"{lost:,}", "of those who were in", good=lost == 0)
+    row("connections lost", f"{lost:,}", "of clients that were connected", good=lost == 0)
     row("attempts without an answer", f"{ends:,}", "reset, closed, or too late", good=ends == 0)
     most = max(sample.in_process for sample in samples)
     row("CONNECTs in process, at most", f"{most}", f"limit {CONNECTS_IN_PROCESS}")

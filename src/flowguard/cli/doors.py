@@ -66,9 +66,9 @@ class Doors:
             read = await self._reload(node)
         except ConfigError as error:
             why = str(error).replace("\n", "; ")
-            log.error("nothing was read anew, and nothing has changed", why=why)
+            log.error("reload failed; nothing has changed", why=why)
             raise
-        log.info("certificates, users, keys and rules were read anew", **read)
+        log.info("reloaded certificates, users, keys and rules", **read)
         return read
 
     async def reload_on_signal(self, node: Node) -> None:
@@ -82,7 +82,7 @@ class Doors:
         In a thread: to read 100,000 users takes most of a second, and a file may not answer at all.
         """
         if self._reloading.locked():
-            raise ConfigError("the files are being read just now: ask again when that is over")
+            raise ConfigError("a reload is already running: repeat it later")
         async with self._reloading:
             read = await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
             return self._use(read, node)
@@ -158,8 +158,8 @@ def rules_of(network: NetworkSettings) -> Rules | None:
     authorities = [network.client_ca, *(listener.client_ca for listener in network.listeners)]
     if (network.asks or any(authorities)) and not network.allow_all_topics:
         raise ConfigError(
-            "clients prove who they are, and no rules say what each of them may do: "
-            "use --acl FILE, or say --allow-all-topics"
+            "clients authenticate, but there are no rules for topics: "
+            "use --acl FILE, or --allow-all-topics if every user may use every topic"
         )
     return None
 

@@ -86,7 +86,7 @@ def _use(table: Table, name: str, use: Use, what: str) -> None:
 
 def _decisions(decisions: list[Decision]) -> Table:
     table = Table(
-        title="What the node decided lately", title_justify="left", box=box.SIMPLE, pad_edge=False
+        title="Latest decisions of the node", title_justify="left", box=box.SIMPLE, pad_edge=False
     )
     for name in ("at", "window", "signal", "observed", "objective"):
         table.add_column(name, justify="right" if name in ("window", "observed") else "left")

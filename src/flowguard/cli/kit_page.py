@@ -18,10 +18,10 @@ SIGNS = {
     Survival.UNCLEAR: "?",
 }
 MEANINGS = {
-    Survival.SURVIVED: "everybody was served",
-    Survival.STRUGGLED: "everybody was served in the end, after resets, time-outs or long waits",
+    Survival.SURVIVED: "all clients were served",
+    Survival.STRUGGLED: "all clients were served in the end, after resets, time-outs or long waits",
     Survival.FAILED: "clients were not served, or acknowledged messages were lost",
-    Survival.UNCLEAR: "says nothing about the broker; why stands beside it",
+    Survival.UNCLEAR: "no verdict about the broker, for the reason beside it",
 }
 TEMPLATE = "kit_page.html"
 

@@ -1,4 +1,4 @@
-"""`flowguard reload`: a running broker reads certificates, users, keys and rules anew."""
+"""`flowguard reload`: a running broker reads certificates, users, keys and rules again."""
 
 from typing import Annotated, Final
 
@@ -6,18 +6,18 @@ import typer
 
 from flowguard.cli.answers import understood
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.cli.console import refused
+from flowguard.cli.console import count, refused
 
 READING_S: Final = 60.0
-"""Patience for a broker that reads: its files may be large, or lie far away."""
+"""Time-out of the request, seconds: the files may be large or on a slow disk."""
 
 
 def reload(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """Have a running broker read certificates, users, keys and rules anew; SIGHUP does the same.
+    """Have a running broker read certificates, users, keys and rules again, as SIGHUP does.
 
-    Connections stay. Where a file is wrong, nothing changes, and the exit code is 1.
+    Connections stay. If a file is invalid nothing changes, and the exit code is 1.
     """
     # Here, because it takes a tenth of a second that --help does not need.
     from flowguard.ops.reload import Reloaded
@@ -31,8 +31,10 @@ def reload(
     except NoAnswer as error:
         raise complain("reload", error, "--url http://HOST:PORT") from error
     typer.echo(
-        f"read anew: certificates of {read['certificates']} listeners, {read['users']} users, "
-        f"{read['keys']} keys of tokens, {read['roles']} roles"
+        f"reloaded: {count(read['certificates'], 'certificate')}, {count(read['users'], 'user')}, "
+        f"{count(read['keys'], 'token key')}, {count(read['roles'], 'role')}"
     )
     if read["needs_restart"]:
-        typer.echo(f"needs a restart: {', '.join(read['needs_restart'])}")
+        typer.echo(
+            f"changed, but in force only after a restart: {', '.join(read['needs_restart'])}"
+        )

@@ -58,11 +58,10 @@ EXIT_STORE = 73
 REMOVED = "Start on a backup: flowguard serve --data COPY"
 DAMAGED = f"{REMOVED}; or {SALVAGE}"
 SUCCEEDED = (
-    "Nothing that needs the store was acknowledged since. To stand by for it: "
-    "flowguard serve --takeover"
+    "No durable work was acknowledged since. To stand by for the store: flowguard serve --takeover"
 )
-FULL = "Make room on its disk, then start again: nothing that was acknowledged is lost."
-LOST = "Look at that server first: the next start goes on with what is there."
+FULL = "Free space on its disk, then start again. No acknowledged message is lost."
+LOST = "Check the Redis server first; on restart the broker continues with the data it finds."
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 E = TypeVar("E", bound=FlowguardError)

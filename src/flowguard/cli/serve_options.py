@@ -14,99 +14,92 @@ Listen = Annotated[
     typer.Option(
         "--listen",
         metavar="ADDRESS",
-        help="HOST:PORT, mqtts://HOST:PORT, ws://, wss://, unix:PATH; port 0: a free one; may be "
-        "repeated. "
-        "[default: 127.0.0.1:1883]",
+        help="Listener: HOST:PORT, mqtts://HOST:PORT, ws://, wss:// or unix:PATH; port 0 takes a "
+        "free one; repeatable. [default: 127.0.0.1:1883]",
     ),
 ]
-Cert = Annotated[
-    Path | None, typer.Option(help="Certificate and those above it, PEM: network.cert.")
+Cert = Annotated[Path | None, typer.Option(help="Certificate chain, PEM (network.cert).")]
+Key = Annotated[
+    Path | None, typer.Option(help="Private key of the certificate, PEM (network.key).")
 ]
-Key = Annotated[Path | None, typer.Option(help="Its private key, PEM: network.key.")]
 ClientCa = Annotated[
     Path | None,
-    typer.Option(help="Authorities that sign certificates of clients, PEM: network.client_ca."),
+    typer.Option(help="CA of client certificates, PEM (network.client_ca)."),
 ]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(help="Users, as `flowguard passwd` writes them: network.password_file."),
+    typer.Option(help="Users, made by `flowguard passwd` (network.password_file)."),
 ]
 TokenKeys = Annotated[
     Path | None,
-    typer.Option(
-        help="Keys of tokens (JWT), PEM or JWKS; with --token-audience: network.token_keys."
-    ),
+    typer.Option(help="Keys that verify tokens (JWT), PEM or JWKS (network.token_keys)."),
 ]
 TokenAudience = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Who tokens must be for, aud: network.token_audience."),
+    typer.Option(
+        metavar="NAME", help="Required audience of tokens, `aud` (network.token_audience)."
+    ),
 ]
 Acl = Annotated[
     Path | None,
-    typer.Option(
-        help="Who may publish and receive what: rules in TOML (.toml), or Mosquitto's ACL file: "
-        "network.acl_file."
-    ),
+    typer.Option(help="Rules for topics, TOML or Mosquitto's ACL format (network.acl_file)."),
 ]
 AllowAllTopics = Annotated[
     bool,
-    typer.Option("--allow-all-topics", help="Who is in may do everything: there are no rules."),
+    typer.Option("--allow-all-topics", help="Allow all topics for all clients (no ACL)."),
 ]
 AllowAnonymous = Annotated[
-    bool, typer.Option("--allow-anonymous", help="Clients without a user name may connect.")
+    bool, typer.Option("--allow-anonymous", help="Allow clients without a user name.")
 ]
 AllowPlaintext = Annotated[
     bool,
-    typer.Option("--allow-plaintext", help="Other machines may reach listeners without TLS."),
+    typer.Option("--allow-plaintext", help="Allow listeners without TLS beyond this machine."),
 ]
-Data = Annotated[Path, typer.Option(help="Directory for what must survive.")]
-Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
+Data = Annotated[Path, typer.Option(help="Data directory.")]
+Config = Annotated[Path | None, typer.Option(help="Configuration file, TOML.")]
 LimitsFile = Annotated[
     Path | None,
-    typer.Option(help="TOML file with limits, section flow of the settings: goes before --config."),
+    typer.Option(help="TOML file with limits (section flow); overrides --config."),
 ]
 StoreName = Annotated[
-    str | None, typer.Option(help="Where sessions live, rocks, memory or redis: store.kind.")
+    str | None, typer.Option(help="Store for sessions: rocks, memory or redis (store.kind).")
 ]
 RedisUrl = Annotated[
-    str | None, typer.Option(metavar="URL", help="Its address with --store redis: redis.url.")
+    str | None, typer.Option(metavar="URL", help="Redis server for --store redis (redis.url).")
 ]
 KafkaServers = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT,...",
-        help="Queues of applications in topics of this Kafka: kafka.servers, and "
-        "store.application_store.",
+        help="Kafka for the queues of applications (kafka.servers, store.application_store).",
     ),
 ]
 Takeover = Annotated[
     bool,
     typer.Option(
-        "--takeover", help="Stand by until the broker that has this store ends: redis.takeover."
+        "--takeover", help="Stand by until the broker that owns this store ends (redis.takeover)."
     ),
 ]
-PolicyOption = Annotated[
-    str | None, typer.Option(help="Whose law protects: flow.policy of the settings.")
-]
+PolicyOption = Annotated[str | None, typer.Option(help="Overload policy (flow.policy).")]
 ShadowPolicy = Annotated[
-    str | None, typer.Option(help="Whose law watches, without effect: flow.shadow_policy.")
+    str | None, typer.Option(help="Policy that is evaluated without effect (flow.shadow_policy).")
 ]
 ShadowFile = Annotated[
-    Path | None, typer.Option(help="TOML file with limits that watch, without effect.")
+    Path | None, typer.Option(help="TOML file with limits that are evaluated without effect.")
 ]
 Record = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Directory to record runs in, for analyze: telemetry.record_dir; or a topic of Kafka, "
-        "kafka://HOST:PORT/TOPIC: telemetry.record_topic.",
+        help="Record runs for analyze into a directory (telemetry.record_dir) or a Kafka topic, "
+        "kafka://HOST:PORT/TOPIC (telemetry.record_topic).",
     ),
 ]
 Http = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Metrics, status and health; port 0: a free one; none: nothing of it. "
+        help="Address of the status page and metrics; port 0 takes a free one; none disables it. "
         f"[default: {HTTP_HOST}:{HTTP_PORT}, or a free port where --listen has port 0]",
     ),
 ]

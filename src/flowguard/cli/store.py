@@ -33,15 +33,19 @@ BACKUP_PATIENCE_S: Final = 60.0
 ELSEWHERE: Final = (
     "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
 )
-Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the store lies.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the store.")]
 RedisUrl = Annotated[
     str | None,
-    typer.Option("--redis-url", metavar="URL", help="Look at the store there, not at a directory."),
+    typer.Option(
+        "--redis-url", metavar="URL", help="Use the store on this Redis instead of a directory."
+    ),
 ]
 RedisPrefix = Annotated[
-    str, typer.Option("--redis-prefix", metavar="PREFIX", help="The first part of its keys.")
+    str, typer.Option("--redis-prefix", metavar="PREFIX", help="First part of the keys in Redis.")
 ]
-RedisLayout = Annotated[str, typer.Option(metavar="LAYOUT", help="On Redis: stream or zset.")]
+RedisLayout = Annotated[
+    str, typer.Option(metavar="LAYOUT", help="Layout in Redis: stream or zset.")
+]
 
 DEFAULT: Final = Path("flowguard-data")
 
@@ -61,7 +65,7 @@ store.add_typer(log, name="log")
 @store.command()
 def info(
     directory: Folder = DEFAULT,
-    top: Annotated[int, typer.Option(min=1, help="So many of the largest queues.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of largest queues to show.")] = 10,
     redis_url: RedisUrl = None,
     redis_prefix: RedisPrefix = "fg1",
 ) -> None:
@@ -102,7 +106,7 @@ def verify(
             f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
             f"{found.entries:,} queued messages, "
             f"{found.payloads:,} shared messages, {found.retained:,} retained, "
-            f"{found.orphans:,} that nobody refers to."
+            f"{found.orphans:,} without a reference."
         )
         _list_problems(out, found)
         if found.problems_count:
@@ -145,7 +149,7 @@ def salvage(
                 f"not everything could be saved: {found.problems_count:,} problems; "
                 f"{found.lost_entries:,} queued messages are lost, and "
                 f"{found.lost_queues:,} queues of sessions that are. "
-                f"What is there: flowguard serve --data {out}"
+                f"To serve the rest: flowguard serve --data {out}"
             )
         console.print("Everything could be read.", style="green")
 
@@ -198,10 +202,10 @@ def merge(
         "messages."
     )
     console.print(
-        f"Of the messages {entries.both:,} were in both, {entries.new:,} were new to one; "
-        f"{entries.late:,} of these have a new place and are sent again.\n"
-        f"{entries.settled:,} had been settled by the other side, and {report.ended:,} sessions "
-        f"had ended there.",
+        f"{entries.both:,} messages were in both, {entries.new:,} in one only; "
+        f"{entries.late:,} of the latter have a new position and are sent again.\n"
+        f"The other side had settled {entries.settled:,} messages and ended {report.ended:,} "
+        f"sessions.",
         style="dim",
     )
 
@@ -210,7 +214,7 @@ def merge(
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A directory, or a Redis URL.")],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="The same; it must be new, or empty.")
+        str, typer.Argument(metavar="TO", help="A new or empty directory, or a Redis URL.")
     ],
     redis_prefix: RedisPrefix = "fg1",
     redis_layout: RedisLayout = "stream",
@@ -237,7 +241,10 @@ def import_tbmq(
         typer.Option(metavar="FILE", help="CSV, CLIENT_ID,FILTER,QOS: they are not in Redis."),
     ] = None,
     session_expiry: Annotated[
-        int, typer.Option(metavar="SECONDS", min=1, max=2**32 - 1, help="Of the sessions made.")
+        int,
+        typer.Option(
+            metavar="SECONDS", min=1, max=2**32 - 1, help="Expiry of the sessions that are created."
+        ),
     ] = 604_800,
     tbmq_prefix: Annotated[
         str, typer.Option(metavar="PREFIX", help="Before TBMQ's keys, if any.")
@@ -292,9 +299,9 @@ def compact(directory: Folder = DEFAULT) -> None:
 
 @store.command()
 def backup(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The copy; it must be new.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the copy.")],
     data: Annotated[
-        Path, typer.Option(help="The store. Where a broker has it open, that broker is asked.")
+        Path, typer.Option(help="Directory of the store; a broker that has it open makes the copy.")
     ] = DEFAULT,
     url: Annotated[
         str | None, typer.Option(help=f"Ask this broker.  [default: {DEFAULT_URL}]")
@@ -378,7 +385,9 @@ def _until_it_ends(error: LockedError) -> str:
 @log.command("info")
 def log_info(
     directory: Folder = DEFAULT,
-    top: Annotated[int, typer.Option(min=1, help="So many of those furthest behind.")] = 10,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of sessions furthest behind to show.")
+    ] = 10,
 ) -> None:
     """Show the durable log: messages, size, age, and which sessions have missed how much."""
     from flowguard.cli import store_log

@@ -113,9 +113,11 @@ def _require_results(
     if without:
         raise typer.BadParameter(f"{', '.join(without)}: only with --kit")
     if html_to is not None and not (kit or compare):
-        raise typer.BadParameter("--html: only with --kit or --compare; a storm has --json")
+        raise typer.BadParameter("--html needs --kit or --compare; for a storm use --json")
     if json_to is not None and compare:
-        raise typer.BadParameter("--json: not with --compare, whose reports are JSON already")
+        raise typer.BadParameter(
+            "--json cannot be used with --compare: its inputs are JSON already"
+        )
     try:
         require_writable(json_to, html_to)
     except ConfigError as error:
@@ -177,7 +179,7 @@ def _resolve(address: str, connections: int, version: int, messages: Console) ->
         # A crowd would go on trying, as crowds do: whoever mistyped the port should know at once.
         return Target.knock(place.host, place.port, version, KNOCK_S)
     except ConnectionRefusedError:
-        why = f"nobody listens on {address}; start a broker there, for example with: make serve"
+        why = f"no broker listens on {address}; start one, for example with: make serve"
     except ConfigError as error:
         why = str(error)
     except OSError as error:

@@ -46,34 +46,33 @@ Clients = Annotated[
     int,
     _of_clients(
         min=1,
-        help="Of connect; the many of fanout and slow-subscriber (subscribers) and of fanin "
-        "(publishers).",
+        help="Clients of connect, subscribers of fanout and slow-subscriber, publishers of fanin.",
     ),
 ]
-Pairs = Annotated[int, _of_clients(min=1, help="Of pairs.")]
+Pairs = Annotated[int, _of_clients(min=1, help="Number of pairs.")]
 Speak = Annotated[
     Version | None,
-    _of_clients(help="MQTT version; absent: 5.0, and --kit falls back to 3.1.1 where it has to."),
+    _of_clients(help="MQTT version; default: 5.0, and --kit falls back to 3.1.1 if needed."),
 ]
-RetryKind = Annotated[RetryMode, _of_clients(help="What a client does after a failure.")]
+RetryKind = Annotated[RetryMode, _of_clients(help="Behaviour of a client after a failure.")]
 RetryFirst = Annotated[float, _of_clients(min=0.001, help="First wait, seconds.")]
 RetryMax = Annotated[float, _of_clients(min=0.001, help="Longest wait, seconds.")]
-Timeout = Annotated[float, _of_clients(min=0.01, help="For a CONNACK, seconds.")]
+Timeout = Annotated[float, _of_clients(min=0.01, help="Time to wait for a CONNACK, seconds.")]
 ConnectSeconds = Annotated[
     float | None,
-    _of_clients(min=0.1, help="How long clients try, at most; absent: 60, with --kit 30."),
+    _of_clients(min=0.1, help="Longest time to keep trying, seconds; default: 60, with --kit 30."),
 ]
 Hold = Annotated[
     float,
     _of_clients(
-        min=0.0, help="connect: how long connections stay when nobody tries any more, seconds."
+        min=0.0, help="connect: time that connections stay after the last attempt, seconds."
     ),
 ]
-Durable = Annotated[bool, _of_clients("--durable", help="Sessions that the broker stores.")]
+Durable = Annotated[bool, _of_clients("--durable", help="Use sessions that the broker stores.")]
 
-Seconds = Annotated[float, _of_messages(min=0.1, help="How long they publish.")]
+Seconds = Annotated[float, _of_messages(min=0.1, help="Time to publish, seconds.")]
 Qos = Annotated[int, _of_messages(min=0, max=2, help="QoS.")]
-Payload = Annotated[int, _of_messages(min=16, max=1_000_000, help="Bytes.")]
+Payload = Annotated[int, _of_messages(min=16, max=1_000_000, help="Payload size, bytes.")]
 Outstanding = Annotated[
     int,
     _of_messages(min=1, max=65_535, help="Unacknowledged messages of a publisher, QoS 1 and 2."),
@@ -82,23 +81,25 @@ Backlog = Annotated[
     int,
     _of_messages(
         min=1,
-        help="Messages on their way to a subscriber, any QoS; slow-subscriber has no such bound.",
+        help="Undelivered messages per subscriber, any QoS; unbounded in slow-subscriber.",
     ),
 ]
 Rate = Annotated[
     float | None,
     _of_messages(
-        min=0.001, help="Messages per second of a publisher; otherwise as fast as the bounds allow."
+        min=0.001, help="Messages per second of a publisher; default: as fast as the bounds allow."
     ),
 ]
 
 Slow = Annotated[int, _of_slowness(min=0, help="Subscribers that read slowly.")]
-SlowRate = Annotated[int, _of_slowness(min=0, help="What each of them reads, bytes per second.")]
+SlowRate = Annotated[
+    int, _of_slowness(min=0, help="Bytes per second that each slow subscriber reads.")
+]
 CatchUp = Annotated[
     float,
     _of_slowness(
         min=0.1,
-        help="How long they may read at full speed when nobody publishes any more, seconds.",
+        help="Time to read at full speed after the last PUBLISH, seconds.",
     ),
 ]
 
@@ -106,29 +107,33 @@ IsKit = Annotated[
     bool,
     _of_kit(
         "--kit",
-        help="Experiments in turn, each with a verdict: connect storm, retry storm, slow "
-        "subscriber, flood with pings, noisy neighbour, wide fan-out, restart. Of the options for "
-        "storms only --clients, --version and --connect-seconds count.",
+        help="Run a series of experiments, each with a verdict: connect storm, retry storm, slow "
+        "subscriber, flood with pings, quiet clients beside a flood, wide fan-out, restart. It "
+        "uses --clients, --version and --connect-seconds, no other option of storms.",
     ),
 ]
 IsComparison = Annotated[
     bool, _of_kit("--compare", help="Show reports of --kit side by side: --compare A.json B.json")
 ]
-Only = Annotated[str, _of_kit(help="Experiments by comma, as connect-storm,restart; absent: all.")]
+Only = Annotated[
+    str, _of_kit(help="Experiments, comma-separated, as connect-storm,restart; default: all.")
+]
 RestartCommand = Annotated[
     str | None,
     _of_kit(
         metavar="COMMAND",
-        help="Shell command that ends the broker, starts it again and returns; without it there is "
-        "no experiment with a restart.",
+        help="Shell command that restarts the broker and returns; without it the restart "
+        "experiment is skipped.",
     ),
 ]
-Name = Annotated[str, _of_kit(help="What reports call the broker; absent: its address.")]
+Name = Annotated[str, _of_kit(help="Name of the broker in reports; default: its address.")]
 Pid = Annotated[
     list[int] | None,
-    _of_kit(help="Process of a broker on this machine whose memory is watched; may be repeated."),
+    _of_kit(help="Process of a local broker whose memory is sampled; repeatable."),
 ]
 
 HtmlTo = Annotated[Path | None, _of_result("--html", help="Write the scoreboard, one HTML page.")]
-JsonTo = Annotated[Path | None, _of_result("--json", help="Write the result; -: to stdout.")]
-Seed = Annotated[int, _of_result(help="Of the retry jitter.")]
+JsonTo = Annotated[
+    Path | None, _of_result("--json", help="Write the result; - for standard output.")
+]
+Seed = Annotated[int, _of_result(help="Random seed of the retry jitter.")]

@@ -159,7 +159,7 @@ def _messages(tally: TrafficTally) -> Table:
     for count, name, what in (
         (tally.refused, "refused", _codes(tally.refusals)),
         (tally.duplicates, "duplicates", ""),
-        (tally.strays, "strays", "not sent by who publishes to it"),
+        (tally.strays, "strays", "from another publisher"),
     ):
         if count:
             table.add_row(name, f"{count:,}", what)
@@ -175,7 +175,7 @@ def _slowness(tally: TrafficTally) -> Table:
     table.add_row("received", f"{tally.slow_received:,}", "")
     lost = "red" if tally.slow_lost else ""
     table.add_row(Text("acknowledged and lost", style=lost), f"{tally.slow_lost:,}", "")
-    table.add_row("longest silence", f"{tally.silence_s:,.1f} s", "no acknowledgement for anybody")
+    table.add_row("longest silence", f"{tally.silence_s:,.1f} s", "without any acknowledgement")
     table.add_row("caught up after", f"{tally.catch_up_s:,.1f} s", "from the last PUBLISH")
     return table
 

@@ -131,7 +131,7 @@ class LogController:
         self._held_until_s = now_s + min(HOLD_MAX_S, max(tuning.hold_min_s, delay_s))
         self._cut_pressure = pressure
         if self.value <= self.value_min:
-            return True, f"at its floor of {self.value_min:g}"
+            return True, f"at its minimum of {self.value_min:g}"
         factor: float = max(CUT_MIN, cause**-gain)
         self.value = self._clamp(self.value * factor)
         return True, f"cut by {factor:.2f}"

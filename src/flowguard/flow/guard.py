@@ -129,7 +129,7 @@ class Guard(Generic[C]):
         self.pool: FairPool[C] = FairPool()
         self._memory_limit_bytes = memory_limit_bytes
         self._memory_objective = settings.memory_objective
-        assert settings.unfinished_bytes_max is not None, "`Bounds` says how many"
+        assert settings.unfinished_bytes_max is not None, "`Bounds` must set unfinished_bytes_max"
         self._bytes_max = settings.unfinished_bytes_max
         if settings.policy in WITH_BUDGETS:
             self.window = NodeWindow(settings.window_max, settings.unfinished_max, self._bytes_max)

@@ -38,12 +38,12 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 if TYPE_CHECKING:
     from flowguard.node.node import Node
 
-DISK_FULL: Final = "the store has no room for its session"
-WILL_REFUSED: Final = "its will is for a topic that it may not publish to"
-AWAY: Final = "the store of applications takes nothing now"
-RIGHTS_FULL: Final = "its rights are more than a client may keep, or all together"
-NOT_ITS_OWN: Final = "its session belongs to another user: session.bound_to_user"
-USER_FULL: Final = "as many clients of its role are here as may be"
+DISK_FULL: Final = "the store is full"
+WILL_REFUSED: Final = "its user may not publish to the topic of its will"
+AWAY: Final = "the store of applications is unavailable"
+RIGHTS_FULL: Final = "its ACL exceeds the memory limit per client or per node"
+NOT_ITS_OWN: Final = "its session belongs to another user (session.bound_to_user)"
+USER_FULL: Final = "its role has reached its limit of clients"
 
 
 @final

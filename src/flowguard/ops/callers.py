@@ -27,9 +27,11 @@ CHALLENGE: Final = 'Basic realm="flowguard", charset="UTF-8"'
 def refusal_of_change(request: Request) -> Response | None:
     """403 for who may not ask for a change; None: it may."""
     if not is_from_here(request):
-        return json_response({"error": "only for who asks from this machine"}, 403)
+        return json_response({"error": "only requests from this machine may do this"}, 403)
     if request.headers.get(CSRF_HEADER) != "1":
-        return json_response({"error": "a request that changes something has X-Flowguard: 1"}, 403)
+        return json_response(
+            {"error": "a request that changes something needs the header X-Flowguard: 1"}, 403
+        )
     return None
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from flowguard.ops.status import PressureStatus, Status
 
-NO_ROOM: Final = "the store has no room: what would have to be stored is refused"
+NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
 LIMITS_FROM: Final = 0.8
 """Pressure from which the law lets windows grow no more: its cause is what limits the node."""
 CAUSES: Final = {

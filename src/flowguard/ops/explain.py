@@ -223,9 +223,9 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
         case Pause.CREDITS:
             text = f"its {window.credits} packets of this round are used up"
         case Pause.READ_AHEAD:
-            text = "so much of it is read already that no more is"
+            text = "its unprocessed input has reached its limit"
         case Pause.INPUT_BYTES:
-            text = "the memory of the node for what paused clients send is spent"
+            text = "the input of all paused clients has reached its memory limit"
     return Cause(reason=str(pause), text=text)
 
 
@@ -284,12 +284,12 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
     if isinstance(queue, Session):
         limits = node.settings.session
         return (
-            f"its next message waits for room in the queue of {queue.client_id}, {waits}: "
+            f"its next message waits for capacity in the queue of {queue.client_id}, {waits}: "
             f"{queue.queue.count:,} of {limits.queue_messages_max:,} messages, "
             f"{queue.queue.size_bytes:,} of {limits.queue_bytes_max:,} bytes are in it"
         )
     return (
-        f"its next message waits for room in any queue of $share/{queue.name}/{queue.filter}, "
+        f"its next message waits for capacity in a queue of $share/{queue.name}/{queue.filter}, "
         f"{waits}"
     )
 

@@ -32,8 +32,8 @@ def sentences(explanation: Explanation) -> list[str]:
         found.append("It is an application: it consumes everything, however far it falls behind.")
     if explanation["damage"]:
         found.append(
-            f"What waits for it cannot be read and is held back: {explanation['damage']}. "
-            "When it comes to that, it is disconnected."
+            f"The queue cannot be read and is held back: {explanation['damage']}. "
+            "The client is disconnected when delivery reaches that part."
         )
     found += [f"It is paused: {pause['text']}." for pause in explanation["paused"]]
     if connected is not None and not explanation["paused"]:
@@ -73,7 +73,7 @@ def _from_log(log: FromLog, now_s: float) -> str:
     rest = ", all that it had missed"
     if log["goes_on"]:
         rest = f"; it has read what was published up to {now_s - log['until_s']:,.0f} s ago"
-    lost = f" {log['lost']:,} were gone before: retention." if log["lost"] else ""
+    lost = f" Retention had deleted {log['lost']:,} before." if log["lost"] else ""
     return f"{log['messages']:,} messages came from the durable log{rest}.{lost}"
 
 

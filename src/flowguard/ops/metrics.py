@@ -51,68 +51,70 @@ GAUGES: Final = {
         "window.work_share",
         "Share of the loop's work that smaller windows would put off, 0 to 1.",
     ),
-    "window_max_packets": ("window.limit_max", "The window of a calm node."),
+    "window_max_packets": ("window.limit_max", "Window of a calm node, packets."),
     "window_closed": (
         "window.closed",
-        "1 while nothing is admitted (full journal, drain), else 0.",
+        "1 while no packet is admitted (full journal, drain), else 0.",
     ),
     "clients_connected": ("clients.connected", "Clients connected."),
-    "clients_paused": ("clients.paused", "Clients of which packets wait for room in a window."),
+    "clients_paused": ("clients.paused", "Clients with packets that wait for a window."),
     "sessions": ("clients.sessions", "Sessions, connected or not."),
-    "applications": ("applications.sessions", "Of them: those of applications."),
+    "applications": ("applications.sessions", "Sessions of applications, connected or not."),
     "applications_connected": ("applications.connected", "Applications connected."),
     "applications_away_seconds": (
         "applications.away_s",
-        "For how long Kafka has taken nothing for applications; 0: it does.",
+        "Time since Kafka stopped accepting messages for applications, or 0.",
     ),
     "applications_operations": (
         "applications.operations.used",
-        "Store operations that wait for Kafka, or are on their way there.",
+        "Store operations that wait for Kafka or are being sent to it.",
     ),
     "applications_publishers_waiting": (
         "applications.publishers",
-        "Clients that wait with a message for an application until Kafka takes more.",
+        "Clients whose message for an application waits for Kafka.",
     ),
     "application_groups": (
         "applications.groups",
-        "Shared subscriptions that other brokers have, too (kafka.groups_prefix).",
+        "Shared subscriptions that several brokers serve (kafka.groups_prefix).",
     ),
     "application_groups_messages": (
         "applications.group_messages",
-        "Messages of theirs that are on this broker and not acknowledged.",
+        "Unacknowledged messages of these subscriptions on this broker.",
     ),
     "application_groups_in_trouble": (
         "applications.groups_in_trouble",
-        "Of them: something is wrong with so many, which the log has named.",
+        "Shared groups with an active fault (see the log).",
     ),
     "subscriptions": ("clients.subscriptions", "Subscriptions."),
     "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
     "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),
     "connections": (
         "door.connections.used",
-        "Sockets of clients, also of those that have not said CONNECT yet.",
+        "Sockets of clients, with or without a CONNECT.",
     ),
     "connections_limit": (
         "door.connections.limit",
-        "Sockets that descriptors and memory suffice for; beyond it nobody is accepted.",
+        "Sockets that descriptors and memory allow; no more are accepted.",
     ),
     "connects_limit": ("gate.limit", "CONNECTs that may be in process at once."),
     "connects_in_process": ("gate.in_process", "CONNECTs in process."),
-    "connects_waiting": ("gate.buffered.used", "CONNECTs in the buffer."),
+    "connects_waiting": ("gate.buffered.used", "CONNECTs in the connect queue."),
     "connects_service_ratio": (
         "gate.service",
-        "How long a CONNECT takes by its objective while others wait, as far as packets wait for "
-        "the same, or a quarter of its wait; above the pressure, windows give way to it. 0: nobody "
-        "waits.",
+        "Time that a CONNECT takes while others wait, divided by its objective, or 0 if none "
+        "waits. Windows give way to it if it exceeds the pressure.",
     ),
     "connects_retry_after_seconds": (
         "gate.retry_after_s",
-        "What a 5.0 client refused now is told to stay away, before jitter of a half.",
+        "Retry-after hint for rejected MQTT 5 clients, seconds, before jitter (±50 %).",
     ),
-    "shadow_window_packets": ("shadow.window", "Of a shadow: the window that it would grant."),
+    "shadow_window_packets": (
+        "shadow.window",
+        "Window that the shadow policy would grant, packets.",
+    ),
     "shadow_clients_paused": (
         "shadow.paused",
-        "Of a shadow: clients beyond its window and within the real one.",
+        "Clients that the shadow policy would pause and the real one does not.",
     ),
     "journal_operations": (
         "journal.operations.used",
@@ -120,27 +122,27 @@ GAUGES: Final = {
     ),
     "journal_waiting_seconds": (
         "journal.waiting_s",
-        "How long the oldest work waits that is not in commit yet.",
+        "Age of the oldest operation that is not being committed yet.",
     ),
     "journal_commit_seconds": (
         "journal.committing_s",
-        "How long the commit under way has taken so far.",
+        "Age of the commit in progress.",
     ),
     "store_read_only": (
         "store.read_only",
         "1 while the disk is full and durable work is refused, else 0.",
     ),
     "store_used_bytes": ("store.used_bytes", "Size of the store."),
-    "store_free_bytes": ("store.free_bytes", "Left on its disk."),
+    "store_free_bytes": ("store.free_bytes", "Free space on its disk."),
     "memory_resident_bytes": (
         "memory.resident_bytes",
         "Resident memory of the process; the allocator may keep more than is held.",
     ),
     "memory_held_bytes": (
         "memory.held_bytes",
-        "What the node holds, by its own count; by the limit, it is the memory signal.",
+        "Memory that the node accounts for; divided by the limit it is the memory signal.",
     ),
-    "memory_limit_bytes": ("memory.limit_bytes", "All that the process may hold."),
+    "memory_limit_bytes": ("memory.limit_bytes", "Memory limit of the process."),
     "handshakes_limit": (
         "door.handshakes.limit",
         "Handshakes of TLS and WebSocket that may be in process at once.",
@@ -151,16 +153,16 @@ GAUGES: Final = {
     ),
     "handshakes_waiting": (
         "door.handshakes.waiting",
-        "Connections of which the handshake waits unread.",
+        "Connections whose handshake has not been read yet.",
     ),
     "log_catching_up": (
         "log.catching_up",
-        "Clients, and shared subscriptions, that read from the durable log what they have missed.",
+        "Clients and shared subscriptions that replay missed messages from the durable log.",
     ),
-    "recording_used_bytes": ("recording.used_bytes", "Recorded runs on the disk."),
+    "recording_used_bytes": ("recording.used_bytes", "Size of the recorded runs on the disk."),
     "recording_limit_bytes": (
         "recording.limit_bytes",
-        "What flowguard_recording_used_bytes may be before the oldest run is deleted.",
+        "Size at which the oldest recorded run is deleted.",
     ),
 }
 """Names, without `flowguard_`; where in the status the value is, and help. What is absent there, or
@@ -200,11 +202,11 @@ COUNTERS: Final = {
     ),
     "shadow_connects_admitted": (
         "shadow.admitted",
-        "Of a shadow: CONNECTs that it would have admitted.",
+        "CONNECTs that the shadow policy would have admitted.",
     ),
     "shadow_connections_closed": (
         "shadow.closed",
-        "Of a shadow: sockets that it would have closed at once.",
+        "Sockets that the shadow policy would have closed at once.",
     ),
     "store_pages_unreadable": (
         "store.pages_unreadable",
@@ -293,13 +295,13 @@ def _labelled(status: Status) -> Iterator[Metric]:
     )
     yield _labelled_gauge(
         "flowguard_gate_rung",
-        "1 for the rung of the shedding ladder on which the node stands, 0 for the others.",
+        "1 for the current overload level, 0 for the others.",
         "rung",
         {rung.name.lower(): rung.name.lower() == gate["rung"] for rung in Rung},
     )
     yield _reasons(
         "flowguard_accept_rests",
-        "Ticks for which a listener was left alone: who comes waits in the backlog.",
+        "Ticks in which a listener accepted no connection, by reason.",
         status["door"]["rests"],
     )
     yield _reasons(
@@ -330,14 +332,14 @@ def _labelled(status: Status) -> Iterator[Metric]:
     )
     yield _reasons(
         "flowguard_messages_dropped",
-        "What was not delivered, kept or taken, by the bound that was reached.",
+        "Messages dropped or rejected, by the bound that was reached.",
         dict.fromkeys(FOR_MESSAGES, 0) | status["dropped"],
     )
     if shadow is not None:
         refused = {str(reason): count for reason, count in shadow["refused"].items()}
         yield _reasons(
             "flowguard_shadow_connects_refused",
-            "Of a shadow: CONNECTs that it would have refused or dropped.",
+            "CONNECTs that the shadow policy would have rejected or dropped.",
             dict.fromkeys(AT_THE_GATE, 0) | refused,
         )
 
@@ -351,13 +353,13 @@ def _budgets(status: Status) -> Iterator[Metric]:
     }
     yield _labelled_gauge(
         "flowguard_budget_used_bytes",
-        "Bytes that all clients share, by what they are for.",
+        "Bytes in use of budgets that all clients share.",
         "budget",
         {name: use["used"] for name, use in uses.items()},
     )
     yield _labelled_gauge(
         "flowguard_budget_limit_bytes",
-        "What flowguard_budget_used_bytes may be at most.",
+        "Limit of flowguard_budget_used_bytes.",
         "budget",
         {name: use["limit"] for name, use in uses.items() if use["limit"] is not None},
     )
@@ -371,7 +373,7 @@ def _recording(recording: Mapping[str, Any]) -> Iterator[Metric]:
     )
     dropped = CounterMetricFamily(
         "flowguard_recording_rows_dropped",
-        "Rows that found no room on their way to the disk; label bound: rows or bytes.",
+        "Rows dropped before they reached the disk; label bound: rows or bytes.",
         labels=("table", "bound"),
     )
     for table in OF_A_BROKER:

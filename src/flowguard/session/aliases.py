@@ -88,7 +88,9 @@ class ClientAliases:
         reason = self._session.charge_state(more_bytes, self._node)
         if reason is not None:
             self._node.counters.drop(reason)
-            raise ProtocolViolation("no room for this topic alias", ReasonCode.QUOTA_EXCEEDED)
+            raise ProtocolViolation(
+                "topic alias exceeds the memory limit of the session", ReasonCode.QUOTA_EXCEEDED
+            )
         self.topics[alias] = topic
 
     def clear(self) -> None:

@@ -367,7 +367,10 @@ class Inbound(InboundExchanges):
         if reason is not None:
             self._outbound.node.counters.drop(reason)
             if self._outbound.version != MQTT_5:
-                raise ProtocolViolation("no room for its identifier", ReasonCode.QUOTA_EXCEEDED)
+                raise ProtocolViolation(
+                    "packet identifier exceeds the memory limit of the session",
+                    ReasonCode.QUOTA_EXCEEDED,
+                )
             return ReasonCode.QUOTA_EXCEEDED
         reason_code: int = ReasonCode.UNSPECIFIED_ERROR
         try:

@@ -216,14 +216,14 @@ async def test_the_log_says_when_there_is_no_room_and_when_there_is_again(tmp_pa
             await newcomer.close()
             free_bytes = 2**40
             await until(lambda: not running.node.state.read_only)
-            await until(lambda: any("room again" in line["event"] for line in lines))
-    told = [line["event"] for line in lines if "room" in line["event"]]
+            await until(lambda: any("writable again" in line["event"] for line in lines))
+    told = [line["event"] for line in lines if "store" in line["event"]]
     assert told == [
-        "the store has no room: what would have to be stored is refused",
-        "the store has room again: all work is taken",
+        "store full; durable messages and new durable sessions are rejected",
+        "store writable again",
     ]
     (refused,) = [line for line in lines if line["event"] == "peer turned away"]
-    assert refused["why"] == "the store has no room for its session"
+    assert refused["why"] == "the store is full"
 
 
 @pytest.mark.parametrize(

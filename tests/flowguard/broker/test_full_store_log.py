@@ -26,13 +26,13 @@ def test_each_change_is_told_once_with_what_makes_room() -> None:
     stage.node.store_load.reserve_bytes = 8
     (line,) = ticked(stage, log, full=True)
     assert line["log_level"] == "warning"
-    assert line["event"] == "the store has no room: what would have to be stored is refused"
+    assert line["event"] == "store full; durable messages and new durable sessions are rejected"
     assert line["free_bytes"] == 7
     assert line["reserve_bytes"] == 8
     assert "store.disk_reserve_bytes" in line["hint"]
     assert ticked(stage, log, full=True) == []
     (line,) = ticked(stage, log, full=False)
-    assert line["event"] == "the store has room again: all work is taken"
+    assert line["event"] == "store writable again"
     assert ticked(stage, log, full=False) == []
 
 

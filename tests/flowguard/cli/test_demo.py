@@ -117,7 +117,7 @@ def test_the_screen_fits_80_by_24(seconds: float) -> None:
         (4.9, Act.CALM, "but keeps up"),
         (5.0, Act.CROWD, "A crowd has come"),
         (9.9, Act.CROWD, "200 wait"),
-        (10.0, Act.RECOVERY, "Everybody is in, 5 s after the first of the crowd"),
+        (10.0, Act.RECOVERY, "All clients are in, 5 s after the first of the crowd"),
         (14.9, Act.RECOVERY, "windows grow back to 100"),
         (15.0, Act.RECOVERY, "Windows are back at 100, 5 s later"),
     ],
@@ -175,12 +175,12 @@ def test_a_caption_has_two_lines_and_says_only_what_is_so(
     text = caption(shown)
     assert len(text.splitlines()) == 2
     assert all(len(part) <= 79 for part in text.splitlines())
-    assert ("Everybody is in" in text) == (connected == 2_540)
+    assert ("All clients are in" in text) == (connected == 2_540)
     if shown.act is Act.RECOVERY:
-        assert ("pressure is gone" in text) == (pressure < 1 and window < 100)
+        assert ("load has fallen" in text) == (pressure < 1 and window < 100)
         assert ("are back" in text) == (window == 100)
     else:
-        assert ("told to come back" in text) == (refused > 0)
+        assert ("a time to retry" in text) == (refused > 0)
         assert (" wait" in text) == (buffered > 0)
 
 

@@ -111,11 +111,11 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             assert isinstance(caller.read(), Connack)
             good = file.read_text()
             file.write_text("nonsense\n")
-            hang_up(broker, caller, "nothing was read anew", 1)
+            hang_up(broker, caller, "reload failed", 1)
             assert reason(broker, "ann") == 0
             file.write_text(good)
             assert passwd("add", "bob", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
-            hang_up(broker, caller, "certificates, users, keys and rules were read anew", 1)
+            hang_up(broker, caller, "reloaded certificates, users, keys and rules", 1)
             assert reason(broker, "bob") == 0
             shown = []
             for page in ("status", "metrics", "explain/stays"):
@@ -161,12 +161,15 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             },
             "--allow-anonymous",
         ),
-        ({"client_ca": "ca"}, "network.client_ca: ca .* none speaks TLS"),
+        ({"client_ca": "ca"}, "network.client_ca: ca .* no listener speaks TLS"),
         (
             {"listeners": ["0.0.0.0:0"], "allow_plaintext": True, "client_ca": "ca"},
-            "none speaks TLS",
+            "no listener speaks TLS",
         ),
-        ({"listeners": ["127.0.0.1:0", "ws://[::1]:0"], "client_ca": "ca"}, "none speaks TLS"),
+        (
+            {"listeners": ["127.0.0.1:0", "ws://[::1]:0"], "client_ca": "ca"},
+            "no listener speaks TLS",
+        ),
         ({"listeners": [{"address": "127.0.0.1:0", "client_ca": "ca"}]}, "client_ca would do noth"),
         (
             {"listeners": [{"address": "ws://127.0.0.1:0", "cert": "a", "key": "b"}]},

@@ -112,7 +112,7 @@ def test_json_is_all_that_stdout_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["--kit", "127.0.0.1:1"], "nobody listens on 127.0.0.1:1"),
+        (["--kit", "127.0.0.1:1"], "no broker listens on 127.0.0.1:1"),
         (["--kit", "127.0.0.1:1", "connect"], "one broker"),
         (["--kit", "127.0.0.1:1", "--only", "restart"], "needs --restart-command COMMAND"),
         (["--kit", "127.0.0.1:1", "--only", "tornado"], "known experiments are connect-storm"),

@@ -51,7 +51,7 @@ def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["acl.toml", "broker.toml"]
 
 
-NO_ROOM = "no client would find room"
+NO_ROOM = "there is none left for a client"
 CHAIN = (
     "[network]\nallow_all_topics = true\nlisteners = ["
     '{address = "mqtts://[::1]:1", cert = "c", key = "k", chain = "a", client_ca = "b"}]\n'
@@ -68,7 +68,7 @@ BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/ru
         ("[flow]\nwindow_mux = 1\n", RULES, "flow.window_mux: unknown setting"),
         (GOOD, "[roles.r]\npublich = []\n", "acl.toml: roles.r.publich"),
         (GOOD + 'cert = "no"\n', "", "acl.toml: roles"),
-        (GOOD + 'client_ca = "no"\n', RULES, "network.client_ca: no says who signs"),
+        (GOOD + 'client_ca = "no"\n', RULES, "network.client_ca: no has no effect"),
         ('[network]\nlisteners = ["0.0.0.0:1"]\n', RULES, "--allow-plaintext"),
         ('[network]\nlisteners = ["mqtts://[::1]:1"]\n', RULES, "TLS needs a certificate"),
         (CHAIN, "", "authorities in chain would sign clients"),
@@ -129,17 +129,20 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
     with running_broker(tmp_path / "b", "--config", str(config)) as broker:
         address = http_address(broker)
         asked = ("reload", "--url", f"http://{address}")
-        read = "read anew: certificates of 0 listeners, 0 users, 0 keys of tokens, 2 roles"
+        read = "reloaded: 0 certificates, 0 users, 0 token keys, 2 roles"
         write(tmp_path, config.read_text(), RULES + "[roles.other]\n")
         assert flowguard(*asked) == (0, read)
         config.write_text(config.read_text() + "[flow]\nwindow_max = 50\n")
-        assert flowguard(*asked) == (0, f"{read}\nneeds a restart: flow.window_max")
+        assert flowguard(*asked) == (
+            0,
+            f"{read}\nchanged, but in force only after a restart: flow.window_max",
+        )
         (tmp_path / "acl.toml").write_text("[roles\n")
         code, said = flowguard(*asked)
         assert code == 1
         logged = Path(broker.log).read_text()
-        assert logged.count("certificates, users, keys and rules were read anew") == 2
-        assert logged.count("nothing was read anew, and nothing has changed") == 1
+        assert logged.count("reloaded certificates, users, keys and rules") == 2
+        assert logged.count("reload failed; nothing has changed") == 1
         assert said.startswith("flowguard reload: nothing has changed: ")
         assert "acl.toml is not valid TOML" in said
         config.write_text("[flow]\nwindow_mux = 50\n")
@@ -172,7 +175,7 @@ def test_a_file_that_takes_long_to_read_keeps_nobody_waiting(tmp_path: Path) -> 
                 with Caller(broker) as client:
                     assert isinstance(client.read(), Connack)
                 code, said = flowguard(*asked)
-                assert (code, "are being read just now" in said) == (1, True)
+                assert (code, "a reload is already running" in said) == (1, True)
                 assert not answer.done()
                 pipe.write(RULES + "[roles.other]\n")
             code, said = answer.result()

@@ -92,7 +92,7 @@ def rules(version: int) -> str:
 
 def refusals(broker: Broker) -> list[str]:
     """Lines of its log: a file was wrong."""
-    return [line for line in broker.log.read_text().splitlines() if "nothing was read anew" in line]
+    return [line for line in broker.log.read_text().splitlines() if "reload failed" in line]
 
 
 @pytest.mark.slow

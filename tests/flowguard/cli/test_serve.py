@@ -188,7 +188,7 @@ def test_a_hang_up_that_no_terminal_is_behind_ends_nothing(tmp_path: Path) -> No
             broker.process.send_signal(signal.SIGHUP)
             caller.send(Pingreq())
             assert isinstance(caller.read(), Pingresp)
-        while "were read anew" not in broker.log.read_text():
+        while "reloaded certificates" not in broker.log.read_text():
             caller.send(Pingreq())
             assert isinstance(caller.read(), Pingresp)
         assert broker.terminate() == 0

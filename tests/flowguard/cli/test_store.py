@@ -261,7 +261,7 @@ def test_merge_makes_one_of_two(folder: Path, tmp_path: Path) -> None:
     code, shown, _ = run_here("store", "merge", str(folder), str(copy), "--out", str(out))
     assert code == 0
     assert "3 sessions, 0 shared subscriptions with a queue, 1,505 queued messages" in shown
-    assert "1,503 were in both, 2 were new to one; 1 of these" in shown
+    assert "1,503 messages were in both, 2 in one only; 1 of the latter" in shown
     store = open_store(out)
     payloads = [entry.delivery.message.payload for entry in store.fetch("idle", 0, 9)]
     assert sorted(payloads) == [b"here", b"there"]

@@ -58,7 +58,7 @@ def test_a_full_disk_is_said_before_what_the_law_says() -> None:
     status["store"]["read_only"] = True
     status["why"] = "held"
     history.add(status)
-    said = "the store has no room: what would have to be stored is refused; held"
+    said = "the store is full: durable messages and new durable sessions are rejected; held"
     assert row(shown(history), "why").removeprefix("why").strip() == said
 
 

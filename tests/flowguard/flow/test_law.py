@@ -354,7 +354,7 @@ def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
 
 def test_at_the_floor_it_says_so() -> None:
     law = Law(100.0, 1.0, start=1.0)
-    assert step(law, 3.0) == "at its floor of 1: store at 3.0 times its objective"
+    assert step(law, 3.0) == "at its minimum of 1: store at 3.0 times its objective"
     assert law.window == 1.0
 
 

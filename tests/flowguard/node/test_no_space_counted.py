@@ -74,5 +74,5 @@ def test_a_refused_connect_is_counted_and_the_log_is_told_why(finds_out: bool) -
         stage.node.no_space(stage.now_s)
         stage.settle()
     assert client.expect(Connack).reason_code == QUOTA_EXCEEDED
-    assert told == [(QUOTA_EXCEEDED, "the store has no room for its session")]
+    assert told == [(QUOTA_EXCEEDED, "the store is full")]
     assert dropped(stage) == {Reason.DISK_FULL: 1}

@@ -239,7 +239,7 @@ def test_the_log_learns_that_it_was_the_will() -> None:
     told: list[str] = []
     stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
     come(stage, "ann", will=Will("sensors/bob/gone", b"gone"))
-    assert told == ["its will is for a topic that it may not publish to"]
+    assert told == ["its user may not publish to the topic of its will"]
 
 
 def test_new_rules_take_back_a_will_that_nobody_may_leave_any_more() -> None:

@@ -78,7 +78,8 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
         ({"gate__rung": "stop"}, "overloaded: few sockets are accepted, window 100"),
         (
             {"store__read_only": True},
-            "read-only: the store has no room: what would have to be stored is refused, window 100",
+            "read-only: the store is full: durable messages and new durable sessions are rejected, "
+            "window 100",
         ),
         ({"draining": True}, "draining: 0 clients are still here, window 100"),
     ],

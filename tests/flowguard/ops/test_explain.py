@@ -52,7 +52,7 @@ def test_a_full_disk_is_why_things_are_refused_now() -> None:
     stage = Stage()
     stage.connect("c")
     stage.node.state.read_only = True
-    assert explained(stage, "c")["why"].startswith("the store has no room")
+    assert explained(stage, "c")["why"].startswith("the store is full")
 
 
 def test_the_protocol_is_named() -> None:
@@ -173,7 +173,7 @@ def test_paused_clients_that_fill_the_nodes_memory_are_not_read_ahead_either() -
         each.send(*[Publish("t", bytes(60_000), 1, packet_id=number) for number in (1, 2)])
     pauses = explained(stage, "p")["paused"]
     assert [pause["reason"] for pause in pauses] == ["window", "input_bytes"]
-    assert pauses[1]["text"] == "the memory of the node for what paused clients send is spent"
+    assert pauses[1]["text"] == "the input of all paused clients has reached its memory limit"
     assert not publisher.connection.wants_read
     stage.release_commits()
     assert reasons(stage, "p") == []
@@ -256,7 +256,7 @@ def test_a_full_queue_is_named_with_how_long_it_is_waited_for() -> None:
 def test_a_shared_subscription_without_room_is_named() -> None:
     stage, _ = full_queue("$share/g/t")
     (pause,) = explained(stage, "p")["paused"]
-    assert "any queue of $share/g/t" in pause["text"]
+    assert "a queue of $share/g/t" in pause["text"]
 
 
 def test_a_session_whose_client_is_back_has_no_end() -> None:

@@ -32,7 +32,7 @@ class RetentionError(StoreError):
 def no_server(servers: str, why: object) -> ConfigError:
     return ConfigError(
         f"no Kafka answers at {servers} ({why}): start it, or name the addresses of others; "
-        "one that asks for TLS or a password answers nobody without (kafka.tls, kafka.user)"
+        "a server that requires TLS or a password does not answer without (kafka.tls, kafka.user)"
     )
 
 
@@ -44,7 +44,7 @@ def failure(error: BaseException, where: str) -> StoreError:
         return StoreError(f"Kafka at {where} denies it ({said}): the user needs {OPERATIONS}")
     if name in _TOO_FEW:
         return StallError(
-            f"Kafka at {where} has too few nodes for so many replicas ({said}): "
+            f"Kafka at {where} has too few nodes for the number of replicas ({said}): "
             "start more of them, or ask for fewer"
         )
     if name in _TOO_OLD:

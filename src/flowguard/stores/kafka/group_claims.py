@@ -244,7 +244,7 @@ class GroupClaims:
             self._make_roster()
             raise StallError(str(error)) from error
         if offset < next_offset:
-            raise StallError(f"{self._topic} begins anew: somebody has deleted it")
+            raise StallError(f"{self._topic} was deleted and starts again")
         self._link.call(lambda: self._tail.passed(offset))
 
     def make(self, filter: str, found: GroupTopic) -> None:
@@ -285,7 +285,7 @@ class GroupClaims:
                 f"{seen.replicas} replicas, not {place.replicas}: an operator adds them "
                 "(kafka-reassign-partitions)"
             )
-        why = f"{topic} was made by somebody else, with {', and '.join(wrong)}" if wrong else ""
+        why = f"{topic} was made by another program, with {', and '.join(wrong)}" if wrong else ""
         self._say_of(filter, why)
 
     def _say_of(self, filter: str, why: str) -> None:

@@ -74,7 +74,7 @@ ANSWER_S: Final = 10.0
 said what is in the way, and all begins anew."""
 LOOKS_MAX: Final = 10
 """At a partition that seems to have less than it had: then servers have lost it."""
-OTHER_TOPIC: Final = "somebody has deleted the topic, and it was made again"
+OTHER_TOPIC: Final = "the topic was deleted and created again"
 NEVER_MS: Final = 2**31 - 1
 
 
@@ -210,7 +210,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         seen = await _answer(partial(topic_seen, self._admin, self._topic))
         if seen is None:
             self.is_topic_doubtful = True
-            raise RemovedError("somebody has deleted the topic: it is made again")
+            raise RemovedError("the topic was deleted; it is created again")
         if self.windows.topic_id not in (b"", seen.id):
             self.is_topic_doubtful = True
             self.say(Trouble.READING, OTHER_TOPIC)
@@ -238,7 +238,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_idle = not found
         for place, records in found.items():
             if records[-1].offset + 1 < windows.next_offset(place.partition):
-                raise RemovedError("the topic begins anew: somebody has deleted it")
+                raise RemovedError("the topic was deleted and starts again")
         came: list[tuple[int, Delivery]] = []
         for place, records in found.items():
             came += self._taken(place, records)

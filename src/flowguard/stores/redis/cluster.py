@@ -304,7 +304,7 @@ class RedisCluster:
                 slots[first : last + 1] = [owner] * (last + 1 - first)
             missing = slots.count(None)
             if missing:
-                trouble = StallError(f"{self.where}: nobody has {missing} of the slots")
+                trouble = StallError(f"{self.where}: {missing} slots have no node")
                 continue
             self._slots = [each for each in slots if each is not None]
             for gone in self._links.keys() - set(self._slots):

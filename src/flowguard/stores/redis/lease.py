@@ -167,7 +167,7 @@ class _Watch:
             raise why
         if not self._is_blind:
             self._is_blind = True
-            log.warning("stands by, and does not see for whom", why=str(why))
+            log.warning("standby: cannot read the lease from redis", why=str(why))
         if self._on_wait is not None:
             self._on_wait(str(why))
 

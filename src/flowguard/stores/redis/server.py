@@ -126,14 +126,14 @@ def end_torn_commit(link: RedisLink, sleep: Callable[[float], None]) -> None:
     facts = info(link, "persistence")
     if facts.get("aof_enabled") != "1":
         return
-    log.info("the append-only file is written anew: a commit may have been cut off", at=link.where)
+    log.info("rewriting the append-only file: a commit may have been cut off", at=link.where)
     _wait_for_rewrite(link, sleep)  # One that was begun before says nothing.
     link.ask([(b"BGREWRITEAOF",)])
     facts = _wait_for_rewrite(link, sleep)
     if facts.get("aof_last_bgrewrite_status") != "ok":
         raise StoreError(
-            f"{link.where} cannot write its append-only file anew (BGREWRITEAOF; its log says "
-            "why), and that may end with half of a commit"
+            f"{link.where} cannot rewrite its append-only file, which may end with half of a "
+            "commit (BGREWRITEAOF; see the log of that server)"
         )
 
 

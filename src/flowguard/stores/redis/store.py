@@ -187,8 +187,8 @@ class RedisStore:
                 raise DataLostError(
                     f"{link.where} has lost what it had confirmed: it is at commit {there} of "
                     f"{self._kept.marks[mark]}, and those from "
-                    f"{self._kept.first_after(self._number)} on are kept here. What is there is "
-                    "what the next start finds"
+                    f"{self._kept.first_after(self._number)} on are kept here. The next start "
+                    "uses the state of the server"
                 )
             lacking[mark] = there
         again = 0

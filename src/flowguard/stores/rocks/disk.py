@@ -91,7 +91,7 @@ class DiskSpace:
             return
         raise NoSpaceError(
             f"{self._folder} has {self.free_bytes} bytes left, below the reserve of "
-            f"{self.reserve_bytes}; make room, or lower store.disk_reserve_bytes"
+            f"{self.reserve_bytes}; free space, or lower store.disk_reserve_bytes"
         )
 
     def require(self, size_bytes: int) -> None:
@@ -99,5 +99,5 @@ class DiskSpace:
         if self.free_bytes < size_bytes:
             raise NoSpaceError(
                 f"{self._folder} has {self.free_bytes} bytes left and needs {size_bytes} to go on; "
-                "make room"
+                "free space"
             )

@@ -66,7 +66,7 @@ def read_identity(engine: RocksEngine, folder: Path) -> Identity | None:
         return None
     pairs = engine.meta.get(SEEN_KEY) or b""
     if len(node) != _NODE_BYTES + 8 or len(pairs) % _PAIR_BYTES:
-        raise CorruptionError(f"{folder} does not say who it is: its node record is damaged")
+        raise CorruptionError(f"{folder} has no readable identity: its node record is damaged")
     former = {
         pairs[at : at + _NODE_BYTES]: pairs[at + _NODE_BYTES : at + _PAIR_BYTES]
         for at in range(0, len(pairs), _PAIR_BYTES)

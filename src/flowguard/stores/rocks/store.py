@@ -145,7 +145,7 @@ class RocksStore:
         """Commit, as `Store.commit`; `StallError`, too, has changed nothing."""
         if self._failed:
             raise StoreError(
-                f"{self._folder} has failed before; only a new start knows what is there"
+                f"{self._folder} has failed before; restart the broker to read its state"
             )
         self._disk.admit(ops)
         if self._engine.must_reopen:

@@ -263,7 +263,7 @@ def test_who_joins_while_the_topic_of_groups_is_gone_waits_and_the_broker_does_n
     cluster.forget()
     with pytest.raises(StallError):
         one.claims.joined(OTHER)
-    with pytest.raises(StallError, match="begins anew"):
+    with pytest.raises(StallError, match="was deleted and starts again"):
         one.claims.joined(OTHER)
     one.see_that_it_is_another_topic()
     one.claims.joined(OTHER)

@@ -358,7 +358,7 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
         until(lambda: set(one.has.values()) == set(payloads), one)
         assert one.store._link.partitions_of(topic) == PARTITIONS
         (said,) = {*filter(None, one.troubles(Trouble.TOPIC))}  # A node may be late.
-        assert said.startswith(f"{topic} was made by somebody else, with 1 partitions")
+        assert said.startswith(f"{topic} was made by another program, with 1 partitions")
 
 
 @pytest.mark.slow

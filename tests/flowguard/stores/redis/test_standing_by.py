@@ -85,7 +85,7 @@ def test_who_stands_by_outlives_a_redis_that_is_away_and_says_so_once() -> None:
     lines, told = claim(first, AWAY, AWAY, *[first] * LOOKS, FREE, FREE)
     assert [line["event"] for line in lines] == [
         "stands by, and begins when the other broker ends",
-        "stands by, and does not see for whom",
+        "standby: cannot read the lease from redis",
         "Redis answers who stands by again",
         "takes over",
     ]

@@ -140,7 +140,7 @@ def test_while_there_is_no_room_to_open_again_everything_can_be_read(open_store:
         store.commit([Append("c", 2, delivery(bytes(MIB)))])
     free = SETTINGS.write_buffer_bytes - 1
     for _ in range(3):
-        with pytest.raises(NoSpaceError, match="make room"):
+        with pytest.raises(NoSpaceError, match="free space"):
             store.commit([Settle("c", 1)])
         assert not store.maintain()
         assert store.load().read_only

@@ -98,13 +98,13 @@ def _check(a: StoreReader, b: StoreReader) -> None:
         if reader.engine.slices:
             raise StoreError(
                 f"{reader.folder} has a durable log, which cannot be merged yet: drop its "
-                "generations first, once nobody needs them"
+                "generations first, once no session needs them"
             )
     same = a.identity.node == b.identity.node
     if same and not a.identity.is_copy and not b.identity.is_copy:
         raise StoreError(
-            f"{a.folder} and {b.folder} have both gone on as node {a.identity.node.hex()}: "
-            "nobody can tell their entries apart"
+            f"{a.folder} and {b.folder} have both been used as node {a.identity.node.hex()}, "
+            "so their entries cannot be distinguished"
         )
 
 

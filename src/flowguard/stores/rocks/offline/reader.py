@@ -109,7 +109,7 @@ class StoreReader:
         if identity is None and self.damage:
             identity = Identity(bytes(4), bytes(8), {})
         if identity is None:
-            raise CorruptionError(f"{folder} does not say who it is")
+            raise CorruptionError(f"{folder} has no readable identity")
         self.identity: Identity = identity
         self.is_clean = self.engine.meta.get(keys.CLEAN_KEY) is not None
         """Whether it was closed in good order: its counters need no second look."""

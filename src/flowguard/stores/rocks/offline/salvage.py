@@ -90,8 +90,8 @@ def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
         return reader
     copy, left_out = stack.enter_context(without_manifest(folder))
     known = (
-        f"{str(why).rstrip('.')}. All tables that are there were read instead: what was deleted "
-        "may be there again, what was stored last may be missing, and large messages are "
+        f"{str(why).rstrip('.')}. All existing tables were read instead: deleted entries may be "
+        "back, the latest ones may be missing, and large messages are missing "
         "(store.blob_bytes_min)"
     )
     damage = [known, *[f"{name} is left out: it cannot be read" for name in left_out]]
@@ -191,7 +191,7 @@ class _Saving:
         numbers = {int.from_bytes(key[:8], "big") for key, _ in self._reader.engine.queues.rows()}
         self._found.lost_queues = len(numbers - self._numbers)
         if self._found.lost_queues:
-            self._found.wrong(f"{self._found.lost_queues:,} queues: whose they are cannot be read")
+            self._found.wrong(f"{self._found.lost_queues:,} queues: their owners cannot be read")
 
 
 def _own_ops(record: records.SessionRecord) -> Iterator[records.StoreOp]:

@@ -100,7 +100,7 @@ class _Reading:
             is_whole = True
         if is_whole and (count, size_bytes) != (queue.count, queue.size_bytes):
             self._found.wrong(
-                f"{owner_name(client_id)}: {count} entries with {size_bytes} bytes are there, "
+                f"{owner_name(client_id)}: {count} entries with {size_bytes} bytes were found, "
                 f"its record counts {queue.count} with {queue.size_bytes}"
             )
         self._found.entries += count
