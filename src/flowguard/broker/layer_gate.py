@@ -37,7 +37,7 @@ PLACE_BYTES: Final = CONNECTION_BYTES + TLS_BYTES
 FREE_BYTES: Final = 1024 * 1024
 """Memory of unfinished TLS handshakes that takes no socket's."""
 SILENT_S: Final = 1.0
-"""Time after which an unfinished handshake makes room for another."""
+"""Time after which an unfinished handshake may be ended for another."""
 CLOSING_S: Final = 0.00005
 """What it takes to close a connection whose handshake has not begun, seconds."""
 

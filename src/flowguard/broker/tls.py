@@ -33,7 +33,7 @@ certificates, above all."""
 HANDSHAKE_BYTES: Final = 48 * 1024
 """Memory of an unfinished handshake that the finished one does not need (OpenSSL 3.0)."""
 CHAIN_BYTES: Final = 192 * 1024
-"""The same if the client has to send certificates: OpenSSL allocates up to 133 KB for them as soon
+"""Limit if the client has to send certificates: OpenSSL allocates up to 133 KB for them as soon
 as it knows their length."""
 HANDSHAKE: Final = 22
 CHANGE_CIPHER: Final = 20

@@ -50,15 +50,9 @@ RedisLayout = Annotated[
 DEFAULT: Final = Path("flowguard-data")
 
 store = typer.Typer(
-    help="Look at a store, check it, copy it, merge two; docs/durability.md says when.",
-    no_args_is_help=True,
-    add_completion=False,
+    help="Inspect, check, copy and merge stores.", no_args_is_help=True, add_completion=False
 )
-
-log = typer.Typer(
-    help="Look at the durable log, begin a generation, drop one; docs/log.md.",
-    no_args_is_help=True,
-)
+log = typer.Typer(help="Inspect the durable log; begin or drop segments.", no_args_is_help=True)
 store.add_typer(log, name="log")
 
 

@@ -48,7 +48,7 @@ class Leverage:
 
     @property
     def share(self) -> float | None:
-        """Share of the loop's work that smaller windows would put off; None if unknown."""
+        """Share of the loop's work that smaller windows would put off, or None if unknown."""
         return self._movable / self._worked if self._worked > 0.0 else None
 
     @property

@@ -33,7 +33,7 @@ class Grant:
     where it is above the pressure, windows give way to it. 0: nobody waits, or the policy does not
     look."""
     leverage: float | None = None
-    """Share of the loop's work that smaller windows would put off, 0 to 1; None if unknown."""
+    """Share of the loop's work that smaller windows would put off, or None if unknown."""
 
 
 class Resumption(IntEnum):

@@ -112,7 +112,7 @@ class Sample:
     work: float = 0.0
     """Work for packets (`NodeWindow.work`)."""
     movable_work: float | None = None
-    """The part of it that smaller windows would have put off; None if the host does not report."""
+    """The part of it that smaller windows would have put off, or None if unknown."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

@@ -143,7 +143,7 @@ class AdmissionWindow:
         return room
 
     def worked(self, amount: float, packets: int = 1) -> None:
-        """Count work for so many of this client's packets, or for their deliveries.
+        """Count work for `packets` packets of this client, or for their deliveries.
 
         A smaller window would put it off if the client has more than one packet, in process,
         waiting, or handled at once.

@@ -44,7 +44,7 @@ class PasswordFile:
 
     hashes: Mapping[str, str]
     key: bytes = b""
-    """A secret of the file, by which names that nobody has are given a hash to be wrong by."""
+    """A secret of the file that gives unknown names a hash, so that they look like known ones."""
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -137,7 +137,7 @@ class SharedQueue(Lender):
         outbound = member.outbound
         head = self.queue.peek()
         if outbound is None or (head and not member.may_receive(head[1].message.topic)):
-            return -1  # Its right is withdrawn: its subscription is about to end.
+            return -1  # The right is withdrawn and the subscription is about to end.
         if outbound.has_room(member, membership_of(member)) and self._may_send(member):
             return 0
         self._ask(member, outbound)

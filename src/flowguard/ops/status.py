@@ -69,7 +69,7 @@ class WindowStatus(TypedDict):
     granted: float
     """The law's own value; below 1 clients take turns."""
     work_share: float | None
-    """Share of the loop's work that smaller windows would put off; None if unknown."""
+    """Share of the loop's work that smaller windows would put off, or None if unknown."""
     closed: bool
     """Whether nothing is admitted: the journal is full, or the node drains."""
     shared: bool

@@ -31,7 +31,7 @@ PAGE_BYTES_MAX = 512 * 1024
 """A page ends with the message that reaches one of the two."""
 PIECE_MAX: Final = 25
 """Messages of a page sent at a time, where many clients take turns: less than a millisecond."""
-LOOK_PAUSE_S: Final = 1.0  # Between two looks through all that is away.
+LOOK_PAUSE_S: Final = 1.0  # Between two scans of the messages on disk.
 UNKNOWN_S: Final = float("-inf")
 
 Waiting = tuple[int, Delivery, int]
@@ -105,7 +105,7 @@ class Backlog:
         self.size_bytes = 0
         """The same, as `Delivery.size_bytes` counts."""
         self._over_bytes = 0
-        """Of that: what the budget of the disk does not hold, because as much is to make room."""
+        """Bytes of it that the budget of the disk does not hold."""
         self.gaps = 0
         """How often something left out of its turn, and is not known to be durable."""
         self.damage = ""
@@ -355,7 +355,7 @@ class Backlog:
         return self._ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
 
     def may_have_expired(self, now_s: float) -> bool:
-        """Whether messages on disk may have, and would make room for all that is above limits."""
+        """Whether expired messages on disk would free enough for the limits."""
         return self._away_expires_s <= now_s and self.count - self.messages_max < self.away_count
 
     def _ask(

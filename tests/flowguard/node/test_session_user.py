@@ -48,7 +48,7 @@ def test_another_user_is_rejected_and_the_older_connection_stays(
     bob = come(stage, other, clean=clean)
     assert bob.connack.reason_code == NOT_AUTHORIZED
     assert bob.is_closed
-    assert told == ["its session belongs to another user: session.bound_to_user"]
+    assert told == ["its session belongs to another user (session.bound_to_user)"]
     assert not ann.is_closed
     assert stage.node.counters.takeovers == 0
     come(stage, "root", "r").publish("a", b"1", qos=1)

@@ -27,8 +27,7 @@ EASING: Final = frozenset(
         *(PutSession, PutWill),
     }
 )
-"""Operations that make room sooner or later: the client of a session connects, and takes what waits
-for it."""
+"""Operations that free space sooner or later: a client connects and takes its queued messages."""
 
 
 def free_bytes_of(folder: Path) -> int:

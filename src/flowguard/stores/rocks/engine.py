@@ -200,7 +200,7 @@ class Family:
         return size_bytes
 
     def merge_young_tables(self, count: int) -> None:
-        """Have RocksDB merge young tables where there are as many: that drops deleted rows."""
+        """Merge young tables when there are `count` of them, which drops deleted rows."""
         with translated():
             self._open_rows().set_options({"level0_file_num_compaction_trigger": str(count)})
 

@@ -34,7 +34,7 @@ class PendingRecords:
         return self._turns[self._step & (TURNS - 1)]
 
     def quiet(self, steps: int) -> list[Queue]:
-        """Queues with rows to delete that did not change for so many steps, at most TIDY_MAX."""
+        """Queues with rows to delete that have not changed for `steps`, at most TIDY_MAX."""
         found: list[Queue] = []
         dropped: list[Queue] = []
         for queue, step in self._untidy.items():
