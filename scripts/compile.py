@@ -48,6 +48,7 @@ MODULES = (
     "broker/socket_set.py",
     "broker/tls.py",
     "broker/websocket.py",
+    "stores/clock.py",
     "stores/entries.py",
     "stores/kafka/plan.py",
     "stores/kafka/queue.py",

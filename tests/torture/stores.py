@@ -141,6 +141,7 @@ class Wrapped:
         self.durability = inner.durability
         self.upkeep_ticks = inner.upkeep_ticks
         self.lease_s = inner.lease_s
+        self.clock = inner.clock
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         return self.inner.commit(ops)

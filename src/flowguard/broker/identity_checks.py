@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from time import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -68,7 +69,7 @@ class IdentityChecks:
         Raises ConfigError, and ModuleNotFoundError without what the files need.
         """
         self._network = network
-        self._clock = clock
+        self.clock = clock
         self._anonymous = anonymous
         self._proofs = self.read()
         self._passwords = RememberedPasswords(key)
@@ -200,7 +201,9 @@ class IdentityChecks:
     ) -> None:
         proofs = self._proofs
         try:
-            principal = await hashers.do(partial(_judged, question, proofs, self._clock()))
+            principal = await hashers.do(partial(_judged, question, proofs, time()))
+            if principal.expires_at_s is not None:  # Ours need not be the clock of tokens.
+                principal.expires_at_s += self.clock() - time()
         except UnprovedError as error:
             self._refuse(question, str(error))
         except Exception as error:
@@ -216,10 +219,10 @@ class IdentityChecks:
         elif is_as_now:
             self._passwords.add(principal.user, question.password)
         self._count(CheckOutcome.RIGHT)
-        question.answer(ReasonCode.SUCCESS, self._clock(), "")
+        question.answer(ReasonCode.SUCCESS, self.clock(), "")
 
     def _refuse(self, question: _Question, why: str) -> None:
-        now_s = self._clock()
+        now_s = self.clock()
         self._failures.failed(question.address, now_s)
         self._count(CheckOutcome.WRONG)
         question.answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, why)

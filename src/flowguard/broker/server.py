@@ -63,6 +63,8 @@ class Running:
     """Callbacks that are called with every tick; they must never raise."""
     adopt: Callable[[socket.socket], None]
     """Serve a client of this very process, at the other end of a pair of sockets."""
+    clock: Callable[[], float]
+    """The clock of the broker."""
 
 
 async def serve(
@@ -85,7 +87,7 @@ async def serve(
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
-    clock = unix_clock()
+    clock = store.clock or unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
     turned_away = PeerLog("peer turned away")
     node = Node(
@@ -115,12 +117,12 @@ async def serve(
         for doorway in doorways:
             reactor.listen(doorway, places)
         first = next(((a.host, a.port) for a in addresses if a.port is not None), ("", 0))
-        running = Running(node, first, addresses, trio.Event(), committer.backup, [], reactor.adopt)
+        stop, adopt = trio.Event(), reactor.adopt
+        running = Running(node, first, addresses, stop, committer.backup, [], adopt, clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
-            nursery.start_soon(
-                keep_house, node, store, committer, reactor, clock, running.onlookers, tick_errors
-            )
+            seen = (node, store, committer, reactor, clock, running.onlookers)
+            nursery.start_soon(keep_house, *seen, tick_errors)
             nursery.start_soon(give_back_memory, node, lambda: reactor.idle_s)
             if checks is not None:
                 nursery.start_soon(_check_who_comes, checks, node, reactor, clock, errors)
@@ -160,6 +162,7 @@ async def _check_who_comes(
     clock: Callable[[], float],
     on_error: Callable[[BaseException], None],
 ) -> None:
+    checks.clock = clock
     hashers = Hashers(SpareTime(clock, lambda: reactor.idle_s))
     await checks.run(node.door, hashers, partial(_go_on, reactor, clock), on_error)
 

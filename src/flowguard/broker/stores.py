@@ -40,7 +40,11 @@ def _open_rocks(settings: Settings, data: Path, on_wait: OnWait | None) -> Store
 
     data.mkdir(parents=True, exist_ok=True)
     return RocksStore(
-        data, settings.store, wall_s=time.time, random_node=partial(secrets.randbits, 32)
+        data,
+        settings.store,
+        wall_s=time.time,
+        random_node=partial(secrets.randbits, 32),
+        monotonic_s=time.monotonic,
     )
 
 
@@ -52,6 +56,7 @@ def _open_redis(settings: Settings, data: Path, on_wait: OnWait | None) -> Store
         token=secrets.token_urlsafe(TOKEN_BYTES),
         name=f"{socket.gethostname()}, process {os.getpid()}",
         clock=time.monotonic,
+        wall_s=time.time,
         sleep=time.sleep,
         on_wait=on_wait,
     )
@@ -84,7 +89,7 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     )
     if kafka.groups_bytes_max is not None:
         place.groups_bytes_max = kafka.groups_bytes_max
-    store = KafkaStore(base, place, time.time, data / OWNER_FILE)
+    store = KafkaStore(base, place, base.clock or time.time, data / OWNER_FILE)
     if store.missing:
         log.warning(
             "topics of applications missing in kafka; created empty, their messages are lost",

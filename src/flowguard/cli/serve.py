@@ -333,7 +333,7 @@ async def _main(start: _Start) -> None:
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
 
-            recorder = Recorder(running, unix_clock(), start.runs)
+            recorder = Recorder(running, running.clock, start.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
         # Else the collector's first look, in the first crowd, takes in what was made last here.
@@ -344,11 +344,11 @@ async def _main(start: _Start) -> None:
             from flowguard.ops.http import serve_http
 
             listener, token = start.http
-            seen = (running.node, unix_clock(), listener, running.backup, progress)
+            seen = (running.node, running.clock, listener, running.backup, progress)
             reload = partial(start.doors.reload, running.node)
             serve_port = partial(serve_http, *seen, reload, token)
             _announce("http", _shown(await nursery.start(serve_port)))
-        nursery.start_soon(tell_systemd, running, unix_clock())
+        nursery.start_soon(tell_systemd, running, running.clock)
 
 
 def _announce(what: str, place: str) -> None:

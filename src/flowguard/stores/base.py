@@ -1,6 +1,6 @@
 """The store contract: what sessions need of a store, and no more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -70,6 +70,8 @@ class Store(Protocol):
     on_disk: bool
     upkeep_ticks: int
     lease_s: float | None
+    clock: Callable[[], float] | None
+    """The clock that instants in the store are of, or None if they do not outlive the process."""
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         """Apply the batch in order; the sessions it could not write for, as they are another's.

@@ -99,6 +99,8 @@ class MemoryStore:
     upkeep_ticks: int = 5
     lease_s: float | None = None
 
+    clock: Callable[[], float] | None = None
+
     def __init__(self, wall_s: Callable[[], float] = lambda: 0.0) -> None:
         """`wall_s` reads the wall clock, for the stamps of logged messages."""
         self._wall_s = wall_s

@@ -32,6 +32,7 @@ from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import Hooks
 from flowguard.node.door import CheckOutcome
 from flowguard.priority import lowered
+from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.patience import HANG_S
 from tests.support.real import TEST_S, Wire, broker, connect, open_wire, until
@@ -310,10 +311,10 @@ async def test_a_token_is_checked_once_until_the_keys_change_or_it_expires(tmp_p
         for _ in range(3):
             assert await answer(running, "ann", right) == 0
         assert (counted[CheckOutcome.RIGHT], counted[CheckOutcome.REMEMBERED]) == (1, 2)
-        real = checks._clock
-        checks._clock = lambda: real() + 2 * AFTER_S
-        assert checks._known("ann", right, checks._clock(), is_token=True) is None
-        checks._clock = real
+        real = checks.clock
+        checks.clock = lambda: real() + 2 * AFTER_S
+        assert checks._known("ann", right, checks.clock(), is_token=True) is None
+        checks.clock = real
         other = ec.generate_private_key(ec.SECP256R1())
         keys(tmp_path, other)
         checks.use(checks.read())
@@ -321,14 +322,24 @@ async def test_a_token_is_checked_once_until_the_keys_change_or_it_expires(tmp_p
         assert await answer(running, "ann", token(other)) == 0
 
 
+class Behind(MemoryStore):
+    """A store whose clock is behind the wall clock by years."""
+
+    clock = staticmethod(lambda: unix_clock()() - 20 * 365 * 86_400)
+
+
 @pytest.mark.slow
-async def test_when_a_token_expires_its_client_is_told_and_closed(tmp_path: Path) -> None:
-    checks = token_checks(tmp_path)
-    real = checks._clock
-    checks._clock = lambda: real() - 100  # It is checked in time; what follows comes too late.
-    async with asking_broker(checks) as running:
+@pytest.mark.parametrize("store", [MemoryStore, Behind])
+async def test_when_a_token_expires_by_the_wall_clock_its_client_is_told_and_closed(
+    tmp_path: Path, store: type[MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(store=store(), checks=token_checks(tmp_path)) as running:
+        expires_at_s = unix_clock()() - 1
+        password = token(exp=expires_at_s)
+        assert await answer(running, "ann", password) == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        monkeypatch.setattr(identity_checks, "time", lambda: expires_at_s - 0.01)
         wire = await open_wire(running)
-        await wire.send(Connect("c", MQTT_5, username="ann", password=token(exp=real() - 1)))
+        await wire.send(Connect("c", MQTT_5, username="ann", password=password))
         assert (await wire.expect(Connack)).reason_code == 0
         assert (await wire.expect(Disconnect)).reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
         assert await wire.receive() is None

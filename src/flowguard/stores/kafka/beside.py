@@ -24,6 +24,7 @@ class Beside:
         self.on_disk: bool = store.on_disk
         self.upkeep_ticks: int = store.upkeep_ticks
         self.lease_s: float | None = store.lease_s
+        self.clock = store.clock
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         with self._turn:

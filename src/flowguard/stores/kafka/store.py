@@ -73,7 +73,7 @@ class KafkaStore:
         """Raises ConfigError, StoreError, OSError; `base` is then still the caller's. `owner_file`
         has the name under which it has the prefix; None: nobody else uses it."""
         self._base = self.devices = Beside(base)
-        self.lease_s = base.lease_s
+        self.lease_s, self.clock = base.lease_s, base.clock
         if isinstance(base, LogStore):
             self.read_log = self._base.read_log
         self._place = place

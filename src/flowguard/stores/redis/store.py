@@ -13,6 +13,7 @@ from flowguard.errors import ConfigError, DataLostError, StallError, StoreError
 from flowguard.flow.signals import StoreState
 from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
+from flowguard.stores.clock import StoreClock
 from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
 from flowguard.stores.redis.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.functions import ADOPT, INTEND, REFUSED_FENCED, WHOLE
@@ -70,14 +71,15 @@ class RedisStore:
         name: str,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        wall_s: Callable[[], float] | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> None:
         """Take the prefix of the settings over, with all sessions that are there.
 
         `token`: a name that no other owner ever had; `name`: one for people; `clock`: seconds that
-        never go back; `on_wait` is told ten times a second whom it stands by for. Raises
-        `ConfigError` where the server cannot keep the promise, `LockedError`, `FormatError` and
-        other `StoreError`.
+        never go back; `wall_s` reads the wall clock, or is None if nothing expires; `on_wait` is
+        told ten times a second whom it stands by for. Raises `ConfigError` where the server cannot
+        keep the promise, `LockedError`, `FormatError` and other `StoreError`.
         """
         self._settings = settings.redis
         self._reserve_bytes = settings.store.disk_reserve_bytes
@@ -119,6 +121,7 @@ class RedisStore:
             self._adopt()
             self._confirm_all()
             self._look(self._link.memory())
+            self._go_on(wall_s)
         except StallError as error:
             self._link.close()
             raise StoreError(f"{error}. Is it running, and not overloaded?") from error
@@ -126,6 +129,15 @@ class RedisStore:
             self._link.close()
             raise
         self._is_open = True
+
+    def _go_on(self, wall_s: Callable[[], float] | None) -> None:
+        """Make the clock of what is stored, which goes on where the last owner's was."""
+        self._time: StoreClock | None = None
+        self.clock: Callable[[], float] | None = None
+        if wall_s is not None:
+            (stored,) = self._link.ask([(b"HGET", self._names.meta, b"clock")])
+            self._time = StoreClock(stored, wall_s, self._clock)
+            self.clock = self._time.now_s
 
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""
@@ -356,9 +368,13 @@ class RedisStore:
 
     def maintain(self) -> bool:
         """Renew the lease and look at the server's memory, when it is time."""
-        if not self._lease.is_due(self._clock()):
+        pair = None if self._time is None else self._time.due()
+        if pair is None and not self._lease.is_due(self._clock()):
             return False
         try:
+            if self._time is not None and pair is not None:
+                self._link.ask([(b"HSET", self._names.meta, b"clock", pair)])
+                self._time.stored(pair)
             self._renew()
         except StallError:
             self._state = StoreState.STOPPED

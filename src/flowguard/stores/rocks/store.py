@@ -11,6 +11,7 @@ from flowguard.errors import LockedError, NotNowError, StallError, StoreError
 from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
+from flowguard.stores.clock import StoreClock
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogBatch, read_next
@@ -69,11 +70,13 @@ class RocksStore:
         wall_s: Callable[[], float],
         random_node: Callable[[], int],
         free_bytes: Callable[[Path], int] = free_bytes_of,
+        monotonic_s: Callable[[], float] | None = None,
     ) -> None:
         """Open `folder`, and make a store there if it is empty or missing.
 
-        `wall_s` reads the wall clock; `random_node` draws 32 bits, once per directory. Raises
-        `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
+        `wall_s` reads the wall clock, which does not jump if `monotonic_s` is None; `random_node`
+        draws 32 bits, once per directory. Raises `FormatError`, `LockedError`, `CorruptionError`
+        and other `StoreError`.
         """
         self.durability = Durability[settings.durability.upper()]
         self._folder = folder
@@ -83,6 +86,12 @@ class RocksStore:
         except LockedError as error:
             raise format.locked(folder) from error
         try:
+            self._clock: StoreClock | None = None
+            self.clock: Callable[[], float] | None = None
+            if monotonic_s is not None:
+                pair = self._engine.meta.get(keys.CLOCK_KEY)
+                self._clock = StoreClock(pair, wall_s, monotonic_s)
+                wall_s = self.clock = self._clock.now_s
             self._restore(settings, wall_s, random_node, free_bytes)
         except BaseException:
             self._engine.close()
@@ -210,6 +219,7 @@ class RocksStore:
                 self._reopen()
             if self._slices % GIVE_BACK_SLICES == 0:
                 self._giving_back.step()
+            self._store_clock()
             if self.log.maintain(self._wall_s()):
                 return True
             if self._sweep.is_done and self._pending.is_empty:
@@ -218,6 +228,17 @@ class RocksStore:
         except NotNowError:
             return False
         return True
+
+    def _store_clock(self) -> None:
+        """Store its time and the wall clock's, when it is time."""
+        clock = self._clock
+        pair = None if clock is None else clock.due()
+        if clock is not None and pair is not None:
+            batch = self._engine.batch()
+            batch.put(keys.CLOCK_KEY, pair, self._engine.meta.handle)
+            with suppress(NotNowError):  # It is due until it is stored.
+                self._engine.write(batch, sync=False)
+                clock.stored(pair)
 
     def _step(self, *, sweep: bool) -> None:
         """Write records whose turn it is, and other deferrable work; not synced."""

@@ -14,6 +14,7 @@ from typing import Final, final
 from flowguard import records
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.identity import mark_as_part
@@ -101,6 +102,12 @@ def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
 def _copy_payloads(reader: StoreReader, out: Path) -> None:
     """Copy shared messages under their names: entries refer to them, and others are swept."""
     with closing(RocksEngine(out, SETTINGS)) as engine:
+        with suppress(StoreError):
+            pair = reader.engine.meta.get(keys.CLOCK_KEY)
+            if pair is not None:
+                batch = engine.batch()
+                batch.put(keys.CLOCK_KEY, pair, engine.meta.handle)
+                engine.write(batch, wait=True)
         for place, row in reader.engine.payloads.rows():
             batch = engine.batch()
             batch.put(place, row, engine.payloads.handle)

@@ -1,0 +1,51 @@
+"""The clock that stored sessions and messages expire by.
+
+It does not jump while the process runs, even if the wall clock is corrected. Its time and the wall
+clock's are stored as a pair. The next process adds what has passed since by the wall clock.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, final
+
+INTERVAL_S: Final = 60.0
+"""Pause between two stored pairs. If the wall clock is lost with the power, as much of a life is
+forgotten."""
+JUMP_S: Final = 1.0
+"""Change of the wall clock after which the stored pair is wrong."""
+_PAIR: Final = Struct(">dd")
+
+
+@final
+class StoreClock:
+    """Seconds since the Unix epoch, as the wall clock said when the store was made."""
+
+    def __init__(
+        self,
+        stored: bytes | None,
+        wall_s: Callable[[], float],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        """`stored`: the last pair, or None if there is none: it begins with the wall clock."""
+        self._wall_s = wall_s
+        self._monotonic_s = monotonic_s
+        start_s = wall_s()
+        if stored is not None:
+            before_s, wall_before_s = _PAIR.unpack(stored)
+            start_s = before_s + max(0.0, start_s - wall_before_s)
+        self._offset_s = start_s - monotonic_s()
+        self._stored_s = self._stored_wall_s = 0.0
+
+    def now_s(self) -> float:
+        return self._monotonic_s() + self._offset_s
+
+    def due(self) -> bytes | None:
+        """The pair to store now, or None if the stored one is right."""
+        now_s, wall_s = self.now_s(), self._wall_s()
+        passed_s = now_s - self._stored_s
+        jump_s = wall_s - self._stored_wall_s - passed_s
+        return _PAIR.pack(now_s, wall_s) if passed_s > INTERVAL_S or abs(jump_s) > JUMP_S else None
+
+    def stored(self, pair: bytes) -> None:
+        """`pair` is stored."""
+        self._stored_s, self._stored_wall_s = _PAIR.unpack(pair)
