@@ -1,4 +1,4 @@
-"""Attacks on what surrounds a broker: the proxy in front of it, and the reader of its log."""
+"""Attacks at the edges of a broker: its backlog, its standard streams, the proxy in front of it."""
 
 import os
 import subprocess
@@ -14,6 +14,7 @@ from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Pingreq
 from flowguard.config import FlowSettings
+from flowguard.flow.signals import TICK_S
 from flowguard.types import MQTT_311, Publish
 from tests.attacks.attack import Attack, Finding, Size
 from tests.attacks.controls import nobody_home
@@ -22,8 +23,46 @@ from tests.attacks.victim import HOST, MIB, victim
 from tests.support.real import Wire, connect_packet
 
 WINDOW = FlowSettings().window_max
+DESCRIPTORS = 200
+GIVEN_UP = 150
+WAIT_S = 3.0
+"""One tick of 100 ms for each of those that left would take five times as long."""
 PUBLISHES = 5_000
 """PUBLISHes that a proxy reads ahead of its window."""
+
+
+# --- the listen backlog --------------------------------------------------------------------------
+
+
+async def given_up(size: Size) -> Finding:
+    """Clients ask while there is no place, and leave before one becomes free."""
+    return await live_client_behind(size, leaves=True)
+
+
+async def still_waiting(size: Size) -> Finding:
+    """The control: they stay, and the first of them gets the place."""
+    return await live_client_behind(size, leaves=False)
+
+
+async def live_client_behind(size: Size, *, leaves: bool) -> Finding:
+    async with victim(size.folder, descriptors=DESCRIPTORS) as broker:
+        door = (await trio.to_thread.run_sync(broker.status))["door"]
+        inside = [await broker.connect(f"c{n}") for n in range(door["connections"]["limit"])]
+        before = [await broker.open(MQTT_311) for _ in range(size.of(GIVEN_UP))]
+        for number, wire in enumerate(before):
+            await wire.send(connect_packet(f"before{number}", MQTT_311))
+        live = await broker.open()
+        await live.send(connect_packet("live"))
+        await trio.sleep(2 * TICK_S)
+        for wire in before if leaves else ():
+            await wire.close()
+        freed_s = trio.current_time()
+        await inside.pop().close()
+        with trio.move_on_after(WAIT_S):
+            await live.expect(Connack)
+            waited_s = trio.current_time() - freed_s
+            return Finding(True, f"CONNACK after {waited_s:.1f} s behind {len(before)}")
+    return Finding(False, f"no CONNACK after {WAIT_S} s behind {len(before)}")
 
 
 # --- standard streams ----------------------------------------------------------------------------
@@ -130,6 +169,12 @@ def proxy(folder: Path, upstream_port: int) -> Iterator[int]:
 
 
 ATTACKS = [
+    Attack(
+        "given-up",
+        f"a freed place goes to a live client within {WAIT_S:.0f} s, behind {GIVEN_UP} that left",
+        given_up,
+        still_waiting,
+    ),
     Attack(
         "log-unread",
         "a log that nothing reads any more delays no client",

@@ -3,7 +3,8 @@ kernel.
 
 They wait in the kernel's backlog, first come, first served; the kernel is asked how long when
 one is accepted. A listener that may not accept rests until the next tick: its event is
-level-triggered, and would spin."""
+level-triggered, and would spin. Clients that leave meanwhile take no place from those that wait:
+their connections are closed unread."""
 
 import errno
 import select
@@ -87,6 +88,8 @@ class Listeners(Generic[C]):
         self._places = 0
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
+        self._behind: set[int] = set()
+        """Listeners that have rested, and may still have connections from that time."""
         self.newcomers: dict[Link[C], float] = {}
         """New connections with the instant they came, oldest first; removed by a tick after their
         CONNECT."""
@@ -118,6 +121,7 @@ class Listeners(Generic[C]):
             doorway.close()
         self._doorways.clear()
         self._resting.clear()
+        self._behind.clear()
 
     def sweep(self) -> None:
         """The tick: accept again, and forget connections that have sent CONNECT."""
@@ -229,15 +233,27 @@ class Listeners(Generic[C]):
             try:
                 sock, _ = listener.accept()
             except BlockingIOError:
+                self._behind.discard(listener.fileno())
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     self._rest(listener, Rest.DESCRIPTORS)
                     return
                 continue  # The peer has left already.
+            if listener.fileno() in self._behind and has_left(sock):
+                sock.close()
+                continue
             yield sock
 
     def _rest(self, listener: socket, reason: Rest) -> None:
         self._door.rest(reason)
         self._resting.append(listener.fileno())
+        self._behind.add(listener.fileno())
         self._epoll.unregister(listener.fileno())
+
+
+def has_left(sock: socket) -> bool:
+    """Whether the peer has closed the connection, or its sending half."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    return bool(poll.poll(0))
