@@ -5,6 +5,8 @@ import os
 import secrets
 import socket
 import ssl
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, cast
@@ -17,6 +19,7 @@ from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.address import Address
+from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.error_log import ErrorLog
@@ -26,7 +29,7 @@ from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.settings import load, read_limits
-from flowguard.cli.signals import on_signals
+from flowguard.cli.signals import on_signals, start_signals
 from flowguard.config import FlowSettings, LogSettings
 from flowguard.errors import ConfigError
 from flowguard.flow.signals import TICK_S
@@ -84,17 +87,9 @@ def proxy(
         "ALLOW_ANONYMOUS": True,  # It is the upstream that asks who they are.
     }
     chosen = {f"FLOWGUARD_NETWORK__{key}": str(it) for key, it in said.items() if it is not None}
-    try:
-        bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
-        upstreams = [resolved(text, upstream_ca) for text in upstream]
-        doorways = open_doorways(bounds.settings.network)
-    except ConfigError as error:
-        raise _refused(str(error), 2) from error
-    except OSError as error:
-        hint = "a free port is chosen with --listen 127.0.0.1:0"
-        if error.errno != errno.EADDRINUSE:
-            hint = "listen on an address that this machine has"
-        raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
+    with start_signals():
+        named = [(text, upstream_ca) for text in upstream]
+        bounds, upstreams, doorways = _opened(config, chosen, limits, named)
     errors = ErrorLog("connection failed")
     core = ProxyCore(
         gated(bounds.settings.flow, len(upstreams)),
@@ -108,6 +103,25 @@ def proxy(
     for doorway in doorways:
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
     trio.run(_main, core, reactor, doorways, errors)
+
+
+def _opened(
+    config: Path | None,
+    chosen: Mapping[str, str],
+    limits: Path | None,
+    named: list[tuple[str, Path | None]],
+) -> tuple[Bounds, list[Upstream], list[Doorway]]:
+    """Read the settings, resolve the upstreams, and listen; if one fails, say why and exit."""
+    try:
+        bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
+        return bounds, [resolved(*each) for each in named], open_doorways(bounds.settings.network)
+    except ConfigError as error:
+        raise _refused(str(error), 2) from error
+    except OSError as error:
+        hint = "a free port is chosen with --listen 127.0.0.1:0"
+        if error.errno != errno.EADDRINUSE:
+            hint = "listen on an address that this machine has"
+        raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
 
 
 def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
@@ -154,7 +168,8 @@ async def _main(
     stop = trio.Event()
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(on_signals, stop.set)
+            reload_soon = partial(nursery.start_soon, reload, doorways)
+            await nursery.start(on_signals, stop.set, reload_soon)
             nursery.start_soon(log_ignored)
             nursery.start_soon(reactor.run)
             nursery.start_soon(errors.run)
@@ -170,6 +185,20 @@ async def _main(
             nursery.cancel_scope.cancel()
     finally:
         reactor.close()
+
+
+async def reload(doorways: list[Doorway]) -> None:
+    """Read the certificates of listeners again; after an error nothing changes."""
+    keepers = [doorway.tls for doorway in doorways if doorway.tls]
+    try:
+        read = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+        contexts = [await read(keeper.read) for keeper in keepers]
+    except ConfigError as error:
+        log.error("certificates were not read again, nothing has changed", why=str(error))
+        return
+    for keeper, context in zip(keepers, contexts, strict=True):
+        keeper.use(context)
+    log.info("certificates were read again; all else needs a restart", certificates=len(keepers))
 
 
 async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:

@@ -4,10 +4,12 @@ a checkout, where it prefers the compiled ones."""
 import gc
 import os
 import runpy
+import signal
 import sys
+from functools import partial
 from pathlib import Path
 
-from flowguard import build
+from flowguard import build, streams
 
 GC_THRESHOLDS = (10_000, 500, 100)
 """Modules stay, and conversations make no garbage cycles to speak of: scanning what is imported is
@@ -20,6 +22,7 @@ def main() -> None:
 
     FLOWGUARD_PURE=1 keeps to pure Python. What was installed has the rooms that it was built with.
     """
+    _begin()
     rooms = build.CHECKOUT / build.ROOMS
     if rooms.is_dir() and not os.environ.get("FLOWGUARD_PURE"):
         if build.is_up_to_date(build.CHECKOUT):
@@ -34,6 +37,14 @@ def main() -> None:
     run()
 
 
+def _begin() -> None:
+    """Prepare standard streams and signals before anything else; safe to repeat."""
+    streams.open_closed()
+    if sys.argv[1:2] in (["serve"], ["proxy"]):  # Until flowguard.cli.signals has handlers.
+        held = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
+
+
 def _prefer(rooms: Path) -> None:
     """Import from these rooms from now on, here and in programs that are started from here."""
     sys.path.insert(0, str(rooms))
@@ -45,10 +56,11 @@ def _prefer(rooms: Path) -> None:
 
 def run() -> None:
     """Run the command on the rooms that are first on the path."""
+    _begin()
     gc.set_threshold(*GC_THRESHOLDS)
     from flowguard.cli import app  # Takes a tenth of a second: not before it is known which.
 
-    app(prog_name="flowguard")
+    streams.run(partial(app, prog_name="flowguard"))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Attacks at the edges of a broker: its backlog, its standard streams, the proxy in front of it."""
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from flowguard.flow.signals import TICK_S
 from flowguard.types import MQTT_311, Publish
 from tests.attacks.attack import Attack, Finding, Size
 from tests.attacks.controls import nobody_home
-from tests.attacks.probes import open_all, serves
+from tests.attacks.probes import LOOK_S, open_all, serves
 from tests.attacks.victim import HOST, MIB, victim
 from tests.support.real import Wire, connect_packet
 
@@ -95,6 +97,70 @@ def fill(pipe: Path) -> None:
         os.close(writer)
 
 
+async def output_unwritable(size: Size) -> Finding:
+    """Standard output is a full disk, or closed."""
+    found = [await serves_with(size.folder, redirection) for redirection in (">/dev/full", ">&-")]
+    return Finding(all(found), f"{sum(found)} of {len(found)} brokers answer")
+
+
+async def output_ends(size: Size) -> Finding:
+    """The control: the shell cannot open the output, so that no broker starts."""
+    found = await serves_with(size.folder, ">/dev/null/none")
+    return Finding(found, "answers" if found else "ended")
+
+
+async def serves_with(folder: Path, redirection: str) -> bool:
+    place = folder / "socket"
+    words = ["serve", "--listen", f"unix:{place}", "--store", "memory", "--http", "none"]
+    with flowguard(folder, words, redirection) as started:
+        while not place.exists():
+            if started.poll() is not None:
+                return False
+            await trio.sleep(LOOK_S)
+        wire = Wire(await trio.open_unix_socket(str(place)), MQTT_311)
+        await wire.send(connect_packet("c", MQTT_311))
+        await wire.expect(Connack)
+        await wire.close()
+        place.unlink()
+        return started.poll() is None
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+async def hang_up_at_start(size: Size) -> Finding:
+    """SIGHUP while broker and proxy read a file of settings during their start."""
+    return await survive(size.folder, signal.SIGHUP)
+
+
+async def unknown_signal_at_start(size: Size) -> Finding:
+    """The control: a signal that ends any process that does not expect it."""
+    return await survive(size.folder, signal.SIGUSR1)
+
+
+async def survive(folder: Path, number: signal.Signals) -> Finding:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    listen = ["--listen", f"{HOST}:0"]
+    commands = [
+        ["serve", *listen, "--store", "memory", "--http", "none", "--shadow", str(pipe)],
+        ["proxy", *listen, "--upstream", f"{HOST}:1", "--config", str(pipe)],
+    ]
+    listening = 0
+    for words in commands:
+        with flowguard(folder, words) as started:
+            writer = await trio.to_thread.run_sync(os.open, pipe, os.O_WRONLY)
+            started.send_signal(number)
+            await trio.sleep(LOOK_S)
+            with suppress(BrokenPipeError):
+                os.write(writer, b"[flow]\n")
+            os.close(writer)
+            assert started.stdout is not None
+            line = await trio.to_thread.run_sync(started.stdout.readline)
+            listening += line.startswith(b"listening")
+    return Finding(listening == len(commands), f"{listening} of {len(commands)} listen afterwards")
+
+
 # --- the proxy -----------------------------------------------------------------------------------
 
 
@@ -155,15 +221,24 @@ async def silent_upstream() -> AsyncIterator[Upstream]:
 @contextmanager
 def proxy(folder: Path, upstream_port: int) -> Iterator[int]:
     """The port of a `flowguard proxy`."""
-    command = [sys.executable, "-m", "flowguard", "proxy", "--listen", f"{HOST}:0"]
-    command += ["--upstream", f"{HOST}:{upstream_port}"]
+    words = ["proxy", "--listen", f"{HOST}:0", "--upstream", f"{HOST}:{upstream_port}"]
+    with flowguard(folder, words) as started:
+        assert started.stdout is not None
+        yield int(started.stdout.readline().split()[2].rpartition(b":")[2])
+
+
+@contextmanager
+def flowguard(
+    folder: Path, words: list[str], redirection: str = ""
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command of flowguard as the shell starts it; it is killed at the end."""
+    command = f"exec {shlex.join([sys.executable, '-m', 'flowguard', *words])} {redirection}"
     with (
-        (folder / "proxy.log").open("ab") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as started,
+        (folder / "command.log").open("ab") as log,
+        subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, stderr=log) as started,
     ):
         try:
-            assert started.stdout is not None
-            yield int(started.stdout.readline().split()[2].rpartition(b":")[2])
+            yield started
         finally:
             started.kill()
 
@@ -180,6 +255,18 @@ ATTACKS = [
         "a log that nothing reads any more delays no client",
         log_unread,
         nobody_home,
+    ),
+    Attack(
+        "output-unwritable",
+        "a broker serves with standard output full or closed",
+        output_unwritable,
+        output_ends,
+    ),
+    Attack(
+        "hang-up-at-start",
+        "SIGHUP during the start ends neither broker nor proxy",
+        hang_up_at_start,
+        unknown_signal_at_start,
     ),
     Attack(
         "one-identifier",

@@ -1,5 +1,6 @@
 """Words for people: texts may hold brackets, which are no markup here, and wrap as they like."""
 
+from contextlib import suppress
 from typing import Final
 
 import typer
@@ -27,9 +28,10 @@ def shown(text: str) -> str:
 def refused(what: str, why: str = "", code: int = 1) -> typer.Exit:
     """Complain on standard error; `why`, or what to do, is a second line."""
     errors = plain(stderr=True)
-    errors.print(what, style="red")
-    if why:
-        errors.print(why)
+    with suppress(OSError):  # The exit code counts, even if the message cannot be written.
+        errors.print(what, style="red")
+        if why:
+            errors.print(why)
     return typer.Exit(code)
 
 

@@ -31,7 +31,7 @@ from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
-from flowguard.cli.signals import on_signals
+from flowguard.cli.signals import on_signals, start_signals
 from flowguard.cli.systemd import StandingBy, systemd_socket, tell_systemd
 from flowguard.config import FlowSettings, LogSettings, Settings
 from flowguard.errors import (
@@ -107,6 +107,23 @@ def serve(
     said |= {_record_key(record): record, **_kafka_keys(kafka_servers)}
     said["NETWORK__LISTENERS"] = ",".join(listen_on) if listen_on else None
     chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
+    with start_signals():
+        start = _prepare(chosen, config, data, limits, shadow, http)
+    try:
+        trio.run(_main, start)
+    except BaseExceptionGroup as group:
+        raise _ended(group) from group
+
+
+def _prepare(
+    chosen: Mapping[str, str],
+    config: Path | None,
+    data: Path,
+    limits: Path | None,
+    shadow: Path | None,
+    http: str | None,
+) -> "_Start":
+    """Read the settings, listen, and open the store; if one of them fails, say why and exit."""
     try:
         shadow_limits = read_limits(shadow)
         read = partial(_read, config, os.environ | chosen, limits)
@@ -130,14 +147,15 @@ def serve(
         log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
-    opened = succeeded or _open(settings, data)
+    try:
+        opened = succeeded or _open(settings, data)
+    except BaseException:
+        for doorway in doorways:
+            doorway.close()  # The file of a Unix socket goes, too.
+        raise
     doors = Doors(loaded.settings, doorways, checks, rules, lambda: read().settings)
     http_port = None if http_listener is None else (http_listener, token)
-    start = _Start(loaded.bounds, watching, opened, doors, http_port, runs, descriptors)
-    try:
-        trio.run(_main, start)
-    except BaseExceptionGroup as group:
-        raise _ended(group) from group
+    return _Start(loaded.bounds, watching, opened, doors, http_port, runs, descriptors)
 
 
 def _read(config: Path | None, environ: Mapping[str, str], limits: Path | None) -> LoadedSettings:
@@ -325,10 +343,24 @@ class _Start:
 
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
+        started: list[Running] = []
+        has_started = trio.Event()
+
+        def stop() -> None:
+            if started:
+                started[0].stop.set()
+            else:
+                nursery.cancel_scope.cancel()
+
+        async def reload_started() -> None:
+            await has_started.wait()
+            await start.doors.reload_on_signal(started[0].node)
+
+        await nursery.start(on_signals, stop, partial(nursery.start_soon, reload_started))
         nursery.start_soon(log_ignored)
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        reload_soon = partial(nursery.start_soon, start.doors.reload_on_signal, running.node)
-        await nursery.start(on_signals, running.stop.set, reload_soon)
+        started.append(running)
+        has_started.set()
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder

@@ -2,9 +2,48 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
+import structlog
 import trio
+
+_pending: Final[set[int]] = set()
+"""Signals that came during the start, for `on_signals`."""
+log = structlog.get_logger()
+
+
+@contextmanager
+def start_signals() -> Iterator[None]:
+    """While a command starts: SIGTERM and Ctrl-C end it, SIGHUP waits for `on_signals`.
+
+    The end of its terminal ends it, too. After the block every signal waits for `on_signals`.
+    """
+    had_terminal = _has_terminal()
+
+    def obey(number: int, frame: object) -> None:
+        closed = had_terminal and not _has_terminal()
+        if number != signal.SIGHUP or closed:
+            log.info("ending before the start is over")
+            raise SystemExit
+        log.info("SIGHUP waits until the start is over")
+        _pending.add(number)
+
+    wanted = _wanted()
+    for number in wanted:
+        signal.signal(number, obey)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
+    yield
+    for number in wanted:
+        signal.signal(number, lambda number, _: _pending.add(number))
+
+
+def _wanted() -> list[signal.Signals]:
+    wanted = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
+        wanted.append(signal.SIGHUP)
+    return wanted
 
 
 async def on_signals(
@@ -17,11 +56,10 @@ async def on_signals(
 
     SIGHUP calls `on_hang_up` instead, where there is one, and no terminal has been closed.
     """
-    wanted = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
-        wanted.append(signal.SIGHUP)
     had_terminal = _has_terminal()
-    with trio.open_signal_receiver(*wanted) as signals:
+    with trio.open_signal_receiver(*_wanted()) as signals:
+        while _pending:
+            signal.raise_signal(_pending.pop())
         task_status.started()
         stopping = False
         async for number in signals:

@@ -89,8 +89,13 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
         address = f"127.0.0.1:{first.port}"
         words = ("serve", "--listen", address, "--http", "none", "--store", "redis", "--takeover")
         standby = start(*words, environment=environment)
+        assert standby.stderr is not None
         try:
             leave_a_message(first)
+            while "stands by" not in (line := standby.stderr.readline()):
+                assert line
+            standby.send_signal(signal.SIGHUP)
+            assert "SIGHUP waits until the start is over" in standby.stderr.readline()
             first.process.kill()
             first.process.wait(PATIENCE_S)
             with server.client() as client:
