@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 FIRST = "index.md"
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)#]*)(#[^)]*)?\)")
-IN_DOCS = re.compile(r"\]\(docs/([\w.-]+\.(?:md|png))")
+IN_DOCS = re.compile(r"\]\(docs/([\w./-]+\.(?:md|png))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
