@@ -169,6 +169,20 @@ class Bounds:
             ),
         )
 
+    @property
+    def shortfall(self) -> str | None:
+        """Why the memory limit leaves nothing for clients, or None if it does."""
+        objective = self.settings.flow.memory_objective
+        rest_bytes = PROCESS_BYTES + self.store_bytes
+        if rest_bytes <= objective * self.memory_bytes:
+            return None
+        return (
+            f"flow.memory_max_bytes: of {self.memory_bytes:,} bytes the broker takes "
+            f"{rest_bytes:,} without any client, more than flow.memory_objective ({objective:g}): "
+            f"it is never calm, and rejects clients although {self.connections_max:,} are in "
+            f"force: raise it to {int(self.long_bytes / objective) + 1:,}"
+        )
+
 
 def _long(settings: Settings) -> tuple[Share, ...]:
     """`LONG`, where a connection takes more if a listener speaks TLS."""

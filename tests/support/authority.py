@@ -62,6 +62,7 @@ class Authority:
         *,
         ca: bool = False,
         names: x509.ExtensionType | None = None,
+        days: int = 30,
     ) -> x509.Certificate:
         builder = (
             x509.CertificateBuilder()
@@ -69,8 +70,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(self._now - DAY)
-            .not_valid_after(self._now + 30 * DAY)
+            .not_valid_before(self._now - 30 * DAY)
+            .not_valid_after(self._now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
@@ -94,10 +95,15 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(
-        self, name: str, *, common_name: bool = True, alternative_names: bytes | None = None
+        self,
+        name: str,
+        *,
+        common_name: bool = True,
+        alternative_names: bytes | None = None,
+        days: int = 30,
     ) -> Pair:
         """A certificate for a host, an address or a client; `alternative_names`: in DER, instead
-        of its name."""
+        of its name; `days`: for which it is valid, negative: it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
@@ -107,7 +113,7 @@ class Authority:
         names: x509.ExtensionType = x509.SubjectAlternativeName([alternative])
         if alternative_names is not None:
             names = x509.UnrecognizedExtension(names.oid, alternative_names)
-        certificate = self._signed(subject, key, names=names)
+        certificate = self._signed(subject, key, names=names, days=days)
         serial = certificate.serial_number
         pair = Pair(self._folder / f"{serial}.crt", self._folder / f"{serial}.key", serial)
         pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

@@ -11,6 +11,7 @@
 - `proxied`       PROXY protocol as such a layer: whose connection it is
 - `tls`           TLS as such a layer
 - `websocket`     WebSocket as such a layer
+- `certificates`  which files have a certificate that has expired
 - `identity_checks`  who a CONNECT is from, asked off the loop; `scram_exchange`: in two steps
 - `hashers`       threads for what takes tens of milliseconds, and which of them is asked
 - `committer`     journal batches to a store that blocks, in a thread; `reading`: pages from there

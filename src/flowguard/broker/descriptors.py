@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from flowguard.bounds import Bounds
 from flowguard.config import Settings
 from flowguard.errors import UnreadyError
 
@@ -53,6 +54,25 @@ def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
             f"Raise the limit (ulimit -n), or lower {wanted}"
         )
     return found
+
+
+def places_for(bounds: Bounds, descriptors: Descriptors) -> int:
+    """Clients that may be connected at once: the number in force."""
+    return min(bounds.connections_max, descriptors.places)
+
+
+def shortfalls(asked: Settings, bounds: Bounds, descriptors: Descriptors) -> list[str]:
+    """Return a sentence for each capacity that is `asked` for and that there is not."""
+    places = places_for(bounds, descriptors)
+    by = "ulimit -n" if places == descriptors.places else "node.connections_max"
+    wanted = [("node.connections_max", asked.node.connections_max)]
+    wanted += [(each.address, each.connections_max) for each in asked.network.listeners]
+    found = [
+        f"{key}: {count:,} clients are asked for, {places:,} are in force: raise {by}"
+        for key, count in wanted
+        if count is not None and count > places
+    ]
+    return found if bounds.shortfall is None else [*found, bounds.shortfall]
 
 
 def widen_table(count: int) -> None:

@@ -17,7 +17,7 @@ from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.committer import Committer
-from flowguard.broker.descriptors import Descriptors, descriptors_for, widen_table
+from flowguard.broker.descriptors import Descriptors, descriptors_for, places_for, widen_table
 from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.hashers import Hashers, SpareTime
@@ -151,7 +151,7 @@ def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: De
         build=build.name(),
         sessions=sessions,
         retained=len(node.router.retained),
-        connections_max=descriptors.places,
+        connections_max=places_for(node.bounds, descriptors),
     )
 
 

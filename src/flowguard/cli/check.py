@@ -1,6 +1,7 @@
 """`flowguard check`: would a broker start with this configuration?"""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flowguard.broker.descriptors import descriptors_for
+from flowguard.broker.certificates import expired
+from flowguard.broker.descriptors import descriptors_for, shortfalls
 from flowguard.broker.doorway import check_doorways
 from flowguard.broker.stores import check_store
 from flowguard.cli.console import refused
@@ -27,11 +29,13 @@ def check(
     """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 
     Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong, or
-    this machine lacks what it takes: an extra, or descriptors.
+    this machine lacks what it takes: an extra, descriptors, memory, or a certificate that has not
+    expired.
     """
     count, lacking = 0, list[str]()
     try:
-        settings = load(config, os.environ, read_limits(limits)).settings
+        loaded = load(config, os.environ, read_limits(limits))
+        settings = loaded.settings
         network = settings.network
         with _collected(lacking):
             count = check_doorways(network)
@@ -43,7 +47,9 @@ def check(
             _check_extras(settings)
         with _collected(lacking):
             use_all_descriptors()
-            descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+            descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+            lacking += shortfalls(settings, loaded.bounds, descriptors)
+        lacking += expired(network, time.time())
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error
     if lacking:

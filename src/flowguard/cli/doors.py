@@ -1,6 +1,7 @@
 """Doors: what of a running broker is read anew at SIGHUP: certificates, users, keys, rules."""
 
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import trio
 from flowguard.access.mosquitto import parse_acl
 from flowguard.access.rules import Rules
 from flowguard.access.rules_toml import parse_toml
+from flowguard.broker.certificates import expired
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
@@ -68,6 +70,7 @@ class Doors:
             why = str(error).replace("\n", "; ")
             log.error("reload failed; nothing has changed", why=why)
             raise
+        warn_of_expired(self.settings.network)
         log.info("reloaded certificates, users, keys and rules", **read)
         return read
 
@@ -110,6 +113,12 @@ class Doors:
             "roles": 0 if rules is None else len(rules),
             "needs_restart": differences(self.settings, read.settings),
         }
+
+
+def warn_of_expired(network: NetworkSettings) -> None:
+    """Log the certificates that have expired: they are used all the same."""
+    for why in expired(network, time.time()):
+        log.warning("certificate expired", why=why)
 
 
 def differences(one: Settings, other: Settings) -> list[str]:

@@ -17,7 +17,7 @@ import typer
 
 from flowguard.address import KAFKA, Address, KafkaTopic, parse_address
 from flowguard.bounds import Bounds
-from flowguard.broker.descriptors import Descriptors, descriptors_for
+from flowguard.broker.descriptors import Descriptors, descriptors_for, shortfalls
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.output_lines import STDOUT
 from flowguard.broker.server import Running, unix_clock
@@ -26,7 +26,7 @@ from flowguard.broker.stores import open_store
 from flowguard.cli import serve_options as options
 from flowguard.cli.console import SALVAGE, refused
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.doors import Doors, checks_of, read_token, rules_of
+from flowguard.cli.doors import Doors, checks_of, read_token, rules_of, warn_of_expired
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
@@ -142,6 +142,7 @@ def _prepare(
         doorways = _listen(settings.network)
     except ConfigError as error:
         raise refused("flowguard cannot start", str(error), 2) from error
+    _warn(loaded, descriptors)
     http_listener = _listen_http(http_address, wanted=http is not None)
     if limits is not None:
         log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
@@ -161,6 +162,13 @@ def _prepare(
 def _read(config: Path | None, environ: Mapping[str, str], limits: Path | None) -> LoadedSettings:
     """Read the settings as they are now; raises ConfigError."""
     return load(config, environ, read_limits(limits))
+
+
+def _warn(loaded: LoadedSettings, descriptors: Descriptors) -> None:
+    """Log what was asked for and cannot be."""
+    for why in shortfalls(loaded.settings, loaded.bounds, descriptors):
+        log.warning("capacity lacking", why=why)
+    warn_of_expired(loaded.settings.network)
 
 
 def _listen(network: NetworkSettings) -> list[Doorway]:
