@@ -59,6 +59,8 @@ class MosquittoImport:
         self._is_per_listener = False
         self._shared: dict[str, Value] = {}
         """Options of access control and texts that are for all listeners."""
+        self._lost: dict[str, Value] | None = None
+        """Options of a listener that Mosquitto has lost."""
         self._closed: list[str] = []
         """The places of lines for which all listeners are left out."""
         self._read_file(content, name, 0)
@@ -94,7 +96,7 @@ class MosquittoImport:
                 listener.flaws.append(f"line {place.rpartition(':')[2]} is not taken")
 
     def _include(self, rest: str, depth: int) -> str:
-        folder = Path(options.text(rest))
+        folder, count = Path(options.text(rest)), len(self._listeners)
         if depth >= FILES_DEEP_MAX:
             raise unstartable("files include each other")
         try:
@@ -103,6 +105,8 @@ class MosquittoImport:
                 self._read_file((folder / name).read_bytes(), str(folder / name), depth + 1)
         except OSError as error:
             raise Unfit(f"cannot read {folder}: {error.strerror}", "all") from error
+        if len(self._listeners) > count and self._current is not self._default:
+            self._lost = self._current.options
         return f"read: {', '.join(names) or 'no file ends in .conf'}"
 
     def _take(self, name: str, rest: str) -> str:
@@ -147,11 +151,13 @@ class MosquittoImport:
     def _keep(self, own: dict[str, Value], name: str, option: Option, rest: str) -> str:
         """Keep an option for `_finish`; raises Unfit if it has no counterpart."""
         value = option.read(rest)
-        if option.read is options.text and name in own:
+        if option.read in (options.text, options.tls_version) and name in own:
             raise unstartable("it is given twice")
         if name == "mount_point" and own is self._default.options:
             raise unstartable("it has to stand below a listener")
         own[name] = value
+        if own is self._lost:
+            raise Unfit("Mosquitto loses it below an include_dir that has a listener", "own")
         if option.closes is not None and value != option.usual:
             raise Unfit(option.said, option.closes)
         return option.said
@@ -187,8 +193,8 @@ class MosquittoImport:
             hosts = ("127.0.0.1", "::1")
             found = [MosquittoListener(self._name, host, PORT, options=own) for host in hosts]
         access = [self._access(each) for each in found]
-        for one, other in combinations(found, 2):
-            self._closed += [other.place] if one.overlaps(other) else []
+        self._closed += [each.place for each in found if not each.versions]
+        self._closed += [two.place for one, two in combinations(found, 2) if one.overlaps(two)]
         for each, its in zip(found, access, strict=True):
             each.flaws += each.find_flaws(its)
             if self._closed:

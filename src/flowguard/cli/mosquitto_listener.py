@@ -1,6 +1,7 @@
 """A listener of mosquitto.conf, and what speaks against taking it."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, final
@@ -43,19 +44,18 @@ class MosquittoListener:
 
     def overlaps(self, other: "MosquittoListener") -> bool:
         """Whether Mosquitto cannot open both."""
-        if self.port != other.port or not self._versions & other._versions:
+        if self.port != other.port or not self.versions & other.versions:
             return False
         hosts = {self.host, other.host}
         return len(hosts) == 1 or (self.port > 0 and bool(hosts & WILDCARDS))
 
     @property
-    def _versions(self) -> set[object]:
-        """The versions of IP that it may have."""
-        domain = self.options.get("socket_domain")
-        try:
-            return {ip_address(self.host or "").version}
-        except ValueError:
-            return {4 if domain == "ipv4" else 6} if domain else {4, 6}
+    def versions(self) -> set[int]:
+        """The versions of IP that it may have; with none Mosquitto does not start."""
+        allowed = {"ipv4": {4}, "ipv6": {6}}.get(str(self.options.get("socket_domain")), {4, 6})
+        with suppress(ValueError):
+            allowed &= {ip_address(self.host or "").version}
+        return allowed
 
     @property
     def has_tls(self) -> bool:
@@ -66,7 +66,7 @@ class MosquittoListener:
         """Raises ConfigError if it is none."""
         if not self.port:
             return Address.parse(f"unix:{self.host}")
-        host = self.host or ("0.0.0.0" if self._versions == {4} else "::")
+        host = self.host or ("0.0.0.0" if self.versions == {4} else "::")
         names = {(False, False): "mqtt", (True, False): "mqtts", (False, True): "ws"}
         scheme = Scheme(names.get((self.has_tls, self.is_websocket), "wss"))
         return Address.parse(str(Address(scheme, host, self.port)))
@@ -90,7 +90,7 @@ class MosquittoListener:
         has, host = self.options.get, self.host or ""
         asks, has_names = has("require_certificate"), has("use_identity_as_username")
         is_open = access == Access(True, None, None)
-        is_bound = has("socket_domain") or (host and self._versions != {4})
+        is_bound = has("socket_domain") or (host and self.versions != {4})
         checks = [
             (bool(has("certfile")) != bool(has("keyfile")), "TLS needs a certfile and a keyfile"),
             ((asks or has_names) and not self.has_tls, "without TLS no client has a certificate"),
@@ -116,7 +116,7 @@ class MosquittoListener:
         """Return it as in `network.listeners`."""
         address = self.address
         found: dict[str, Any] = {"address": str(address)}
-        if address.host == "::" and self._versions == {6}:
+        if address.host == "::" and self.versions == {6}:
             found["ipv6_only"] = True
         if self.has_tls:
             names = {"certfile": "cert", "keyfile": "key", "cafile": "chain"}

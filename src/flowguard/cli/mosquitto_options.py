@@ -103,7 +103,7 @@ def _level(rest: str) -> str:
     return levels[found]
 
 
-def _tls_version(rest: str) -> str:
+def tls_version(rest: str) -> str:
     if text(rest) not in ("tlsv1.1", "tlsv1.2", "tlsv1.3"):
         raise unstartable("tlsv1.1, tlsv1.2 or tlsv1.3 is expected")
     return text(rest)
@@ -178,7 +178,7 @@ OF_LISTENER: Final[dict[str, Option]] = {
     "tls_engine": Option(text, "there are no engines, and keys are PEM files", OWN),
     "tls_engine_kpass_sha1": Option(text, "there are no engines", OWN),
     "tls_keyform": Option(text, "keys are PEM files", NONE, usual="pem"),
-    "tls_version": Option(_tls_version, "the oldest TLS of all listeners"),
+    "tls_version": Option(tls_version, "the oldest TLS of all listeners"),
     "use_identity_as_username": Option(flag, usual=False),
     "use_subject_as_username": Option(flag, "the common name is the user here", OWN, usual=False),
     "use_username_as_clientid": Option(flag, "a client chooses its client id", OWN, usual=False),

@@ -140,6 +140,9 @@ NARROWER = {
     ),
     "each its own, above": "per_listener_settings true\npassword_file {users}\nport {p}\n",
     "WebSocket by name": "listener {p}\nlistener {q} localhost\nprotocol websockets\n",
+    "below included listeners": (
+        f"listener {{r}}\nallow_anonymous true\ninclude_dir {{folder}}/conf.d\n{TLS}"
+    ),
     "interface above nothing": "bind_interface lo\nallow_anonymous true\n",
     "interface of the default": "bind_interface lo\nlistener {p}\nallow_anonymous true\n",
 }
@@ -158,6 +161,8 @@ UNREADABLE = {
     "twice": "listener {p}\npassword_file {users}\npassword_file {users}\n",
     "listener twice": "max_connections 10\nport {p}\nlistener {p}\n",
     "above each its own": "allow_anonymous true\nper_listener_settings true\nlistener {p}\n",
+    "two versions of TLS": f"listener {{p}}\n{TLS}tls_version tlsv1.3\ntls_version tlsv1.2\n",
+    "no address": "listener {q}\nlistener {p} 127.0.0.1\nsocket_domain ipv6\nallow_anonymous 1\n",
     "no folder": "listener {p}\nallow_anonymous true\ninclude_dir {folder}/none.d\n",
     "bridge without a name": "address 192.0.2.1\nlistener {p}\nallow_anonymous true\n",
     "old TLS": f"listener {{p}}\n{TLS}tls_version tlsv1\nallow_anonymous true\n",
@@ -170,3 +175,20 @@ UNREADABLE = {
     "NUL": "listener {p}\nallow_anonymous true\0 \n",
 }
 """Mosquitto opens no listener that lets a client in, and nothing is written."""
+
+LINES = (
+    *("listener {p}", "listener {q} 127.0.0.1", "listener {p} 0.0.0.0 # all", "listener {q} ::"),
+    *("listener {r} ::1", "port {r}", "bind_address 127.0.0.1", "socket_domain ipv4"),
+    *("socket_domain ipv6", "protocol mqtt", "per_listener_settings true", "max_connections 5"),
+    *("per_listener_settings 0", "max_connections -1", "max_connections 0 # none", "max_qos 1"),
+    *("max_qos 2", "max_topic_alias 3", "allow_anonymous true", "allow_anonymous false"),
+    *("allow_anonymous 1 # yes", "allow_anonymous 0", "password_file {users}", "acl_file {acl}"),
+    *("allow_zero_length_clientid true", "allow_zero_length_clientid 0", "auto_id_prefix a"),
+    *("certfile {cert}\nkeyfile {key}", "certfile {cert}", "cafile {ca}", "crlfile {crl}"),
+    *("require_certificate true", "require_certificate 0", "use_identity_as_username 1"),
+    *("use_identity_as_username false", "use_username_as_clientid true", "tls_version tlsv1.2"),
+    *("use_username_as_clientid 0", "mount_point a/", "clientid_prefixes a", "psk_file {psk}"),
+    *("include_dir {folder}/conf.d", "include_dir {folder}/more.d", "http_dir {folder}"),
+    *("include_dir {folder}/empty.d", "ciphers HIGH", "max_keepalive 100", "connection_messages 1"),
+)
+"""Lines of which configurations are made at random."""

@@ -23,12 +23,15 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from flowguard.address import Address
 from flowguard.cli.import_conf import import_conf
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.types import MQTT_311
-from tests.flowguard.cli.mosquitto_files import DEFAULT_PORT, EQUAL, NARROWER, UNREADABLE
+from tests.flowguard.cli.mosquitto_files import DEFAULT_PORT, EQUAL, LINES, NARROWER, UNREADABLE
 from tests.interop.broker import start
 from tests.support.authority import Authority
 from tests.support.patience import HANG_S
@@ -37,8 +40,9 @@ pytestmark = pytest.mark.slow
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
 PORT = 1883
 SECRET = b"secret"
+ANONYMOUS = "anonymous"
 CLIENTS = {
-    "anonymous": Connect("device", MQTT_311),
+    ANONYMOUS: Connect("device", MQTT_311),
     "anonymous, no client id": Connect("", MQTT_311),
     "ann": Connect("device", MQTT_311, username="ann", password=SECRET),
     "ann, wrong password": Connect("device", MQTT_311, username="ann", password=b"wrong"),
@@ -302,3 +306,30 @@ def test_import_writes_nothing_when_mosquitto_does_not_start(place: Place, name:
     assert "every listener is left out" in said
     assert not out.exists()
     assert not {each for each in of_mosquitto(place, conf) if each.client != OPEN}
+
+
+@pytest.mark.parametrize("name", [DEFAULT_PORT[0]])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(lines=st.lists(st.sampled_from(LINES), max_size=8))
+def test_import_opens_no_more_than_mosquitto_for_any_lines(
+    place: Place, name: str, lines: list[str]
+) -> None:
+    out = place.folder / "flowguard.toml"
+    out.unlink(missing_ok=True)
+    conf, out, _, said = imported(place, "\n".join(["", *lines, ""]))
+    if not out.exists():
+        return
+    network = tomllib.loads(out.read_text())["network"]
+    addresses = set()
+    clients = set()
+    for listener in network["listeners"]:
+        address = Address.parse(listener["address"])
+        both = address.host == "::" and "ipv6_only" not in listener
+        for host in ("::", "0.0.0.0") if both else (address.host,):
+            at = (host, address.port, str(address.scheme))
+            addresses.add(at)
+            if network["allow_anonymous"] and "client_ca" not in listener:
+                clients.add(at)
+    found = of_mosquitto(place, conf)
+    assert addresses <= {each[:3] for each in found}, said
+    assert clients <= {each[:3] for each in found if each.client == ANONYMOUS}, said
