@@ -111,7 +111,7 @@ def _opened(
     limits: Path | None,
     named: list[tuple[str, Path | None]],
 ) -> tuple[Bounds, list[Upstream], list[Doorway]]:
-    """Read the settings, resolve the upstreams, and listen; if one fails, say why and exit."""
+    """Read the settings, resolve the upstreams, and listen, or exit with the reason."""
     try:
         bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
         return bounds, [resolved(*each) for each in named], open_doorways(bounds.settings.network)

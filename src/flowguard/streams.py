@@ -20,7 +20,7 @@ def open_closed() -> None:
 
 
 def run(command: Callable[[], object]) -> None:
-    """Run a command that raises how it ends; if its output cannot be written, say why, exit 1."""
+    """Run a command; exit with 1 and the reason if its output cannot be written."""
     output = _Output(1, "w", closefd=False)
     before: Any = sys.stdout
     sys.stdout = io.TextIOWrapper(

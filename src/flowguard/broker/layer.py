@@ -61,8 +61,8 @@ class Layer(ByteStream, Protocol):
 
 
 def end_reading(stream: ByteStream) -> None:
-    """Let the next `recv` say that the stream has ended: the peer has said so in a layer above."""
-    with suppress(OSError):  # The peer is gone, which says the same.
+    """Make the next `recv` report the end of the stream, which a layer above has received."""
+    with suppress(OSError):  # The peer has closed already.
         stream.shutdown(SHUT_RD)
 
 

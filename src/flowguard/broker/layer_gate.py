@@ -108,8 +108,8 @@ class LayerGate(Generic[C]):
             self._arrived.append(link)
 
     def run(self) -> None:
-        """Hear of who has come, then work on handshakes for their share of the time; whoever is
-        admitted first, first."""
+        """Accept new connections, then work on handshakes for their share of the time, in the
+        order of their admission."""
         began_s = now_s = self._offer(self._clock())
         until_s = now_s + self._share.begin(now_s)
         while now_s < until_s:

@@ -350,7 +350,7 @@ class TlsStream(OnSocket):
         try:
             self.flush()
         except OSError:
-            return  # The peer is gone, but what it has sent counts: the next `recv` tells.
+            return  # The peer has closed, but the data it sent counts: the next `recv` returns it.
         if len(self._pending) > PENDING_MAX_BYTES:
             self._fail(LayerFault.UNREAD)
             raise ConnectionResetError("the peer asks, and reads no answer")

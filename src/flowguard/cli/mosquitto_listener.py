@@ -29,7 +29,7 @@ class MosquittoListener:
     place: str
     """`FILE:LINE` of its line."""
     host: str | None
-    """The path of a Unix socket with port 0; None: all addresses of IPv4 and IPv6."""
+    """A host, the path of a Unix socket with port 0, or None for all addresses of IPv4 and IPv6."""
     port: int
     is_default: bool = False
     """Whether it is the listener of options above the first `listener`."""

@@ -138,7 +138,7 @@ class Option(NamedTuple):
     read: Reader
     said: str = "read"
     closes: Literal["none", "own"] | None = None
-    """The listeners that are left out; None if the option is taken."""
+    """The listeners that are left out, or None if the option is taken."""
     usual: Value | None = None
     """The value that changes nothing."""
 
@@ -220,5 +220,5 @@ NOT_CREATING: Final = re.compile(
 def creates(name: str, value: Value) -> bool:
     """Whether this option above the first `listener` makes Mosquitto open the default listener."""
     option = OF_LISTENER.get(name) or OF_ACCESS.get(name)
-    usual = option.usual if option else 2  # Of max_qos.
+    usual = option.usual if option else 2  # The default of max_qos.
     return not NOT_CREATING.fullmatch(name) and value != usual

@@ -123,7 +123,7 @@ def _prepare(
     shadow: Path | None,
     http: str | None,
 ) -> "_Start":
-    """Read the settings, listen, and open the store; if one of them fails, say why and exit."""
+    """Read the settings, listen, and open the store; print the reason and exit if one fails."""
     try:
         shadow_limits = read_limits(shadow)
         read = partial(_read, config, os.environ | chosen, limits)

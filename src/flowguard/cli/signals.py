@@ -25,9 +25,9 @@ def start_signals() -> Iterator[None]:
     def obey(number: int, frame: object) -> None:
         closed = had_terminal and not _has_terminal()
         if number != signal.SIGHUP or closed:
-            log.info("ending before the start is over")
+            log.info("stopping during the start")
             raise SystemExit
-        log.info("SIGHUP waits until the start is over")
+        log.info("SIGHUP deferred until the start is complete")
         _pending.add(number)
 
     wanted = _wanted()

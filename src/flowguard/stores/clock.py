@@ -1,7 +1,8 @@
 """The clock that stored sessions and messages expire by.
 
-It does not jump while the process runs, even if the wall clock is corrected. Its time and the wall
-clock's are stored as a pair. The next process adds what has passed since by the wall clock.
+It does not jump while the process runs, even if the wall clock is corrected. The store keeps
+its time and the time of the wall clock as a pair. The next process adds the time that has passed
+since by the wall clock.
 """
 
 from collections.abc import Callable

@@ -95,7 +95,7 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
             while "stands by" not in (line := standby.stderr.readline()):
                 assert line
             standby.send_signal(signal.SIGHUP)
-            assert "SIGHUP waits until the start is over" in standby.stderr.readline()
+            assert "SIGHUP deferred until the start is complete" in standby.stderr.readline()
             first.process.kill()
             first.process.wait(PATIENCE_S)
             with server.client() as client:

@@ -52,12 +52,12 @@ def wait_for_log(folder: Path, text: str) -> None:
 def test_sighup_during_the_start_is_obeyed_after_it(tmp_path: Path) -> None:
     with starting(tmp_path, *SERVE, "--shadow") as (process, writer):
         process.send_signal(signal.SIGHUP)
-        wait_for_log(tmp_path, "SIGHUP waits until the start is over")
+        wait_for_log(tmp_path, "SIGHUP deferred until the start is complete")
         os.write(writer, b"[flow]\nwindow_max = 50\n")
         os.close(writer)
         assert process.stdout is not None
         assert process.stdout.readline().startswith("listening on ")
-        wait_for_log(tmp_path, "were read anew")
+        wait_for_log(tmp_path, "reloaded certificates")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
@@ -75,7 +75,7 @@ def test_sigterm_during_the_start_ends_it_with_0(
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == 0
     log = (tmp_path / "log").read_text()
-    assert "ending before the start is over" in log
+    assert "stopping during the start" in log
     assert "Traceback" not in log
 
 

@@ -131,7 +131,7 @@ class RedisStore:
         self._is_open = True
 
     def _go_on(self, wall_s: Callable[[], float] | None) -> None:
-        """Make the clock of what is stored, which goes on where the last owner's was."""
+        """Make the clock of stored data, which continues from the clock of the last owner."""
         self._time: StoreClock | None = None
         self.clock: Callable[[], float] | None = None
         if wall_s is not None:
