@@ -194,11 +194,11 @@ async def reload(doorways: list[Doorway]) -> None:
         read = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
         contexts = [await read(keeper.read) for keeper in keepers]
     except ConfigError as error:
-        log.error("certificates were not read again, nothing has changed", why=str(error))
+        log.error("reload failed; nothing has changed", why=str(error))
         return
     for keeper, context in zip(keepers, contexts, strict=True):
         keeper.use(context)
-    log.info("certificates were read again; all else needs a restart", certificates=len(keepers))
+    log.info("reloaded certificates; other settings need a restart", certificates=len(keepers))
 
 
 async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:

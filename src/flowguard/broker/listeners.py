@@ -3,8 +3,8 @@ kernel.
 
 They wait in the kernel's backlog, first come, first served; the kernel is asked how long when
 one is accepted. A listener that may not accept rests until the next tick: its event is
-level-triggered, and would spin. Clients that leave meanwhile take no place from those that wait:
-their connections are closed unread."""
+level-triggered, and would spin. If it rests because there is no place, connections that their
+clients close meanwhile are closed unread: the next place is for a client that still waits."""
 
 import errno
 import select
@@ -89,7 +89,8 @@ class Listeners(Generic[C]):
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
         self._behind: set[int] = set()
-        """Listeners that have rested, and may still have connections from that time."""
+        """Listeners that have rested because there was no place, and may still have connections
+        from that time. Elsewhere the gate learns from clients that leave."""
         self.newcomers: dict[Link[C], float] = {}
         """New connections with the instant they came, oldest first; removed by a tick after their
         CONNECT."""
@@ -248,7 +249,8 @@ class Listeners(Generic[C]):
     def _rest(self, listener: socket, reason: Rest) -> None:
         self._door.rest(reason)
         self._resting.append(listener.fileno())
-        self._behind.add(listener.fileno())
+        if reason is Rest.LISTENER or reason is Rest.DESCRIPTORS:
+            self._behind.add(listener.fileno())
         self._epoll.unregister(listener.fileno())
 
 

@@ -72,7 +72,7 @@ async def test_a_freed_place_goes_to_a_live_client_at_once(
 
 
 async def test_a_freed_descriptor_goes_to_a_live_client_at_once() -> None:
-    doors = open_doorways(NetworkSettings())
+    doors = open_doorways(NetworkSettings.model_validate({"listeners": ["127.0.0.1:0"]}))
     async with broker(listener=doors) as running:
         rests = running.node.door.rests
         inside = await asking(doors[0], "inside")
@@ -97,7 +97,7 @@ async def test_a_freed_descriptor_goes_to_a_live_client_at_once() -> None:
 
 async def test_a_client_that_sends_and_leaves_is_served_when_the_listener_has_not_rested() -> None:
     """It never waited for a place, so it has not given up."""
-    doors = open_doorways(NetworkSettings())
+    doors = open_doorways(NetworkSettings.model_validate({"listeners": ["127.0.0.1:0"]}))
     async with broker(listener=doors) as running:
         wire = await asking(doors[0], "brief")
         await wire.close()

@@ -104,11 +104,11 @@ def test_sighup_makes_a_proxy_read_its_certificates_again(tmp_path: Path) -> Non
         for name in ("cert", "key"):
             (tmp_path / name).write_bytes(Path(getattr(second, name)).read_bytes())
         process.send_signal(signal.SIGHUP)
-        wait_for_log(tmp_path, "certificates were read again")
+        wait_for_log(tmp_path, "reloaded certificates")
         assert ssl.get_server_certificate(address) != before
         (tmp_path / "cert").write_text("no certificate")
         process.send_signal(signal.SIGHUP)
-        wait_for_log(tmp_path, "were not read again")
+        wait_for_log(tmp_path, "reload failed")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     finally:
