@@ -85,7 +85,8 @@ class Delivery:
 
     `frame_v4` and `frame_v5` are (head, tail) of the encoded PUBLISH, filled at the first send.
     `expires_at_s` is NEVER_S without a message expiry interval. `place` is the store's own: where
-    it keeps the payload, if not with the entry; it travels back to the store with `Settle`.
+    it keeps the payload, if not with the entry; it travels back to the store with `Settle`. `share`
+    is the filter of the shared subscription whose member gets it, or "".
     """
 
     __slots__ = (
@@ -97,6 +98,7 @@ class Delivery:
         "place",
         "qos",
         "retain",
+        "share",
         "_size_bytes",
     )
 
@@ -117,6 +119,7 @@ class Delivery:
         self.frame_v4: tuple[bytes, bytes] | None = None
         self.frame_v5: tuple[bytes, bytes] | None = None
         self.place = place
+        self.share = ""
         self._size_bytes = 0
 
     @property

@@ -11,7 +11,8 @@
 - `shared_queues`   which shared subscriptions have a queue; `shared_queue` is one
 - `spread_queues`   those that several brokers have together; `spread_queue` is one's part of one
 - `full_queues`     publishers that wait for room in a subscriber's queue
-- `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired
+- `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired;
+                    `left_messages` of shared subscriptions
 - `journal`         what must be durable before an answer leaves: group commit
 - `divided_journal` gives a second one what concerns applications, whose store may be away;
                     `names`: which operations; `apart`: who waits for that; `owed`: wills and dead

@@ -22,8 +22,7 @@ from flowguard.node.journal import Journal
 from flowguard.node.log_readers import LogReaders, expiry_of
 from flowguard.node.owed import Owed, owe
 from flowguard.node.plans import Plan, Plans, Shared, Table
-from flowguard.node.shared_queue import granted
-from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
+from flowguard.node.shared_queues import SharedQueues
 from flowguard.records import (
     NEVER_S,
     Delivery,
@@ -273,7 +272,11 @@ class Router:
         if plan.is_wide:
             node, journal = self._node, self.journal
             node.chores.add(FanOut(self, node, journal, None, plan, message, now_s, settle=settle))
-            return
+        else:
+            self.route_own(plan, message, now_s, settle)
+
+    def route_own(self, plan: Plan, message: Publish, now_s: float, settle: Settle | None) -> None:
+        """The node's own, to those of a plan."""
         admitted: list[Admitted] = []
         self.admit(admitted, plan, message, None, now_s)
         ops: list[StoreOp] = []
@@ -296,12 +299,10 @@ class Router:
         if outcome.is_refusal:
             self._node.counters.drop(Reason.RETAINED_FULL)
             self.retained.discard(message.topic)
-        if message.topic.startswith("$SYS/"):
-            return not outcome.is_refusal
-        if outcome is RetainOutcome.KEPT:
-            self.journal.note(PutRetained(message, expires_at_s))
-        else:
-            self.journal.note(DropRetained(message.topic))
+        if not message.topic.startswith("$SYS/"):
+            kept = outcome is RetainOutcome.KEPT
+            put = PutRetained(message, expires_at_s)
+            self.journal.note(put if kept else DropRetained(message.topic))
         return not outcome.is_refusal
 
     # --- delivery ----------------------------------------------------------------------------
@@ -464,13 +465,12 @@ class Router:
                 delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
                 complete &= self._admit_to(admitted, queue, delivery, now_s, logs)
                 continue
-            chosen = group.pick(rank if message.qos else rank_qos_0)
+            chosen = self.queues.pick(group, message, expires_at_s, now_s)
             if chosen is None:
                 if self.queues.spread.members_count(group):  # Not all are on other brokers.
                     self._node.counters.drop(Reason.OFFLINE_QOS_0)
             else:
-                delivery = granted(message, chosen[1], expires_at_s)
-                complete &= self._admit_to(admitted, chosen[0], delivery, now_s)
+                complete &= self._admit_to(admitted, *chosen, now_s)
         return complete
 
     def _admit_to(

@@ -5,6 +5,7 @@ from typing import final
 
 from flowguard.flow import FairBudget
 from flowguard.node.journal import Continuation, Journal
+from flowguard.node.left_messages import LeftMessages, left_messages
 from flowguard.node.publishing import Router
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.node.timers import Timer, Timers
@@ -184,6 +185,7 @@ class Registry:
         session.retained_after = None
         session.subscriptions = Filters()  # A plan may keep the session for a while.
         session.rights = None
+        left = left_messages(session)
         session.queue.clear()
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()
@@ -194,6 +196,8 @@ class Registry:
         self._node.state_budget.give_back(session.state_bytes, 0)
         session.state_bytes = 0
         del self.sessions[session.client_id]
+        if left and not session.is_lost:
+            self._node.chores.add(LeftMessages(left, self._node, self._router))
         if session.will is not None:  # First: it may have to be durable before the end is.
             self._publish_will(session, session.will, now_s)
         if session.durable:

@@ -38,6 +38,8 @@ from flowguard.types import Publish, SubscriptionOptions
 
 NO_PACKET_ID: Final = 0
 """Of what was released to another owner, not to a client."""
+MEMBERS_ASKED: Final = 64
+"""Members that are asked whether they take a message that is too large for another one."""
 HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
 """See `Owed.hand_over`."""
 
@@ -169,13 +171,33 @@ class SharedQueue(Lender):
     ) -> bool:
         """Send a message to a member, or let it move there; False: there is no room after all."""
         pos, waiting, _ = head
-        delivery = granted(waiting.message, options, waiting.expires_at_s)
+        delivery = granted(waiting.message, options, waiting.expires_at_s, self._group)
+        if not outbound.takes_size(delivery, now_s):
+            self._give_another(pos, waiting, delivery, now_s)
+            return True
         if delivery.qos == 2:
             return self._move(member, pos, waiting, delivery, now_s)
         if delivery.qos == 1:
             return self._lend(member, outbound, pos, waiting, delivery, now_s)
         self._let_go(pos, waiting, [], partial(self._send_qos_0, outbound, delivery), now_s)
         return True
+
+    def _give_another(self, pos: int, waiting: Delivery, delivery: Delivery, now_s: float) -> None:
+        """A message too large for a member moves to another one that is connected, or is dropped.
+
+        It does not wait here for that one: all others would have to wait behind it.
+        """
+        for member, options in self._group.members()[:MEMBERS_ASKED]:
+            outbound = member.outbound
+            if outbound is not None and outbound.takes_size(delivery, now_s):
+                other = granted(waiting.message, options, waiting.expires_at_s, self._group)
+                if not other.qos:
+                    send = partial(self._send_qos_0, outbound, other)
+                    self._let_go(pos, waiting, [], send, now_s)
+                    return
+                if self._move(member, pos, waiting, other, now_s):
+                    return
+        self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
 
     def _send_qos_0(self, outbound: Outbound, delivery: Delivery, now_s: float) -> None:
         if outbound.ended:
@@ -288,9 +310,13 @@ def _both(first: Continuation, second: Continuation, now_s: float) -> None:
     second(now_s)
 
 
-def granted(message: Publish, options: SubscriptionOptions, expires_at_s: float) -> Delivery:
+def granted(
+    message: Publish, options: SubscriptionOptions, expires_at_s: float, group: Shared
+) -> Delivery:
     """A message of a group as the member with these options gets it [MQTT-4.8.2-3]."""
     identifiers = (options.identifier,) if options.identifier else ()
     qos = min(message.qos, options.qos)
     retain = message.retain and options.retain_as_published
-    return Delivery(message, qos, retain, identifiers, expires_at_s)
+    delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
+    delivery.share = group.share
+    return delivery

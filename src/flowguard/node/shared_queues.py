@@ -6,6 +6,8 @@ clean sessions only has none: its messages go to members that are here, and wait
 as those have, until it is over.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import final
 
 from flowguard.flow import FairBudget
@@ -13,11 +15,12 @@ from flowguard.node.applications import Applications
 from flowguard.node.journal import Journal
 from flowguard.node.log_readers import LogReaders
 from flowguard.node.plans import Plans, Shared, Table
-from flowguard.node.shared_queue import HandOver, SharedQueue
+from flowguard.node.shared_queue import HandOver, SharedQueue, granted
 from flowguard.node.spread_queues import SpreadQueues
 from flowguard.records import (
     GROUP_PREFIX,
     SPREAD_PREFIX,
+    Delivery,
     DropSession,
     PutSession,
     SessionRecord,
@@ -30,7 +33,7 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.owner import new_backlog
 from flowguard.session.session import Session
 from flowguard.stores import Store
-from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
+from flowguard.types import SESSION_NEVER_EXPIRES, Publish, SubscriptionOptions
 
 
 @final
@@ -171,6 +174,24 @@ class SharedQueues:
         self._plans.kept_groups.discard(group)
         return [*ops, DropSession(queue.client_id)]
 
+    def pick(
+        self, group: Shared, message: Publish, expires_at_s: float, now_s: float
+    ) -> tuple[Session, Delivery] | None:
+        """The member of a group without a queue that gets a message: one that takes its size, if
+        there is one."""
+        ranked = rank if message.qos else rank_qos_0
+        chosen = group.pick(ranked)
+        if chosen is None:
+            return None
+        member, options = chosen
+        delivery = granted(message, options, expires_at_s, group)
+        if _takes_size(delivery, now_s, member):
+            return member, delivery
+        other = group.pick(partial(_rank_by_size, ranked, delivery, now_s))
+        if other is None:
+            return member, delivery  # It is dropped, and counted, when it is sent.
+        return other[0], granted(message, other[1], expires_at_s, group)
+
     def _keep(self, group: Shared, queue: SharedQueue) -> None:
         """It is an application's, as one of its members is, until it is over."""
         if self._applications.keep(queue, True):
@@ -249,3 +270,14 @@ def rank(session: Session) -> int:
 def rank_qos_0(session: Session) -> int:
     """Rank a member for a message of QoS 0."""
     return -1 if session.outbound is None else 0
+
+
+def _takes_size(delivery: Delivery, now_s: float, session: Session) -> bool:
+    """Whether the client of a member, if it is connected, takes a message as large."""
+    return session.outbound is None or session.outbound.takes_size(delivery, now_s)
+
+
+def _rank_by_size(
+    ranked: Callable[[Session], int], delivery: Delivery, now_s: float, session: Session
+) -> int:
+    return ranked(session) if _takes_size(delivery, now_s, session) else -1

@@ -39,11 +39,12 @@ by one."""
 class SharedGroup(Generic[S, V]):
     """The members of `$share/{name}/{filter}`, each with the options of its own subscription."""
 
-    __slots__ = ("name", "filter", "_hopeful", "_parked")
+    __slots__ = ("name", "filter", "share", "_hopeful", "_parked")
 
     def __init__(self, name: str, filter: str) -> None:
         self.name = name
         self.filter = filter
+        self.share = f"$share/{name}/{filter}"
         self._hopeful: OrderedDict[S, V] = OrderedDict()
         self._parked: OrderedDict[S, V] = OrderedDict()
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from flowguard.codec.burst import Burst
 from flowguard.codec.primitives import encode_u16
+from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
@@ -115,6 +116,17 @@ class Dispatch(Outbox):
             return frame
         self.forget_alias(delivery)
         return None
+
+    def takes_size(self, delivery: Delivery, now_s: float) -> bool:
+        """Whether the client takes a PUBLISH as large, as it is without an alias."""
+        if self._packet_size_max == PACKET_SIZE_MAX:
+            return True
+        if self.version == MQTT_5:
+            head, tail = delivery.frame_v5 or frame_v5(delivery, None, now_s)
+        else:
+            head, tail = delivery.frame_v4 or frame_v4(delivery)
+        id_bytes = 2 if delivery.qos else 0
+        return len(head) + len(tail) + id_bytes <= self._packet_size_max
 
     def send(self, pos: int, delivery: Delivery, now_s: float, charged: bool = False) -> bool:
         """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.

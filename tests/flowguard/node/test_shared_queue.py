@@ -385,6 +385,7 @@ def test_a_queue_begins_with_the_first_durable_member_and_ends_with_the_last(sta
     clean.subscribe(FILTER, qos=1)
     publish(stage, b"before")
     assert groups(stage) == {}
+    assert payloads(clean) == [b"before"]
     first, second = member(stage, "first"), member(stage, "second")
     assert groups(stage) == {FILTER: 0}
     clean.close()
