@@ -212,6 +212,7 @@ class RetainedMessages:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._entries: dict[str, RetainedMessage] = {}
+        self._own_count = 0  # Of them: those below `$SYS/`, which `messages_max` does not count.
         self._root = TopicNode()
         self._dollar = TopicNode()  # topics that no leading wildcard sees: [MQTT-4.7.2-1]
         self._heap: list[tuple[float, str]] = []
@@ -234,7 +235,8 @@ class RetainedMessages:
         old = self._entries.get(topic)
         entry = RetainedMessage(publish, expires_at_s, retained_size_bytes(publish))
         growth = entry.size_bytes - (0 if old is None else old.size_bytes)
-        if old is None and len(self._entries) >= self._messages_max:
+        is_own = topic.startswith("$SYS/")  # The broker's: no client may publish there.
+        if old is None and not is_own and len(self) - self._own_count >= self._messages_max:
             return RetainOutcome.COUNT_FULL
         if self.size_bytes + growth > self._bytes_max:
             return RetainOutcome.BYTES_FULL
@@ -322,6 +324,7 @@ class RetainedMessages:
         topic, expires_at_s = entry.publish.topic, entry.expires_at_s
         old = self._entries.get(topic)
         self._entries[topic] = entry
+        self._own_count += old is None and topic.startswith("$SYS/")
         node = self._root_of(topic)
         for level in topic.split("/"):
             node = node.grow(level)
@@ -337,6 +340,7 @@ class RetainedMessages:
     def _remove(self, entry: RetainedMessage) -> None:
         topic = entry.publish.topic
         del self._entries[topic]
+        self._own_count -= topic.startswith("$SYS/")
         self.size_bytes -= entry.size_bytes
         if entry.expires_at_s < NEVER_S:
             self._expiring -= 1

@@ -216,7 +216,7 @@ class Outbound(Dispatch):
                     break
             session.retained_taken(sends.filter, delivery.message.topic, self.node)
             sends.take()
-        if page or any(sends.moved.values()):
+        if page or any(sends.moved.values()) or (sends.moved and not self.node.read_only):
             session.store_retained(page, sends, self.node, now_s)
         if not sends.is_storing and sends.is_tired and not sends.is_done:
             self.pump_again()

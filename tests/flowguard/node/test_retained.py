@@ -4,6 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
+from flowguard.node.sys_topics import SysTopics
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -233,6 +234,26 @@ def test_where_no_more_is_kept_the_publisher_is_told() -> None:
     client.publish("first", b"y", qos=1, retain=True)
     assert refused_of(client) != ReasonCode.QUOTA_EXCEEDED
     assert payloads(seen_by_new(stage)) == [b"y"]
+
+
+def test_topics_of_the_broker_take_no_place_of_its_clients() -> None:
+    stage = Stage({"node": {"retained_messages_max": 2}})
+    topics = SysTopics(stage.node, stage.now_s)
+    client = stage.connect("p")
+    client.publish("first", b"x", qos=1, retain=True)
+    topics.publish(stage.now_s)
+    assert len(stage.node.router.retained) > 50
+    client.publish("second", b"x", qos=1, retain=True)
+    client.publish("third", b"x", qos=1, retain=True)
+    codes = [packet.reason_code for packet in client.take() if isinstance(packet, Puback)]
+    assert [code == ReasonCode.QUOTA_EXCEEDED for code in codes] == [False, False, True]
+    client.publish("first", b"", qos=1, retain=True)
+    client.publish("third", b"x", qos=1, retain=True)
+    stage.node.router.retained.discard("$SYS/broker/version")
+    topics.publish(stage.now_s)
+    client.publish("fourth", b"x", qos=1, retain=True)
+    codes = [packet.reason_code for packet in client.take() if isinstance(packet, Puback)]
+    assert [code == ReasonCode.QUOTA_EXCEEDED for code in codes] == [False, False, True]
 
 
 def test_a_311_publisher_is_acknowledged_all_the_same() -> None:

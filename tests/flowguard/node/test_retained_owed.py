@@ -3,7 +3,9 @@ they have come, whatever ends its connections."""
 
 import pytest
 
+from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Pubcomp, Pubrec, Pubrel, Subscribe
+from flowguard.config import MIB
 from flowguard.records import PutSubscription
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
@@ -322,6 +324,29 @@ def test_qos_0_messages_among_them_come_as_well() -> None:
     found = {message.topic for message in client.publishes()}
     assert found == {"t/2", "t/3", "t/4"}
     assert stage.node.registry.sessions["s"].retained_after is None
+
+
+@pytest.mark.parametrize("how", [how for how in ENDS if how != "crash"])
+def test_qos_0_messages_that_were_sent_do_not_come_again(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    topics = [f"t/{number:04}" for number in range(3_000)]
+    retain(stage, *topics, qos=0, payload=bytes(100))
+    client = stage.connect_durable("s")
+    turns = iter([client.carry])
+    # Its socket takes the SUBACK, and then no more.
+    monkeypatch.setattr(client, "carry", lambda: next(turns, lambda: None)())
+    ask(client, "t/+")
+    decoder = PacketDecoder(MIB, MQTT_5, role="client")
+    decoder.feed(client.connection.outbound.take_outbox())
+    sent = []
+    while (packet := decoder.next()) is not None:
+        sent += [packet.topic] if isinstance(packet, Publish) else []
+    assert 0 < len(sent) < len(topics)
+    leave(stage, client, how)
+    client = stage.connect_durable("s")
+    assert sent + [message.topic for message in client.publishes()] == topics
 
 
 def test_a_client_with_many_filters_gets_what_all_of_them_owe_it() -> None:
