@@ -27,6 +27,8 @@ from .runs import CLASSES, POLICIES, RIVALS, Run, read, run_all, steps_of
 
 WORST: Final = 5
 """Number of loads that the page names."""
+LEAST: Final = 0.1
+"""Points of regret at the bottom of the picture."""
 KEY: Final = "law-search"
 console = pages.console()
 
@@ -211,7 +213,7 @@ def _checks(found: Comparison, own: Comparison) -> tuple[Check, ...]:
 
 
 def _picture(found: Comparison, own: Comparison, acceptors: Comparison) -> str:
-    """Regret by the share of loads that have no more."""
+    """Regret by the share of loads that have no more; logarithmic."""
     shown = [OURS, *found.before, *found.best_rivals]
 
     def panel(title: str, part: Comparison) -> Panel:
@@ -219,14 +221,17 @@ def _picture(found: Comparison, own: Comparison, acceptors: Comparison) -> str:
         for policy in shown[: len(COLOURS)]:
             regrets = sorted(part.regrets(policy))
             points = (
-                (100.0 * (number + 1) / len(regrets), value) for number, value in enumerate(regrets)
+                (100.0 * (number + 1) / len(regrets), max(LEAST, value))
+                for number, value in enumerate(regrets)
             )
             lines.append(Series(policy, tuple(points)))
-        return Panel(f"{title}, {len(part.loads)} loads", tuple(lines))
+        return Panel(
+            f"{title}, {len(part.loads)} loads, least regret first", tuple(lines), log=True
+        )
 
     parts = {"all": found, "flowguard's own loop": own, "acceptors first": acceptors}
     panels = [panel(title, part) for title, part in parts.items() if part.loads]
-    return svg(panels, "Points of regret, least first", unit=" %")
+    return svg(panels, "Points of regret", unit=" %")
 
 
 def main(
