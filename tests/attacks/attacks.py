@@ -11,6 +11,7 @@ from tests.attacks import (
     http,
     memory,
     processor,
+    shared,
     wide,
 )
 
@@ -19,6 +20,7 @@ ROOMS = (
     processor,
     wide,
     memory,
+    shared,
     descriptors,
     disk,
     drained,

@@ -25,6 +25,8 @@ from tests.support.reaper import reap_at_the_end
 
 SETTLE_MINUTES = 5.0
 """Time in which caches and buffers of the store fill; a run of less judges no growth."""
+STORE = {"cache_bytes": 4 * MIB, "write_buffer_bytes": 2 * MIB, "wal_bytes_max": 16 * MIB}
+"""Caches that are full by then; those of the default fill for an hour under this load."""
 GROWTH_MAX = 0.05
 PARTS = 5
 """The first and the last part of the samples are compared, by their medians."""
@@ -110,7 +112,8 @@ async def soak(
     minutes: float, limit_bytes: int, rate: float, folder: Path, show: Callable[[str], None]
 ) -> list[str]:
     """Run it; returns the bounds that do not hold."""
-    data, settings = folder / "data", {"flow": {"memory_max_bytes": limit_bytes}}
+    data = folder / "data"
+    settings = {"flow": {"memory_max_bytes": limit_bytes}, "store": STORE}
     async with victim(folder, settings, store="rocks") as broker:
         show(next((line for line in broker.logged.splitlines() if "store opened" in line), ""))
         await loaded(Load(broker.address, rate), FIRST_LAP_S)

@@ -456,14 +456,14 @@ class Router:
         """The queue of each shared group, or where there is none one of its members."""
         complete = True
         expires_at_s = expiry_of(message, now_s)
+        whole = Delivery(message, message.qos, message.retain, (), expires_at_s)
         for group in groups:
             queue = self.queues.of(group)
             if queue is not None and message.qos:
                 if logs and queue.reads_log:
                     queue.behind = True
-                    continue
-                delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
-                complete &= self._admit_to(admitted, queue, delivery, now_s, logs)
+                else:
+                    complete &= self._admit_to(admitted, queue, whole, now_s, logs)
                 continue
             chosen = self.queues.pick(group, message, expires_at_s, now_s)
             if chosen is None:

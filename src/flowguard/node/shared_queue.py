@@ -40,6 +40,8 @@ NO_PACKET_ID: Final = 0
 """Of what was released to another owner, not to a client."""
 MEMBERS_ASKED: Final = 64
 """Members that are asked whether they take a message that is too large for another one."""
+LOOK_MAX: Final = 16
+"""Members that are looked at for each message: one on disk stays there if none is connected."""
 HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
 """See `Owed.hand_over`."""
 
@@ -81,10 +83,17 @@ class SharedQueue(Lender):
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         if not self.ended:
-            self.queue.put(pos, delivery, delivery.size_bytes, connected=True)
+            self.queue.put(pos, delivery, delivery.size_bytes, connected=self._is_attended)
             self.pump(now_s)
             self.trim(node, now_s)
         return True
+
+    @property
+    def _is_attended(self) -> bool:
+        """Whether a member is connected; True for a group of many members, or of applications."""
+        if self.is_application or len(self._group) > LOOK_MAX:
+            return True
+        return any([member.outbound is not None for member, _ in self._group.members()])
 
     @property
     def keeps_up(self) -> bool:

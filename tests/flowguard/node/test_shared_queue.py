@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Unsubscribe
 from flowguard.flow import Reason
-from flowguard.records import is_group
+from flowguard.records import Append, is_group
 from tests.flowguard.node.ledger import end_all_sessions
 from tests.support.stage import Client, Stage, StoreOnDisk
 
@@ -88,6 +88,34 @@ def test_a_new_member_gets_what_waits(stage: Stage) -> None:
     member(stage, "away").close()
     publish(stage, b"x")
     assert payloads(member(stage, "new")) == [b"x"]
+
+
+def test_a_message_on_disk_takes_no_memory_while_no_member_is_connected() -> None:
+    stage = Stage(store=StoreOnDisk())
+    clients = [member(stage, name, receive_maximum=1) for name in ("1st", "2nd")]
+    publish(stage, b"0", b"1", b"2")
+    assert stage.node.queue_budget.used_bytes > 0
+    for client in clients:
+        taken(client)
+        client.close()
+    held_bytes = stage.node.queue_budget.used_bytes
+    publish(stage, *(b"%d" % number for number in range(3, 100)))
+    assert stage.node.queue_budget.used_bytes == held_bytes
+    assert payloads(stage.connect_durable("1st")) == [b"%d" % number for number in range(100)]
+
+
+def test_deliveries_of_one_message_to_many_groups_share_their_memory() -> None:
+    stage = Stage(store=StoreOnDisk())
+    client = stage.connect_durable("m")
+    client.subscribe(*(f"$share/g{number}/a" for number in range(50)), qos=1)
+    client.close()
+    publisher = stage.connect("p")
+    stage.hold_commits = True
+    publisher.publish("a", b"x", qos=1)
+    assert stage.held is not None
+    deliveries = [op.delivery for op in stage.held.ops if isinstance(op, Append)]
+    assert len(deliveries) == 50
+    assert len(set(map(id, deliveries))) == 1
 
 
 @pytest.mark.parametrize("qos", [1, 2])
