@@ -36,7 +36,14 @@ def start_signals() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
     yield
     for number in wanted:
-        signal.signal(number, lambda number, _: _pending.add(number))
+        signal.signal(number, _keep)
+
+
+def _keep(number: int, frame: object) -> None:
+    """Keep a signal for `on_signals`; the second one ends the process, as it does there."""
+    if number in _pending and number != signal.SIGHUP:
+        os._exit(128 + number)
+    _pending.add(number)
 
 
 def _wanted() -> list[signal.Signals]:

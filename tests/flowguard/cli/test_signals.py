@@ -4,6 +4,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,6 +78,28 @@ def test_sigterm_during_the_start_ends_it_with_0(
     log = (tmp_path / "log").read_text()
     assert "stopping during the start" in log
     assert "Traceback" not in log
+
+
+def test_the_second_sigterm_ends_a_process_that_does_not_handle_the_first() -> None:
+    """Its event loop does not run yet, or has ended."""
+    program = (
+        "import time; from flowguard.cli.signals import start_signals\n"
+        "with start_signals(): pass\n"
+        "print('started', flush=True)\n"
+        "while True: time.sleep(1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"started\n"
+            until_s = time.monotonic() + HANG_S
+            while process.poll() is None:  # Two signals at once count as one.
+                assert time.monotonic() < until_s
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            assert process.returncode == 128 + signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_a_start_that_fails_leaves_no_file_of_a_unix_socket(tmp_path: Path) -> None:
