@@ -1,4 +1,4 @@
-"""Certificates that have expired: OpenSSL loads them without a word, and peers reject them."""
+"""Certificates that have expired: OpenSSL loads them without a warning, and peers reject them."""
 
 import ssl
 from _ssl import _test_decode_cert  # type: ignore[attr-defined]
@@ -10,7 +10,7 @@ from flowguard.network_settings import NetworkSettings
 def expired(network: NetworkSettings, now_s: float) -> list[str]:
     """Return a sentence for each file of these settings with a certificate that has expired.
 
-    The files are readable, and certificates: `TlsFiles.load` was there first.
+    `TlsFiles.load` has read the files before, so they are readable and hold certificates.
     """
     paths = [network.cert, network.client_ca]
     for listener in network.listeners:
