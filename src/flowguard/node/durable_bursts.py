@@ -11,7 +11,7 @@ from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.in_process import InProcess, Target
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import SUCCESS, Router
-from flowguard.records import Append, Delivery, StoreOp
+from flowguard.records import Append, Delivery, StoreOp, packet_id_of
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -39,6 +39,9 @@ class DurableBursts:
         if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
             return None
         burst = burst.first_of(count)
+        inflight, first_pos = session.inflight, session.next_pos
+        if any([packet_id_of(first_pos + at, 1) in inflight for at in range(count)]):
+            return None
         deliveries = burst.deliveries()
         size_bytes = sum([delivery.size_bytes for delivery in deliveries])
         if session.queue.reserve(size_bytes, count) is not None:

@@ -234,9 +234,7 @@ class FanOut(Chore):
             self._prepare(left)
         appends = self._appends
         for index, owner in enumerate(self._owners):
-            pos = owner.next_pos
-            owner.next_pos = pos + 1
-            appends[index].pos = pos
+            appends[index].pos = owner.take_position()
 
     def _go_on(self, now_s: float) -> bool:
         """It is durable: the next of those who get it have it; True: there are more."""

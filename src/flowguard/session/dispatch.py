@@ -142,7 +142,7 @@ class Dispatch(Outbox):
         if (
             len(inflight) >= self.inflight_max
             or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
-            or packet_id in inflight
+            or (packet_id in inflight and not (packet_id := session.another_id(qos)))
         ):
             return False
         if self.version == MQTT_5:

@@ -88,14 +88,8 @@ class Outbound(Dispatch):
             return Undelivered.WINDOW
         if pos < session.backlog_end and self._turn_left <= 0:
             return Undelivered.TURN
-        used = packet_id_of(pos, delivery.qos) in inflight
+        used = session.durable and packet_id_of(pos, delivery.qos) in inflight
         return Undelivered.IDENTIFIER if used else Undelivered.INFLIGHT_BYTES
-
-    def is_open(self, session: Receiver) -> bool:
-        """Whether a message that has not been looked at could be sent now."""
-        pos, inflight = session.next_pos, session.inflight
-        used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
-        return not used and self.has_places(session, 1)
 
     # --- what waits --------------------------------------------------------------------------
 
@@ -180,7 +174,7 @@ class Outbound(Dispatch):
                 self._store_retained(session, sends, now_s)
             return
         sends.moved.clear()
-        while self.is_open(session):
+        while self.has_places(session, 1):
             delivery = sends.peek()
             if delivery is None:
                 break

@@ -10,7 +10,7 @@ from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.flow import Reason
 from flowguard.flow.window import UNBOUNDED
-from flowguard.records import Delivery, Settle, StoreOp
+from flowguard.records import Delivery, Settle, StoreOp, packet_id_of
 from flowguard.session.backlog import Backlog
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes, plain_bytes
 from flowguard.session.node_state import NodeState
@@ -142,6 +142,21 @@ class Receiver(QueueOwner):
         return decision
 
     # --- in flight ---------------------------------------------------------------------------
+
+    def take_position(self, count: int = 1) -> int:
+        """As for every owner; a single one is not given where its identifier is in flight.
+
+        It is free in each QoS, because less than all identifiers of one can be in flight.
+        """
+        inflight, pos = self.inflight, self.next_pos
+        while count == 1 and (packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight):
+            pos += 1
+        self.next_pos = pos + count
+        return pos
+
+    def another_id(self, qos: int) -> int:
+        """Return a free packet identifier; 0 if a store knows the position that it follows from."""
+        return 0 if self.durable else packet_id_of(self.take_position(), qos)
 
     def sends(self, packet_id: int, delivery: Delivery | None) -> None:
         """It is in flight now; its place has been charged."""

@@ -215,11 +215,8 @@ class Session(Receiver):
     def store_retained(
         self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
     ) -> None:
-        first_pos = self.take_position(len(page))
-        ops: list[StoreOp] = [
-            Append(self.client_id, first_pos + index, delivery)
-            for index, delivery in enumerate(page)
-        ]
+        places = [(self.take_position(), delivery) for delivery in page]
+        ops: list[StoreOp] = [Append(self.client_id, pos, delivery) for pos, delivery in places]
         for filter, is_done in sends.moved.items():
             if self.retained_after is not None and filter in self.retained_after:
                 if is_done:
@@ -234,8 +231,8 @@ class Session(Receiver):
 
         def done(now_s: float) -> None:
             node.moving.count = max(0, node.moving.count - len(page))
-            for index, delivery in enumerate(page):
-                self.offer(first_pos + index, delivery, node, now_s)
+            for pos, delivery in places:
+                self.offer(pos, delivery, node, now_s)
             sends.is_storing = False
             if self.outbound is not None:
                 self.outbound.pump_again()

@@ -1,0 +1,92 @@
+"""A message that is never acknowledged keeps its packet identifier, and holds up no other one."""
+
+import pytest
+
+from flowguard.codec.packets import Puback
+from flowguard.records import QOS_1_IDS
+from flowguard.types import Publish
+from tests.flowguard.node.ledger import check_budgets, end_all_sessions
+from tests.support.stage import Client, Stage
+
+STUCK = 3
+MORE = 20
+
+
+def almost_a_lap(stage: Stage) -> None:
+    """As many messages as make the next one want the identifier of the first that is stuck."""
+    stage.node.registry.sessions["s"].next_pos += QOS_1_IDS - STUCK - 1
+
+
+def publish(stage: Stage, numbers: range, qos: int, *, together: bool) -> None:
+    publisher = stage.connect("p")
+    packets = [Publish("a", b"%d" % n, qos, packet_id=n + 1) for n in numbers]
+    if together:
+        publisher.send(*packets)
+    else:
+        for packet in packets:
+            publisher.send(packet)
+
+
+def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
+    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
+
+
+@pytest.mark.spec("MQTT-2.2.1-4", "v3:MQTT-2.3.1-4")
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("together", [False, True])
+def test_unacknowledged_messages_do_not_stop_those_of_the_next_lap(
+    version: int, durable: bool, qos: int, together: bool
+) -> None:
+    stage = Stage()
+    connect = stage.connect_durable if durable else stage.connect
+    client = connect("s", version=version)
+    client.subscribe("a", qos=qos)
+    publish(stage, range(STUCK), qos, together=together)
+    stuck = client.publishes(acknowledge=False)
+    assert len(stuck) == STUCK
+    almost_a_lap(stage)
+    for lap in range(3):
+        publish(stage, range(MORE), qos, together=together)
+        found = client.publishes(acknowledge=lap > 0)
+        assert [int(message.payload) for message in found] == list(range(MORE))
+        used = {message.packet_id for message in stuck}
+        assert not used & {message.packet_id for message in found}
+        if lap == 0 and qos == 1:
+            client.send(*(Puback(message.packet_id) for message in found))
+        almost_a_lap(stage)
+    check_budgets(stage.node, [])
+    end_all_sessions(stage.node, stage.now_s)
+
+
+@pytest.mark.spec("MQTT-4.4.0-1", "v3:MQTT-4.4.0-1")
+def test_they_come_again_with_their_identifiers_after_a_restart(version: int) -> None:
+    stage = Stage()
+    client = stage.connect_durable("s", version=version)
+    client.subscribe("a", qos=1)
+    publish(stage, range(STUCK), 1, together=False)
+    sent = client.publishes(acknowledge=False)
+    almost_a_lap(stage)
+    publish(stage, range(STUCK, MORE), 1, together=False)
+    sent += client.publishes(acknowledge=False)
+    stage.restart()
+    again = stage.connect_durable("s", version=version).publishes()
+    assert [(message.payload, message.packet_id) for message in again] == [
+        (message.payload, message.packet_id) for message in sent
+    ]
+    assert len(again) == MORE
+
+
+@pytest.mark.spec("MQTT-4.4.0-1")
+def test_retained_messages_pass_over_identifiers_in_use() -> None:
+    stage = Stage()
+    publisher = stage.connect("r")
+    for number in range(MORE):
+        publisher.publish(f"r/{number:02}", b"%d" % number, qos=1, retain=True)
+    client = stage.connect_durable("s")
+    client.subscribe("a", qos=1)
+    publish(stage, range(STUCK), 1, together=False)
+    assert numbers(client, acknowledge=False) == list(range(STUCK))
+    almost_a_lap(stage)
+    client.subscribe("r/+", qos=1)
+    assert numbers(client) == list(range(MORE))
