@@ -1,18 +1,22 @@
 """Attacks on deadlines: timers that fail, handshakes that never end, commits that take too long."""
 
 import ssl
+import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import trio
 
 from flowguard.cli.ask import ask
-from flowguard.codec.packets import Will
+from flowguard.codec.packets import Connack, Puback, Will
 from flowguard.types import Properties, Publish
-from tests.attacks.attack import Attack, Finding, Size
+from tests.attacks.attack import Attack, CannotRun, Finding, Size
 from tests.attacks.probes import peak_memory
 from tests.attacks.victim import ANSWER_S, MIB, Victim, victim
 from tests.support.authority import Authority
+from tests.support.real import connect_packet
 
 # --- wills without a right -----------------------------------------------------------------------
 
@@ -129,6 +133,83 @@ async def half_handshake(broker: Victim, context: ssl.SSLContext, is_long: bool)
             incoming.write(await stream.receive_some())
 
 
+# --- a disk that stands still --------------------------------------------------------------------
+
+PATIENCE_S = 1.5
+STALL_S = 2.5
+PAUSE_S = 0.1
+STALLING = """
+#include <sys/syscall.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int when_it_goes_on(long call, int fd) {
+    while (access(getenv("STALLED"), F_OK) == 0) usleep(10000);
+    return (int)syscall(call, fd);
+}
+int fsync(int fd) { return when_it_goes_on(SYS_fsync, fd); }
+int fdatasync(int fd) { return when_it_goes_on(SYS_fdatasync, fd); }
+"""
+"""While a file is there no sync of the broker returns, as on a file system that is frozen."""
+
+
+async def stalled_disk(size: Size) -> Finding:
+    """Newcomers come while a durable commit does not end."""
+    return await at_stalled_disk(size, lambda broker: None)
+
+
+async def stopped(size: Size) -> Finding:
+    """The control: the broker itself stands still."""
+    return await at_stalled_disk(size, Victim.stop)
+
+
+async def at_stalled_disk(size: Size, also: Callable[[Victim], None]) -> Finding:
+    file = size.folder / "stalled"
+    environ = {"LD_PRELOAD": str(built(size.folder)), "STALLED": str(file)}
+    flow = {"connect_patience_s": PATIENCE_S}
+    async with victim(size.folder, {"flow": flow}, store="rocks", environ=environ) as broker:
+        reader = await broker.connect("reader", durable=True)
+        await reader.subscribe("t", 1)
+        publisher = await broker.connect("publisher")
+        file.touch()
+        await publisher.send(Publish("t", b"x", 1, packet_id=1))
+        await trio.sleep(PAUSE_S)
+        also(broker)
+        waits_s: list[float] = []
+        async with trio.open_nursery() as nursery:
+            for number in range(round(STALL_S / PAUSE_S)):
+                nursery.start_soon(wait_of_newcomer, broker, number, waits_s)
+                await trio.sleep(PAUSE_S)
+            await trio.sleep(PATIENCE_S)
+            nursery.cancel_scope.cancel()
+        file.unlink()
+        broker.go_on()
+        await publisher.expect(Puback)
+    late = round(STALL_S / PAUSE_S) - sum(wait_s <= 1.5 * PATIENCE_S for wait_s in waits_s)
+    worst = f", the others within {max(waits_s):.1f} s" if waits_s else ""
+    return Finding(not late, f"{late} newcomers of {round(STALL_S / PAUSE_S)} had no answer{worst}")
+
+
+async def wait_of_newcomer(broker: Victim, number: int, waits_s: list[float]) -> None:
+    """Append the time until its CONNACK; one in two is durable."""
+    began_s = time.monotonic()
+    wire = await broker.open()
+    await wire.send(connect_packet(f"c{number}", durable=number % 2 > 0))
+    await wire.expect(Connack)
+    waits_s.append(time.monotonic() - began_s)
+
+
+def built(folder: Path) -> Path:
+    """The library that stalls. Raises CannotRun if there is no compiler."""
+    source, library = folder / "stalling.c", folder / "stalling.so"
+    source.write_text(STALLING)
+    try:
+        command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source)]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CannotRun("a disk that stalls needs a C compiler") from error
+    return library
+
+
 ATTACKS = [
     Attack(
         "wills-withdrawn",
@@ -141,5 +222,12 @@ ATTACKS = [
         f"{STRANGERS} of TLS stay within the memory limit, and a newcomer's ends",
         unfinished_handshakes,
         unlimited_handshakes,
+    ),
+    Attack(
+        "stalled-disk",
+        f"each newcomer is answered, its patience being {PATIENCE_S} s",
+        stalled_disk,
+        stopped,
+        is_tested=False,
     ),
 ]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,7 @@ async def victim(
     descriptors: int | None = None,
     store: str = "memory",
     scheme: str = "mqtt",
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Victim]:
     """A broker that is killed at the end, however it is; `descriptors`: as many it may have.
 
@@ -130,7 +131,7 @@ async def victim(
     attackers need one each.
     """
     use_all_descriptors()
-    with process(folder, settings or {}, descriptors, store, scheme) as started:
+    with process(folder, settings or {}, descriptors, store, scheme, environ) as started:
         try:
             await trio.to_thread.run_sync(_wait_until_it_listens, started)
             yield started
@@ -146,6 +147,7 @@ def process(
     descriptors: int | None,
     store: str,
     scheme: str = "mqtt",
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Victim]:
     """The process, which may end before it listens."""
     variables = {
@@ -153,6 +155,7 @@ def process(
         for section, values in settings.items()
         for key, value in values.items()
     }
+    variables |= environ or {}
     command = [sys.executable, "-m", "flowguard", "serve", "--listen", f"{scheme}://{HOST}:0"]
     command += ["--data", str(folder / "data"), "--store", store]
     if descriptors is not None:

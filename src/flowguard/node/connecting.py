@@ -388,13 +388,14 @@ class Handshakes:
             if not claim.answer.present and not claim.session.ended:
                 self._node.registry.end(claim.session, now_s)
 
-    def store_away(self, now_s: float) -> None:
-        """The store takes nothing now: who need not wait for it is let in, who has waited too long
-        is told to come back."""
+    def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
+        """Answer CONNECTs while the store takes nothing, in its commit for `stalled_s`: those that
+        need no commit with success, others with 0x88 once they or the commit took too long."""
+        patience_s = self._node.settings.flow.connect_patience_s
         for claim in list(self._claims.values()):
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
-            elif now_s - claim.since_s > self._node.settings.flow.connect_patience_s:
+            elif max(now_s - claim.since_s, stalled_s) > patience_s:
                 self._turn_away(claim, now_s)
 
     def applications_away(self, apart: Apart, now_s: float) -> None:

@@ -57,6 +57,8 @@ from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
 """So long a part of a packet may stand still where memory for input is short."""
+STALLED_S: Final = 1.0
+"""Time after which a commit that is under way keeps no CONNECT waiting that does not need it."""
 TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
 """Is told of each CONNACK with an error, and of each connection that ends for breaking MQTT: whose,
 the reason code, and more in words, or nothing."""
@@ -395,6 +397,7 @@ class Node(Lifecycle[ServerConnection]):
         parts: tuple[Callable[[], object], ...] = (
             partial(self.journal.observe, now_s),
             partial(self._tick_apart, now_s),
+            partial(self._tick_stalled, now_s),
             partial(self.guard.tick, now_s, heard_s),
             partial(self.full_queues.tick, heard_s),
             self.router.plans.tidy,
@@ -411,6 +414,11 @@ class Node(Lifecycle[ServerConnection]):
                 raise  # Nothing may be acknowledged any more.
             except Exception as error:
                 self.broke(error)
+
+    def _tick_stalled(self, now_s: float) -> None:
+        stalled_s = self.journal.committing_s(now_s)
+        if stalled_s > STALLED_S:
+            self.handshakes.store_away(now_s, stalled_s)
 
     def _tick_apart(self, now_s: float) -> None:
         apart = self.router.apart

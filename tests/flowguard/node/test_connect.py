@@ -221,7 +221,8 @@ def test_time_in_the_connect_buffer_does_not_count_for_an_authentication() -> No
     limits = {"connect_timeout_s": 5, "connects_in_process_max": 1, "connect_patience_s": 60}
     stage = Stage({"flow": limits}, hooks=Hooks(methods={"m": TwoSteps}))
     stage.hold_commits = True
-    stage.attempt(Connect("first"))
+    kept = Properties(session_expiry_interval=60)
+    stage.attempt(Connect("first", properties=kept))
     client = stage.attempt(Connect("c", properties=Properties(authentication_method="m")))
     stage.advance(10)
     stage.release_commits()
