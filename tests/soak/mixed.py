@@ -25,7 +25,7 @@ from tests.support.reaper import reap_at_the_end
 
 SETTLE_MINUTES = 5.0
 """Time in which caches and buffers of the store fill; a run of less judges no growth."""
-STORE = {"cache_bytes": 4 * MIB, "write_buffer_bytes": 2 * MIB, "wal_bytes_max": 16 * MIB}
+STORE = {"cache_bytes": MIB, "write_buffer_bytes": MIB, "wal_bytes_max": 4 * MIB}
 """Caches that are full by then; those of the default fill for an hour under this load."""
 GROWTH_MAX = 0.05
 PARTS = 5
@@ -190,7 +190,7 @@ def show(line: str) -> None:
 def main(
     minutes: Annotated[float, typer.Option(min=0.05, help="Duration of the load.")] = 30.0,
     limit_mib: Annotated[int, typer.Option(min=150, help="Memory limit of the broker.")] = 1024,
-    rate: Annotated[float, typer.Option(min=1, help="Messages published per second.")] = 100.0,
+    rate: Annotated[float, typer.Option(min=1, help="Messages published per second.")] = 300.0,
 ) -> None:
     """Exit code 1: a bound does not hold."""
     reap_at_the_end()
