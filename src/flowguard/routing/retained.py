@@ -53,7 +53,7 @@ class RetainOutcome(StrEnum):
 
     KEPT = "kept"
     REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
-    COUNT_FULL = "count_full"  # refused: no room for another topic
+    COUNT_FULL = "count_full"  # rejected: the store has no slot for another topic
     BYTES_FULL = "bytes_full"  # refused: too large; an older message of the topic stays
 
     @property
@@ -212,7 +212,7 @@ class RetainedMessages:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._entries: dict[str, RetainedMessage] = {}
-        self._own_count = 0  # Of them: those below `$SYS/`, which `messages_max` does not count.
+        self._own_count = 0  # messages below `$SYS/`, not counted by `messages_max`
         self._root = TopicNode()
         self._dollar = TopicNode()  # topics that no leading wildcard sees: [MQTT-4.7.2-1]
         self._heap: list[tuple[float, str]] = []
