@@ -144,9 +144,9 @@ class Receiver(QueueOwner):
     # --- in flight ---------------------------------------------------------------------------
 
     def take_position(self, count: int = 1) -> int:
-        """As for every owner; a single one is not given where its identifier is in flight.
+        """As for every owner; a single position is skipped if its identifier is in flight.
 
-        It is free in each QoS, because less than all identifiers of one can be in flight.
+        A free one exists in each QoS, because not all identifiers of a QoS can be in flight.
         """
         inflight, pos = self.inflight, self.next_pos
         while count == 1 and (packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight):
