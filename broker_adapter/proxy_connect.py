@@ -8,7 +8,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect
 from flowguard.codec.primitives import remaining_length
 from flowguard.errors import MalformedPacket, PeerError
-from flowguard.flow import Arrival, Resumption
+from flowguard.flow import Arrival
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 
@@ -50,8 +50,7 @@ class ReadConnect:
         assert isinstance(packet, Connect)
         self.version = packet.version
         self.tenant = packet.username or ""
-        resumption = Resumption.NEW if packet.clean_start else Resumption.ELSEWHERE
-        self.arrival = Arrival(packet.client_id, size_bytes, resumption, waited_s)
+        self.arrival = Arrival(packet.client_id, size_bytes, waited_s)
 
 
 def refusal(version: int, reason: ReasonCode, retry_after_s: float) -> bytes:

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow import Admission, Arrival, Resumption, Verdict
+from flowguard.flow import Admission, Arrival, Verdict
 from flowguard.records import PutSession, PutWill, StoreOp
 from flowguard.session.handshake import CONNECT_BYTES
 from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
@@ -52,12 +52,9 @@ class Entrance:
     def _arrival(self, connection: Connection) -> Arrival:
         """Facts about a client's CONNECT that the gate wants to know."""
         client_id = connection.population.client_id(connection.client)
-        resumption = Resumption.NEW
-        if connection.population.plan.durable:
-            resumption = self._machine.resumption(connection.population, connection.client)
         size_bytes = CONNECT_BYTES + client_id.__sizeof__()
         held_bytes = self._plan.connection_bytes + self._plan.connecting_bytes
-        return Arrival(client_id, size_bytes, resumption, connection.waited_s, held_bytes)
+        return Arrival(client_id, size_bytes, connection.waited_s, held_bytes)
 
     def leave(self, connection: Connection) -> None:
         """It ends, or is connected: it neither waits nor is served from now on."""

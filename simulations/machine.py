@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from flowguard.flow import Cost, Resumption
+from flowguard.flow import Cost
 from flowguard.flow.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.broker import Broker
@@ -127,15 +127,6 @@ class Machine:
         return max(0.0, now_s - since_s)
 
     # --- sessions ----------------------------------------------------------------------------
-
-    def resumption(self, population: "Population", client: int) -> Resumption:
-        """The session that a CONNECT finds at this node."""
-        home = population.homes[client]
-        if not home:
-            return Resumption.NEW
-        scenario = self.world.scenario
-        distance = (self.index - (home - 1)) % scenario.nodes
-        return Resumption.HERE if distance < scenario.network.replicas else Resumption.ELSEWHERE
 
     def keep(self, population: "Population", client: int) -> None:
         """Keep the session at this node from now on."""

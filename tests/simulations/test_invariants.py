@@ -349,7 +349,7 @@ def test_11_a_client_that_waits_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
         self: ConnectGate[Connection], key: Connection, arrival: Arrival, now_s: float
     ) -> Verdict:
         """Nobody is known, so nobody is superseded."""
-        return offer(self, key, Arrival("", arrival.size_bytes, arrival.resumption), now_s)
+        return offer(self, key, Arrival("", arrival.size_bytes), now_s)
 
     monkeypatch.setattr(ConnectGate, "offer", anonymous)
     monkeypatch.setattr("simulations.broker.Broker.hang_up", lambda self, connection: None)

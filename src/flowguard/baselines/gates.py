@@ -151,7 +151,7 @@ class RejectGate(_Bufferless[K]):
 
     @property
     def crowd_pressure(self) -> float:
-        """0: nobody waits."""
+        """0: no CONNECT waits."""
         return 0.0
 
     @property

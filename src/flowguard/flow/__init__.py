@@ -30,7 +30,7 @@ from flowguard.flow.guard import Guard
 from flowguard.flow.holders import Holders
 from flowguard.flow.observer import Observer
 from flowguard.flow.policies import make_policy
-from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
+from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Rung
 from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import Pressure, Sample, Signal
@@ -58,7 +58,6 @@ __all__ = [
     "Pressure",
     "PressureRecord",
     "Reason",
-    "Resumption",
     "Rung",
     "Sample",
     "Shadow",

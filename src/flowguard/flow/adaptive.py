@@ -15,12 +15,12 @@ from math import inf
 from typing import Generic, Protocol, TypeVar, final
 
 from flowguard.flow.cluster import Cluster, PressureRecord
-from flowguard.flow.controller import CUT_ABOVE
+from flowguard.flow.controller import CUT_ABOVE, GROW_BELOW
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.leverage import Leverage
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.pressure import pressure_of, window_pressure_of
-from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
+from flowguard.flow.signals import Objectives, Pressure, Sample, Signal
 
 K = TypeVar("K")
 Tell = Callable[[PressureRecord], None]
@@ -36,7 +36,7 @@ class RestartableGate(Gate[K], Protocol[K]):
 
     @property
     def crowd_pressure(self) -> float:
-        """How long a CONNECT takes by its objective, while others wait; 0: nobody does."""
+        """Pressure of CONNECTs that wait, which take turns with packets; 0 if none does."""
 
     @property
     def spent_s(self) -> float:
@@ -94,8 +94,7 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        crowd = min(PRESSURE_MAX, self._gate.crowd_pressure)
-        window, why = self._law.step(self._window_pressure(sample, crowd), sample, self._in_force)
+        window, why = self._law.step(self._window_pressure(sample), sample, self._in_force)
         is_cut = window < before
         leverage = self._leverage.share
         if leverage is not None and self._leverage.pressure_max <= CUT_ABOVE < pressure.value:
@@ -104,27 +103,30 @@ class Flowguard(Generic[K]):
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
         self._gate.tick(sample, pressure)
         if cluster is None:
-            return Grant(window, pressure, why, is_cut=is_cut, crowd=crowd, leverage=leverage)
+            return Grant(window, pressure, why, is_cut=is_cut, leverage=leverage)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
         if record is not None:
             self._tell(record)
         granted = self._in_force = cluster.window_for(cluster.path, now_s)
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
-        return Grant(granted, pressure, why, is_cut=is_cut, crowd=crowd, leverage=leverage)
+        return Grant(granted, pressure, why, is_cut=is_cut, leverage=leverage)
 
-    def _window_pressure(self, sample: Sample, crowd: float) -> Pressure:
-        """Pressure of what windows move, and of a crowd: its CONNECTs wait for the same loop.
+    def _window_pressure(self, sample: Sample) -> Pressure:
+        """Return the pressure of packets, or of a crowd of CONNECTs that waits for them.
 
-        It is at most what a smaller window can relieve, except that memory counts in full.
+        It is at most what smaller windows can relieve, except that memory counts in full.
         """
         pressure = window_pressure_of(sample, self._objectives)
+        crowd = self._gate.crowd_pressure
         if crowd > pressure.value:
             pressure = Pressure(crowd, None, pressure.parts)
         self._leverage.observe(sample, self._gate.spent_s)
         most = max(pressure.parts[Signal.MEMORY], self._leverage.pressure_max)
         if pressure.value <= most:
             return pressure
+        if most <= CUT_ABOVE:  # A cut relieves nothing: let windows grow up to where one would.
+            most *= GROW_BELOW / CUT_ABOVE
         return Pressure(most, pressure.cause, pressure.parts)
 
     def window_for(self, path: frozenset[str] | None, now_s: float) -> float:

@@ -21,11 +21,10 @@ would raise the window of a client whose path is still in distress (as it did in
 
 from dataclasses import dataclass, replace
 from math import inf
-from struct import Struct
 from typing import Final, Self, final
 
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Signal
+from flowguard.flow.signals import TICK_S, Signal
 
 REPEAT_S: Final = 1.0
 """A node that has nothing new to tell does so at least this often."""
@@ -45,21 +44,7 @@ GUARD_S: Final = 30.0
 RELEASE_S: Final = 10.0
 PEERS_MAX: Final = 256
 
-_VERSION: Final = 1
-_LEAVING: Final = 1
-_FIXED: Final = Struct("!BBQQddBIB")
-"""Version, flags, incarnation, sequence, window, pressure, cause, CONNECTs, length of the node."""
-_CAUSES: Final = (
-    None,
-    Signal.QUEUE,
-    Signal.LOOP,
-    Signal.STORE,
-    Signal.REPLICATION,
-    Signal.MEMORY,
-)
-"""The index is the code on the wire: append only."""
 _NODE_BYTES_MAX: Final = 255
-_WINDOW_MAX: Final = 65_535.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,55 +70,6 @@ class PressureRecord:
     def supersedes(self, other: Self) -> bool:
         """Whether this is the newer of two records of one node."""
         return (self.incarnation, self.sequence) > (other.incarnation, other.sequence)
-
-    def to_bytes(self) -> bytes:
-        """40 bytes and the node's name; `from_bytes` is the inverse."""
-        node = self.node.encode()
-        assert 1 <= len(node) <= _NODE_BYTES_MAX
-        flags = _LEAVING if self.leaving else 0
-        fixed = _FIXED.pack(
-            _VERSION,
-            flags,
-            self.incarnation,
-            self.sequence,
-            self.window,
-            self.pressure,
-            _CAUSES.index(self.cause),
-            self.connects_limit,
-            len(node),
-        )
-        return fixed + node
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode; ValueError says what is wrong with `data`."""
-        if not data or data[0] != _VERSION:
-            found = data[0] if data else "none"
-            raise ValueError(f"pressure record: version {_VERSION} expected, found {found}")
-        if len(data) < _FIXED.size:
-            raise ValueError(f"pressure record: {len(data)} bytes, at least {_FIXED.size} expected")
-        _, flags, incarnation, sequence, window, pressure, cause, connects, node_bytes = (
-            _FIXED.unpack_from(data)
-        )
-        if node_bytes == 0 or len(data) != _FIXED.size + node_bytes:
-            raise ValueError(
-                f"pressure record: {len(data) - _FIXED.size} bytes of node, "
-                f"{max(1, node_bytes)} expected"
-            )
-        if flags & ~_LEAVING:
-            raise ValueError(f"pressure record: unknown flags {flags:#04x}")
-        if cause >= len(_CAUSES):
-            raise ValueError(f"pressure record: unknown cause {cause}")
-        if not 0 < window <= _WINDOW_MAX:
-            raise ValueError(f"pressure record: window {window} is not in (0, {_WINDOW_MAX:g}]")
-        if not 0 <= pressure <= PRESSURE_MAX:
-            raise ValueError(f"pressure record: pressure {pressure} is not in 0..{PRESSURE_MAX:g}")
-        try:
-            node = data[_FIXED.size :].decode()
-        except UnicodeDecodeError as error:
-            raise ValueError("pressure record: the node is not UTF-8") from error
-        leaving = flags == _LEAVING
-        return cls(node, incarnation, sequence, window, pressure, _CAUSES[cause], connects, leaving)
 
 
 @final

@@ -8,7 +8,7 @@ process (`concurrency`). Every `TICK_S` it multiplies its value:
 | above 2 | P ** -gain, at least 0.5 | at once |
 | above 1.2 | P ** -0.25 | at once, or after two ticks that agree, by the milder |
 | 0.8 to 1.2 | 1 | this is where the value belongs |
-| below 0.8 | up to `growth_used`, or `growth_unused` | after three such ticks |
+| below 0.8 | P ** -gain, up to `GROWTH_MAX` | after three such ticks |
 
 One cut per feedback delay: what a cut did shows when that which was admitted after it is done. For
 so long the next one waits, a second at most, unless P gets twice as bad as it was. It is a second
@@ -35,6 +35,8 @@ HOLD_MAX_S: Final = 1.0
 HOLD_ENDS_AT: Final = 2.0
 """So many times the pressure that caused the last cut, the next one waits no longer."""
 GROW_BELOW: Final = 0.8
+GROWTH_MAX: Final = 1.15
+"""Factor per tick."""
 CALM_TICKS: Final = 3
 WINDUP_FROM: Final = 0.5
 WINDUP: Final = 2.0
@@ -57,9 +59,6 @@ class Tuning:
     """Whether nothing grows, either, until a cut has shown."""
     growth_gain: float
     """Growth is at most P ** -gain; inf: as much at any P below `GROW_BELOW`."""
-    growth_used: float
-    """Of a value that is used, factor at most."""
-    growth_unused: float
 
 
 @final
@@ -96,11 +95,11 @@ class LogController:
         self._calm_ticks = 0
 
     def step(
-        self, pressure: float, now_s: float, delay_s: float, *, used: bool, in_force: float = inf
+        self, pressure: float, now_s: float, delay_s: float, in_force: float = inf
     ) -> tuple[bool, str]:
         """One tick under `pressure`: whether it was answered by a cut, and why, for a person.
 
-        `delay_s`: how long a change takes to show, seconds. `used`: what is granted is used.
+        `delay_s`: how long a change takes to show, seconds.
         `in_force`: what this value comes to, whatever it is itself; `inf`: nothing else limits it.
         """
         held = now_s < self._held_until_s and pressure <= HOLD_ENDS_AT * self._cut_pressure
@@ -109,7 +108,7 @@ class LogController:
             return False, "held after a cut"
         if pressure < GROW_BELOW:
             self._calm_ticks += 1
-            return False, self._grow(pressure, used, in_force)
+            return False, self._grow(pressure, in_force)
         self._calm_ticks = 0
         why = self._unwind(in_force)
         if pressure <= CUT_ABOVE:
@@ -136,7 +135,7 @@ class LogController:
         self.value = self._clamp(self.value * factor)
         return True, f"cut by {factor:.2f}"
 
-    def _grow(self, pressure: float, used: bool, in_force: float) -> str:
+    def _grow(self, pressure: float, in_force: float) -> str:
         """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks."""
         if self.value >= self.value_max:
             return f"calm: at its maximum of {self.value_max:g}"
@@ -145,11 +144,9 @@ class LogController:
         useful = WINDUP * in_force if pressure >= WINDUP_FROM else inf
         if self.value >= useful:
             return self._kept(in_force)
-        tuning = self._tuning
-        growth: float = max(_PRESSURE_MIN, pressure) ** -tuning.growth_gain
-        grown = self.value * min(growth, tuning.growth_used if used else tuning.growth_unused)
-        self.value = self._clamp(min(grown, useful))
-        return f"grows: calm for {self._calm_ticks} ticks, {'used' if used else 'unused'}"
+        growth: float = max(_PRESSURE_MIN, pressure) ** -self._tuning.growth_gain
+        self.value = self._clamp(min(self.value * min(growth, GROWTH_MAX), useful))
+        return f"grows: calm for {self._calm_ticks} ticks"
 
     def _unwind(self, in_force: float) -> str:
         """In and above the dead band: back to the largest value that has an effect."""

@@ -1,13 +1,12 @@
 """ConnectGate: how many CONNECTs are in process at once, and what happens to the rest.
 
-Up to `limit` CONNECTs are in process; the limit adapts to how long they take, and shrinks where
-they take all of the loop's time (`flow/concurrency`). The excess waits, who resumes a session first
-(`flow/waiting`), bounded in entries, bytes, memory and patience: who has waited longer is refused
-instead of connected, because its client has given up; how long clients wait is learned
-(`flow/patience`). A buffer without that is a metastable trap: a node serves the dead while the
-living time out. Who would be late is refused at once only where somebody was late lately: how fast
-a crowd drains is not known while it comes in (docs/overload.md, "CONNECT"). Whose socket dies
-leaves its place at once, in the buffer as well as in process.
+Up to `limit` CONNECTs are in process; the limit adapts to how long they take (`flow/concurrency`).
+The excess waits (`flow/waiting`), bounded in entries, bytes, memory and time: a CONNECT that has
+waited longer is rejected, because its client has given up. How long clients wait is learned
+(`flow/patience`). A queue without that bound is a metastable trap: a node serves the dead while the
+living time out. A CONNECT that would be late is rejected at once only if one was late lately: how
+fast a crowd drains is not known while it comes in (docs/overload.md, "CONNECT"). A CONNECT whose
+socket dies frees its slot at once, waiting or in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
 nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must hold"), unless it
@@ -24,25 +23,14 @@ from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import pressure_on
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
 from flowguard.flow.signals import TICK_S, Actuator, Pressure, Sample, Signal
-from flowguard.flow.smoothed import Smoothed
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
 WAIT_SHARE: Final = 0.25
-"""A second in the buffer presses windows as much as so many seconds in process."""
+"""A second of waiting for a slot presses windows as much as so many seconds in process."""
 WAIT_PRESSURE_MAX: Final = 2.0
-"""Of those who wait, however long: windows are cut mildly."""
-MESSAGES_FROM: Final = 0.25
-"""Share of the loop that messages take, from which windows have something to give to a crowd."""
-FULL_FROM: Final = 0.93
-"""Share of its time that the loop works, from which it has none for more."""
-BUSY_FROM: Final = 0.5
-"""Share of its time lately, from which that is no single burst."""
-BUSY_MEMORY_S: Final = 0.5
-"""How long is lately: time constant, seconds."""
-CROWD_FROM: Final = 0.75
-"""Share of what the loop works, from which it is CONNECTs that it works for."""
+"""Pressure of a crowd, however long it waits: windows are cut mildly."""
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
 UNDER_WAY: Final = 128
@@ -55,7 +43,6 @@ class ConnectGate(Generic[K]):
 
     __slots__ = (
         "_budget",
-        "_busy",
         "_concurrency",
         "_held_bytes_max",
         "_in_process",
@@ -86,8 +73,6 @@ class ConnectGate(Generic[K]):
         self._outlook = Outlook(settings.connect_patience_s)
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
-        self._busy = Smoothed(0.0, BUSY_MEMORY_S)
-        """Share of its time that the loop works, while that is for CONNECTs; else 0."""
         self._spent_s = 0.0
         """On accepting and refusing, since the last tick."""
         self._ticked_s = -inf
@@ -144,25 +129,18 @@ class ConnectGate(Generic[K]):
         return self._outlook.completion_rate
 
     @property
+    def crowd_pressure(self) -> float:
+        """How hard a crowd of CONNECTs presses windows: a share of its longest wait, by the
+        objective of a CONNECT."""
+        waited_s = self._ticked_s - self._waiting.oldest_s
+        if waited_s <= 0.0:
+            return 0.0
+        return min(WAIT_PRESSURE_MAX, WAIT_SHARE * waited_s / self._concurrency.objective_s)
+
+    @property
     def spent_s(self) -> float:
         """Seconds of the loop that accepting and rejecting took since the last tick."""
         return self._spent_s
-
-    @property
-    def crowd_pressure(self) -> float:
-        """How long a CONNECT takes by its objective, while others wait; 0: nobody does.
-
-        The longer of what serving takes, as far as packets wait for the same, and of a share of
-        what those in the buffer have waited, where messages take much of the loop.
-        """
-        waiting, concurrency = self._waiting, self._concurrency
-        if not waiting.hopeful:
-            return 0.0
-        served = concurrency.service_pressure
-        if self._budget.messages_share < MESSAGES_FROM or not concurrency.waits_like_packets:
-            return served
-        waited_s = WAIT_SHARE * (self._ticked_s - waiting.oldest_s)
-        return max(served, min(WAIT_PRESSURE_MAX, waited_s / concurrency.objective_s))
 
     @property
     def is_ready(self) -> bool:
@@ -261,15 +239,12 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_full = pressure.cause is Signal.MEMORY
         self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
-        loop_is_full = self._watch_loop(sample)
+        self._watch_loop(sample)
         self._let_in_count = 0
         if not len(self._waiting):
             self._outside_s = 0.0
         on_places = pressure_on(Actuator.PLACES, pressure).value
-        in_process = len(self._in_process)
-        self._concurrency.tick(
-            now_s, on_places, in_process, sample.response_s, loop_is_full=loop_is_full
-        )
+        self._concurrency.tick(now_s, on_places, len(self._in_process), sample.response_s)
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
         self._ladder.step(pressure.value)
@@ -328,10 +303,10 @@ class ConnectGate(Generic[K]):
 
     @property
     def _is_next(self) -> bool:
-        """Whether who comes now is one of the next, as many as go in by the next tick.
+        """Whether a CONNECT that comes now is one of the next, as many as go in by the next tick.
 
         They are in time, however long the kernel kept them: sockets may be left outside until then,
-        and places would stand free.
+        and slots would stand free.
         """
         served = TICK_S * self._outlook.completion_rate
         return self._waiting.hopeful < max(self.limit, served)
@@ -343,24 +318,16 @@ class ConnectGate(Generic[K]):
     def _advance(self, now_s: float) -> None:
         self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
 
-    def _watch_loop(self, sample: Sample) -> bool:
-        """Tell apart what the loop did for CONNECTs, for handshakes, and, all the rest, for
-        messages; returns whether CONNECTs took all of its time, while others wait."""
+    def _watch_loop(self, sample: Sample) -> None:
+        """Tell the budget for rejecting what messages took of the loop: all that was not for
+        CONNECTs and handshakes."""
         budget, elapsed_s = self._budget, sample.now_s - self._ticked_s
         budget.running_share = sample.running_share
-        crowd_s = sample.connecting_s + self._spent_s
+        aside_s = sample.connecting_s + self._spent_s + sample.handshakes_s
         self._ticked_s = sample.now_s
         self._spent_s = 0.0
-        if not 0.0 < elapsed_s < inf:
-            return False
-        messages_s = sample.worked_s - crowd_s - sample.handshakes_s
-        budget.observe(max(0.0, messages_s) / elapsed_s, elapsed_s)
-        running_s = sample.running_share * elapsed_s
-        is_crowd = crowd_s >= CROWD_FROM * sample.worked_s > 0.0
-        busy = min(1.0, sample.worked_s / running_s) if is_crowd and running_s > 0.0 else 0.0
-        self._busy.observe(busy, elapsed_s)
-        others_wait = self._outlook.completion_rate > 0.0
-        return busy >= FULL_FROM and self._busy.value >= BUSY_FROM and others_wait
+        if 0.0 < elapsed_s < inf:
+            budget.observe(max(0.0, sample.worked_s - aside_s) / elapsed_s, elapsed_s)
 
     def _admit(self, key: K, now_s: float) -> None:
         self._in_process[key] = now_s

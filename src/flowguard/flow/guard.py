@@ -326,7 +326,6 @@ class Guard(Generic[C]):
         self._heard_s = heard_s
         self._admit_waiting(now_s)
         window = self.window
-        self.observer.used(window.used_max / window.limit)
         window.used_max = 0
         before = self.grant
         sample = self.observer.take(

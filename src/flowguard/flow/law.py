@@ -1,6 +1,6 @@
 """WindowLaw: from a node's pressure to its window (docs/overload.md, "Window").
 
-It is the `controller`, with the window as its value. Four things are less simple than they might
+It is the `controller`, with the window as its value. Three things are less simple than they might
 be, because they measure better so (20 clients, delays of 0 to 300 ms;
 tests/flowguard/flow/test_stability.py):
 - A cut at P up to 2 takes two ticks that agree, and follows the milder. With 30 % noise in the
@@ -11,8 +11,6 @@ tests/flowguard/flow/test_stability.py):
 - A cut's effect is awaited for the response time, too, because it includes the commit, and for the
   loop's drift; and percentiles forget what was before (`Observer.restart`): a deep overload at the
   start settles in 3.2 s instead of 3.9 s.
-- An unused window grows faster than 1.02 where the maximum is more than 100 times the floor, so
-  that rest takes 23.5 s in any setting: from 0.05 to 100 it would take 38.6 s.
 """
 
 from math import inf
@@ -25,12 +23,6 @@ HARD_CUT_GAIN: Final = 0.5
 HOLD_MIN_S: Final = 0.25
 """Until the third tick: the first that sees two full sub-windows since the cut."""
 GROW_GAIN: Final = 0.125
-GROWTH_USED: Final = 1.15
-GROWTH_UNUSED: Final = 1.02
-USED_SHARE: Final = 0.5
-"""From this share of its window on, a client uses it."""
-REST_TICKS: Final = 233
-"""Growth from the floor to the maximum at rest: 23.3 s; 100 ** (1 / 233) is 1.02."""
 
 
 @final
@@ -46,15 +38,12 @@ class WindowLaw:
         self, window_max: float, window_floor: float = 1.0, start: float | None = None
     ) -> None:
         assert 0 < window_floor <= window_max
-        rest: float = (window_max / window_floor) ** (1 / REST_TICKS)
         tuning = Tuning(
             hard_cut_gain=HARD_CUT_GAIN,
             confirms=True,
             hold_min_s=HOLD_MIN_S,
             holds_growth=False,
             growth_gain=GROW_GAIN,
-            growth_used=GROWTH_USED,
-            growth_unused=max(GROWTH_UNUSED, rest),
         )
         value = window_max if start is None else start
         self._controller = LogController(value, window_floor, window_max, tuning)
@@ -75,13 +64,11 @@ class WindowLaw:
             pressure.value,
             sample.now_s,
             max(sample.sojourn_s, sample.response_s, sample.drift_s),
-            used=sample.used_share >= USED_SHARE,
-            in_force=in_force,
+            in_force,
         )
         if pressure.value > CUT_ABOVE:
-            why = (
-                f"{why}: {pressure.cause or 'CONNECTs'} at {pressure.value:.1f} times its objective"
-            )
+            cause = pressure.cause or "CONNECTs"
+            why = f"{why}: {cause} at {pressure.value:.1f} times its objective"
         return self._controller.value, why
 
     def peer_lost(self) -> None:

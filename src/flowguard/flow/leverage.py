@@ -13,19 +13,26 @@ from typing import Final, final
 from flowguard.flow.signals import PRESSURE_MAX, Sample
 
 KEPT_SHARE: Final = 0.25
-"""Share of the loop's work from which windows are worth cutting; 0.15 to 0.4 measure the same."""
-MEMORY_S: Final = 0.5
-"""Time constant of the share, seconds."""
+"""Share of the loop's work from which windows are worth cutting. 0.3 and 0.4 leave more to clients
+without end, but in `busy_publishers` 99 % are connected after 16.7 and 20.4 s (15.7)."""
+MEMORY: Final = 0.5
+"""Work after which the share is forgotten: seconds of the loop, or thousands of packets."""
+_UNIT: Final = 0.001
+"""Work of a packet, if the host does not report times."""
 
 
 @final
 class Leverage:
-    """The share of one node, smoothed by work: a tick without work does not change it."""
+    """The share of one node, smoothed by work: while the loop has little to do it hardly changes.
 
-    __slots__ = ("_movable", "_observed_s", "_worked")
+    If a store stands still, a loop that is idle says nothing about what windows can relieve.
+    """
+
+    __slots__ = ("share",)
 
     def __init__(self) -> None:
-        self._movable = self._worked = self._observed_s = 0.0
+        self.share: float | None = None
+        """Share of the loop's work that smaller windows would put off; None if unknown."""
 
     def observe(self, sample: Sample, refusing_s: float) -> None:
         """Count a tick, in which accepting and rejecting took `refusing_s` of the loop.
@@ -35,21 +42,19 @@ class Leverage:
         """
         if sample.movable_work is None:
             return
-        kept: float = exp((self._observed_s - sample.now_s) / MEMORY_S)
-        self._observed_s = sample.now_s
-        worked = packets = sample.work
+        worked = packets = _UNIT * sample.work
         if sample.worked_s > 0.0:
             worked = sample.worked_s
             aside_s = sample.connecting_s + sample.handshakes_s + refusing_s
             packets = max(0.0, worked - aside_s)
+        if worked <= 0.0:
+            return
         movable = packets * sample.movable_work / sample.work if sample.work > 0.0 else 0.0
-        self._movable = kept * self._movable + movable
-        self._worked = kept * self._worked + worked
-
-    @property
-    def share(self) -> float | None:
-        """Share of the loop's work that smaller windows would put off, or None if unknown."""
-        return self._movable / self._worked if self._worked > 0.0 else None
+        share = movable / worked
+        if self.share is None:
+            self.share = share
+        else:
+            self.share += (share - self.share) * (1.0 - exp(-worked / MEMORY))
 
     @property
     def pressure_max(self) -> float:

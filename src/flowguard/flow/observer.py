@@ -1,7 +1,7 @@
 """Observer: what a node sees of itself between two ticks, as one `Sample`.
 
 Reports are of two kinds. *Events* count for the tick in which they happen: starts, ages of what
-waits, finished packets, used windows; drifts and commits count for a second, or since the window
+waits, finished packets; drifts and commits count for a second, or since the window
 was cut. *Levels* (the store's state, replication, memory) hold until they are reported anew, so
 that whoever reads memory once a second need not be asked ten times.
 
@@ -127,7 +127,6 @@ class Observer:
         self._kept_waiting_s = 0.0
         self._finished = 0
         self._response_sum_s = 0.0
-        self._used_share = 0.0
         self._running_share = 1.0
         self._worked_s = 0.0
         self._connecting_s = 0.0
@@ -207,11 +206,6 @@ class Observer:
         self._finished += count
         self._response_sum_s += response_sum_s
 
-    def used(self, share: float) -> None:
-        """A client uses this share of its window, 0 to 1; the largest of the tick counts."""
-        if share > self._used_share:
-            self._used_share = share
-
     def store(self, state: StoreState) -> None:
         """A level: what the engine says of itself; the worst since the last tick counts."""
         self._store_state = state
@@ -264,7 +258,6 @@ class Observer:
             in_process=in_process,
             clients_active=clients_active,
             running_share=self._running_share,
-            used_share=self._used_share,
             work=work,
             movable_work=movable_work if self._reports_work else None,
             worked_s=self._worked_s,
@@ -277,7 +270,6 @@ class Observer:
         self._kept_waiting_s = 0.0
         self._finished = 0
         self._response_sum_s = 0.0
-        self._used_share = 0.0
         self._worked_s = self._connecting_s = self._handshakes_s = 0.0
         self._store_worst = self._store_state
         return sample

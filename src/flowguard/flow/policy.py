@@ -28,22 +28,8 @@ class Grant:
     """Cost units per client and tick, where a policy limits a rate; None: it does not."""
     is_cut: bool = False
     """The law has made the window smaller: what was observed before says little about now."""
-    crowd: float = 0.0
-    """How long a CONNECT takes by its objective, while others wait, a quarter of the wait counted;
-    where it is above the pressure, windows give way to it. 0: nobody waits, or the policy does not
-    look."""
     leverage: float | None = None
     """Share of the loop's work that smaller windows would put off, or None if unknown."""
-
-
-class Resumption(IntEnum):
-    """The session that a CONNECT asks for; the smaller goes first when they compete."""
-
-    HERE = 0
-    """A session this node holds."""
-    ELSEWHERE = 1
-    """A session some other node holds."""
-    NEW = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +39,6 @@ class Arrival:
     client_id: str
     """Empty: the server will choose one; then nothing supersedes it."""
     size_bytes: int
-    resumption: Resumption = Resumption.NEW
     waited_s: float = 0.0
     """In the kernel's listen backlog: its client's patience has begun there, seconds."""
     held_bytes: int = 0

@@ -73,11 +73,6 @@ class RefusalBudget:
         """Share of the loop for accepting and refusing now."""
         return self._share * self._left.value * self.running_share
 
-    @property
-    def messages_share(self) -> float:
-        """Share of the loop that messages take, smoothed; at most 1 - `LEFT_MIN`."""
-        return 1.0 - self._left.value
-
     def observe(self, messages_share: float, elapsed_s: float) -> None:
         """Messages took that share of the loop since the last time, so long ago."""
         self._left.observe(max(LEFT_MIN, 1.0 - messages_share), elapsed_s)

@@ -113,8 +113,6 @@ class Sample:
     """Work for packets (`NodeWindow.work`)."""
     movable_work: float | None = None
     """The part of it that smaller windows would have put off, or None if unknown."""
-    used_share: float = 0.0
-    """The largest share of its window that any client used since the last tick, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

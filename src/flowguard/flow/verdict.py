@@ -96,8 +96,6 @@ class Cut(StrEnum):
     """Serving one takes longer than its objective."""
     PRESSURE = "pressure"
     """The node is under a pressure that windows alone have not relieved, or not yet."""
-    LOOP = "loop"
-    """CONNECTs take all of the loop's time."""
 
 
 class Pause(StrEnum):

@@ -1,46 +1,35 @@
-"""WaitingRoom: the CONNECTs that wait for a place, bounded in count, bytes and patience.
+"""WaitingRoom: the CONNECTs that wait for a slot, bounded in count, bytes and time.
 
-Three queues, first in first out, one per `Resumption`; the head that has waited longest goes next,
-where a class further back counts as having come 2 s later. So resumptions go before new clients,
-and a new client that waited 4 s before a resumption that came just now.
-
-One CONNECT per client id: a newer one supersedes it. Who has waited out its patience is late: it is
-never admitted any more, but keeps its entry and bytes until somebody has the time to answer it.
-Every operation costs O(1), amortised: who leaves early is found by its key, and expiry looks at
-heads only. Who is taken to be in time though it waited outside for long may stand before one that
-is late earlier; these are at most as many as there are places, or as are served in a tick.
+First in, first out. One CONNECT per client id: a newer one supersedes it. A CONNECT that has waited
+for the connect timeout of clients is late: it is never admitted any more, but keeps its entry and
+bytes until there is time to answer it. Every operation costs O(1), amortised: a CONNECT that leaves
+early is found by its key, and expiry looks at the first one only. A CONNECT that is taken to be in
+time though it waited outside for long may stand before one that is late earlier; these are at most
+as many as there are slots, or as are served in a tick.
 """
 
 from collections import OrderedDict
 from math import inf
 from typing import Final, Generic, TypeVar, final
 
-from flowguard.flow.policy import Arrival, Resumption
+from flowguard.flow.policy import Arrival
 from flowguard.flow.verdict import Reason
-
-AGEING_S: Final = 2.0
-"""Waiting that is worth one class, seconds."""
 
 K = TypeVar("K")
 
 
 @final
-class _Entry(Generic[K]):
-    """One CONNECT that waits, and the queue it stands in."""
+class _Entry:
+    """One CONNECT that waits."""
 
-    __slots__ = ("came_s", "client_id", "held_bytes", "queue", "rank_s", "since_s", "size_bytes")
+    __slots__ = ("came_s", "client_id", "held_bytes", "since_s", "size_bytes")
 
-    def __init__(
-        self, arrival: Arrival, since_s: float, came_s: float, queue: "OrderedDict[K, _Entry[K]]"
-    ) -> None:
-        self.came_s = came_s
-        self.client_id = arrival.client_id
-        self.size_bytes = arrival.size_bytes
-        self.held_bytes = arrival.size_bytes + arrival.held_bytes
-        self.since_s = since_s
-        self.rank_s = since_s + AGEING_S * arrival.resumption
-        """The smallest goes first; two entries keep their order, however long they wait."""
-        self.queue = queue
+    def __init__(self, arrival: Arrival, since_s: float, came_s: float) -> None:
+        self.came_s: Final = came_s
+        self.client_id: Final = arrival.client_id
+        self.size_bytes: Final = arrival.size_bytes
+        self.held_bytes: Final = arrival.size_bytes + arrival.held_bytes
+        self.since_s: Final = since_s
 
 
 @final
@@ -51,54 +40,53 @@ class WaitingRoom(Generic[K]):
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self.patience_s = patience_s
-        """Who has waited longer is late."""
-        self._entries: dict[K, _Entry[K]] = {}
-        self._queues: list[OrderedDict[K, _Entry[K]]] = [OrderedDict() for _ in Resumption]
-        self._late: OrderedDict[K, _Entry[K]] = OrderedDict()
+        """A CONNECT that has waited longer is late."""
+        self._hopeful: OrderedDict[K, _Entry] = OrderedDict()
+        self._late: OrderedDict[K, _Entry] = OrderedDict()
         self._key_of_client: dict[str, K] = {}
         self._superseded: OrderedDict[K, None] = OrderedDict()
         self.size_bytes = 0
+        """Sizes of all CONNECTs that are here."""
         self.held_bytes = 0
-        """With the memory of their connections."""
+        """Memory that they and their connections hold."""
 
     def __len__(self) -> int:
-        """Entries taken, those of the late included."""
-        return len(self._entries)
+        """CONNECTs that are here, the late ones included."""
+        return len(self._hopeful) + len(self._late)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._entries or key in self._superseded
+        return key in self._hopeful or key in self._late or key in self._superseded
 
     @property
     def hopeful(self) -> int:
         """CONNECTs that may still be admitted."""
-        return len(self._entries) - len(self._late)
+        return len(self._hopeful)
 
     @property
     def oldest_s(self) -> float:
-        """Since when the one of them waits that came first; `inf`: there is none."""
-        heads = [next(iter(queue.values())).since_s for queue in self._queues if queue]
-        return min(heads, default=inf)
+        """Since when the CONNECT waits that goes in next; `inf` if none does."""
+        return next(iter(self._hopeful.values())).since_s if self._hopeful else inf
 
     @property
     def has_superseded(self) -> bool:
-        """Whether `take_superseded` would return somebody."""
+        """Whether `take_superseded` would return a CONNECT."""
         return bool(self._superseded)
 
     def why_not(self, size_bytes: int) -> Reason | None:
-        """Why there is no room for one more of `size_bytes`; None: there is."""
-        if len(self._entries) >= self._entries_max:
+        """Why one more of `size_bytes` does not fit; None if it does."""
+        if len(self) >= self._entries_max:
             return Reason.GATE_BUFFER_FULL
         if self.size_bytes + size_bytes > self._bytes_max:
             return Reason.GATE_BUFFER_BYTES
         return None
 
     def add(self, key: K, arrival: Arrival, since_s: float, came_s: float) -> None:
-        """Its patience counts since then, and it came then, which may be before that; the caller
-        asked `why_not` and called `supersede`."""
+        """Let it wait: its time counts since `since_s`, and it came at `came_s` or before.
+
+        The caller asked `why_not` and called `supersede`.
+        """
         assert self.why_not(arrival.size_bytes) is None
-        queue = self._queues[arrival.resumption]
-        entry = _Entry(arrival, since_s, came_s, queue)
-        queue[key] = self._entries[key] = entry
+        entry = self._hopeful[key] = _Entry(arrival, since_s, came_s)
         self.size_bytes += entry.size_bytes
         self.held_bytes += entry.held_bytes
         if entry.client_id:
@@ -109,28 +97,30 @@ class WaitingRoom(Generic[K]):
         """This client asks again: its CONNECT that waits gives its entry and bytes back."""
         key = self._key_of_client.get(client_id)
         if key is not None:
-            self._remove(key)
+            self.leave(key)
             self._superseded[key] = None
 
     def leave(self, key: K) -> float | None:
-        """Its connection is gone; returns when it came, None: it is not here."""
-        entry = self._entries.get(key)
+        """Its connection is gone; returns when it came, None if it is not here."""
+        entry = self._hopeful.pop(key, None) or self._late.pop(key, None)
         if entry is None:
             self._superseded.pop(key, None)
             return None
-        self._remove(key)
+        self.size_bytes -= entry.size_bytes
+        self.held_bytes -= entry.held_bytes
+        if entry.client_id:
+            del self._key_of_client[entry.client_id]
         return entry.came_s
 
     def expire(self, now_s: float) -> None:
-        """Mark as late whoever has waited out its patience."""
-        for queue in self._queues:
-            while queue:
-                key, entry = next(iter(queue.items()))
-                if now_s - entry.since_s < self.patience_s:
-                    break
-                del queue[key]
-                self._late[key] = entry
-                entry.queue = self._late
+        """Mark as late all that have waited too long."""
+        hopeful = self._hopeful
+        while hopeful:
+            key, entry = next(iter(hopeful.items()))
+            if now_s - entry.since_s < self.patience_s:
+                break
+            del hopeful[key]
+            self._late[key] = entry
 
     def take_superseded(self) -> K | None:
         """One that its own client has superseded, removed."""
@@ -138,25 +128,11 @@ class WaitingRoom(Generic[K]):
 
     def take_late(self) -> K | None:
         """One that is late, removed; call `expire` before."""
-        if not self._late:
-            return None
-        key = next(iter(self._late))
-        self._remove(key)
-        return key
+        return self._take(self._late)
 
     def take_next(self) -> K | None:
-        """The entry that goes in next, removed; call `expire` before."""
-        best: _Entry[K] | None = None
-        best_key: K | None = None
-        for queue in self._queues:
-            if queue:
-                key, entry = next(iter(queue.items()))
-                # At the same rank who came first goes first: it is of the class further back.
-                if best is None or entry.rank_s <= best.rank_s:
-                    best, best_key = entry, key
-        if best_key is not None:
-            self._remove(best_key)
-        return best_key
+        """The one that goes in next, removed; call `expire` before."""
+        return self._take(self._hopeful)
 
     def take_any(self) -> K | None:
         """One of all that are here, the late first, the superseded last, removed."""
@@ -165,10 +141,9 @@ class WaitingRoom(Generic[K]):
             key = self.take_next()
         return self.take_superseded() if key is None else key
 
-    def _remove(self, key: K) -> None:
-        entry = self._entries.pop(key)
-        del entry.queue[key]
-        self.size_bytes -= entry.size_bytes
-        self.held_bytes -= entry.held_bytes
-        if entry.client_id:
-            del self._key_of_client[entry.client_id]
+    def _take(self, queue: OrderedDict[K, _Entry]) -> K | None:
+        if not queue:
+            return None
+        key = next(iter(queue))
+        self.leave(key)
+        return key

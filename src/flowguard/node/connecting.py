@@ -17,7 +17,7 @@ from flowguard.access.rights import NO_QUOTAS, Rights
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Admission, Arrival, Reason, Resumption, Verdict
+from flowguard.flow import Admission, Arrival, Reason, Verdict
 from flowguard.node.apart import Apart
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.node.proof_times import ProofTimes
@@ -99,13 +99,8 @@ class Handshakes:
         return session is not None and session.outbound is not None
 
     def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
-        session = self._node.registry.sessions.get(packet.client_id)
-        resumes = session is not None and session.durable and not packet.clean_start
-        resumption = Resumption.HERE if resumes else Resumption.NEW
         size_bytes = connect_bytes(packet)
-        return Arrival(
-            packet.client_id, size_bytes, resumption, connection.waited_s, CONNECTION_BYTES
-        )
+        return Arrival(packet.client_id, size_bytes, connection.waited_s, CONNECTION_BYTES)
 
     @property
     def _clients_count(self) -> int:

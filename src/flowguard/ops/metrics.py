@@ -99,11 +99,6 @@ GAUGES: Final = {
     "connects_limit": ("gate.limit", "CONNECTs that may be in process at once."),
     "connects_in_process": ("gate.in_process", "CONNECTs in process."),
     "connects_waiting": ("gate.buffered.used", "CONNECTs in the connect queue."),
-    "connects_service_ratio": (
-        "gate.service",
-        "Time that a CONNECT takes while others wait, divided by its objective, or 0 if none "
-        "waits. Windows give way to it if it exceeds the pressure.",
-    ),
     "connects_retry_after_seconds": (
         "gate.retry_after_s",
         "Retry-after hint for rejected MQTT 5 clients, seconds, before jitter (±50 %).",

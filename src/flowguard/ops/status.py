@@ -33,8 +33,6 @@ COUNTED: Final = (
 )
 """The node's `Counters` that are shown under their own names."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
-CONNECTS: Final = "connects"
-"""What a decision followed that was for a crowd: how long serving a CONNECT takes."""
 MEAN_DRAW: Final = 0.5
 
 
@@ -54,7 +52,7 @@ class Decision(TypedDict):
     pressure: float
     why: str
     signal: str | None
-    """A signal of the pressure, or `connects`: a crowd to which windows give way."""
+    """A signal of the pressure."""
     value: float | None
     """The value that was observed, in `unit`."""
     threshold: float | None
@@ -108,8 +106,6 @@ class GateStatus(TypedDict):
     buffered: Use
     buffered_bytes: Use
     rung: str
-    service: float
-    """How long a CONNECT takes by its objective, while others wait; 0: nobody does."""
     retry_after_s: float
     """The time that a 5.0 client refused now is told to stay away, before its jitter."""
     accepted: int
@@ -375,7 +371,6 @@ def _gate(node: Node) -> GateStatus:
         buffered=Use(used=gate.buffered, limit=flow.connect_buffer_max),
         buffered_bytes=Use(used=gate.buffered_bytes, limit=flow.connect_buffer_bytes_max),
         rung=gate.rung.name.lower(),
-        service=node.guard.grant.crowd,
         retry_after_s=gate.retry_after_s(MEAN_DRAW),
         accepted=node.counters.connects_accepted,
         refused={str(reason): count for reason, count in node.refused_connects().items()},
@@ -386,10 +381,7 @@ def _gate(node: Node) -> GateStatus:
 def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
     cause, pressure = grant.pressure.cause, grant.pressure.value
     signal = threshold = value = unit = None
-    if grant.crowd > pressure:
-        signal, threshold, unit = CONNECTS, flow.connect_objective_s, "s"
-        value = grant.crowd * threshold
-    elif cause is not None:
+    if cause is not None:
         signal, threshold, unit = str(cause), _threshold(cause, objectives_of(flow)), UNITS[cause]
         value = _observed(cause, grant.pressure.parts.get(cause, pressure), threshold)
     return Decision(

@@ -8,7 +8,7 @@ import heapq
 from hashlib import sha256
 from random import Random
 
-from flowguard.flow.policy import Arrival, Policy, Resumption, Rung
+from flowguard.flow.policy import Arrival, Policy, Rung
 from flowguard.flow.signals import TICK_S, Sample
 from flowguard.flow.verdict import Verdict
 
@@ -55,8 +55,7 @@ class Crowd:
         gate = self.policy.gate
         self._key += 1
         client_id = self._random.choice(["", f"client-{self._random.randint(0, 40)}"])
-        resumption = self._random.choice(list(Resumption))
-        arrival = Arrival(client_id, self._random.randint(20, 400), resumption)
+        arrival = Arrival(client_id, self._random.randint(20, 400))
         verdict = gate.offer(self._key, arrival, self._now_s)
         self._note("offer", self._key, verdict.value)
         if verdict is Verdict.ADMIT:
@@ -102,7 +101,6 @@ class Crowd:
                 completed=round(min(in_process, capacity)),
                 in_process=round(in_process),
                 clients_active=CLIENTS,
-                used_share=1.0,
             )
         )
         self._window = grant.window

@@ -1,6 +1,6 @@
 """Gates of a few places, and a crowd at one, for the tests of the gate."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
 from flowguard.flow.policy import Arrival, Gate
-from flowguard.flow.signals import CALM, TICK_S, Pressure, Sample, Signal
-from flowguard.flow.waiting import AGEING_S
+from flowguard.flow.signals import Pressure, Sample, Signal
 
 K = TypeVar("K")
 PATIENCE_S = 8.0
@@ -24,11 +23,6 @@ class Guest:
     arrival: Arrival
     since_s: float
     late: bool = False
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """The smaller goes first."""
-        return self.since_s + AGEING_S * self.arrival.resumption, self.since_s
 
 
 def settings_of(
@@ -85,32 +79,3 @@ class Busy:
     def come(self) -> Verdict:
         self.keys += 1
         return self.gate.offer(self.keys - 1, arrival_of(), self.now_s)
-
-
-class Crowd:
-    """A gate that has doubled, and in every tick serves as many as there are places."""
-
-    def __init__(self, *, others_wait: bool) -> None:
-        self.gate: ConnectGate[int] = ConnectGate(settings_of(1_024, 10_000, 10_000_000))
-        self.now_s = 0.0
-        self._others_wait = others_wait
-        self._inside: list[int] = []
-        self._keys = 0
-        for _ in range(4):
-            self.tick(Sample(0.0))
-        assert self.gate.limit >= 64
-
-    def tick(self, loop: Sample) -> None:
-        """Everybody inside is done, others take their places, and the loop says what it did."""
-        self.now_s += TICK_S
-        for key in self._inside:
-            self.gate.settle(key, self.now_s)
-        self._inside.clear()
-        while (admitted := self.gate.admit_next(self.now_s)) is not None:
-            self._inside.append(admitted[0])
-        limit = self.gate.limit
-        for _ in range(2 * limit if self._others_wait else limit - self.gate.in_process):
-            self._keys += 1
-            if self.gate.offer(self._keys, arrival_of(), self.now_s) is Verdict.ADMIT:
-                self._inside.append(self._keys)
-        self.gate.tick(replace(loop, now_s=self.now_s), CALM)

@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,7 +51,7 @@ def peer(sequence: int, window: float, pressure: float, node: str = "peer") -> P
 
 
 def sample(tick: int, sojourn_s: float) -> Sample:
-    return Sample(tick * TICK_S, sojourn_s=sojourn_s, used_share=1.0)
+    return Sample(tick * TICK_S, sojourn_s=sojourn_s)
 
 
 @given(SOJOURNS)
@@ -211,66 +210,6 @@ def test_the_second_loss_counts_as_the_first_did() -> None:
         policy.tick(sample(lost_tick, 0.0))
         assert policy._law.window <= 51.0
         assert policy.gate.limit == LIMIT_MIN
-
-
-@pytest.mark.parametrize(
-    ("others_wait", "messages_share", "packet_s"),
-    [
-        (True, 0.6, 0.02),
-        (False, 0.6, 0.02),
-        (True, 0.1, 0.02),
-        (True, 0.6, 0.001),
-        (True, 0.6, 0.0),
-    ],
-    ids=["crowd", "nobody waits", "few messages", "waits for something else", "no messages"],
-)
-def test_windows_give_way_to_a_crowd_that_waits_where_messages_take_the_loop(
-    others_wait: bool, messages_share: float, packet_s: float
-) -> None:
-    """Serving each is in time; those in the buffer wait for seconds, a quarter of which counts."""
-    policy = flowguard(places=4)
-    gate = policy.gate
-    for key in range(1_000 if others_wait else 4):
-        gate.offer(f"{key}", Arrival("", 100), 0.0)
-    inside, grants = [f"{key}" for key in range(4)], []
-    for tick in range(1, 40):
-        now_s = tick * TICK_S
-        for key in inside:
-            gate.settle(key, now_s)
-        inside = []
-        while (admitted := gate.admit_next(now_s)) is not None:
-            inside.append(admitted[0])
-        # What CONNECTs take of the loop besides is none of the messages'.
-        busy = {"worked_s": 0.1 * messages_share + 0.03, "connecting_s": 0.03}
-        grants.append(policy.tick(replace(sample(tick, 0.02), response_s=packet_s, **busy)))
-    gives_way = others_wait and messages_share == 0.6 and packet_s == 0.02
-    assert any(grant.is_cut and "CONNECTs at" in grant.why for grant in grants) is gives_way
-    if gives_way:
-        assert grants[15].crowd == pytest.approx(0.25 * 1.5 / 0.25, abs=0.11)
-        assert max(grant.crowd for grant in grants) == 2.0
-
-
-@pytest.mark.parametrize(
-    ("others_wait", "service_s", "packet_s"),
-    [(True, 0.5, 0.1), (False, 0.5, 0.1), (True, 0.1, 0.1), (True, 0.5, 0.002)],
-    ids=["crowd", "nobody waits", "in time", "waits for something else"],
-)
-def test_windows_give_way_to_a_crowd_whose_connects_take_too_long(
-    others_wait: bool, service_s: float, packet_s: float
-) -> None:
-    """They wait for the same loop and the same commits, which windows hold at the objective."""
-    policy = flowguard()
-    for key in range(4 * LIMIT_START if others_wait else LIMIT_START):
-        policy.gate.offer(f"{key}", Arrival("", 100), 0.0)
-    for key in range(LIMIT_START // 2):
-        policy.gate.settle(f"{key}", service_s)
-    ticks = [replace(sample(10 + tick, 0.025), response_s=packet_s) for tick in range(4)]
-    grants = [policy.tick(tick) for tick in ticks]
-    gives_way = others_wait and service_s == 0.5 and packet_s == 0.1
-    assert any(grant.is_cut for grant in grants) is gives_way
-    assert any("CONNECTs at 2.0 times its objective" in grant.why for grant in grants) is gives_way
-    crowd = min(service_s, 10 * packet_s) / 0.25
-    assert grants[1].crowd == (pytest.approx(crowd) if others_wait else 0.0)
 
 
 def test_a_gate_that_borrows_its_limit_restarts_with_the_lender() -> None:

@@ -10,13 +10,11 @@ import pytest
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.concurrency import LIMIT_START
 from flowguard.flow.policy import Arrival, Gate
 from flowguard.flow.signals import CALM, TICK_S, Sample
 from tests.flowguard.flow.gates import (
     PATIENCE_S,
     Busy,
-    Crowd,
     arrival_of,
     gate_of,
     settings_of,
@@ -124,6 +122,9 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
 
 
+FULL = Sample(0.0, worked_s=0.096, connecting_s=0.08)
+
+
 def test_as_many_as_there_are_places_are_in_time_however_long_they_were_outside() -> None:
     """Else a node whose listen backlog is longer than the patience of some has free places, and
     refuses nearly everybody."""
@@ -149,51 +150,6 @@ def test_as_many_as_are_served_in_a_tick_are_in_time_however_long_they_were_outs
     outside = Arrival("", 100, waited_s=2 * PATIENCE_S)
     verdicts = [gate.offer(name, outside, 1.0) for name in "abcde"]
     assert verdicts == [Verdict.DELAY] * 3 + [Verdict.REJECT] * 2
-
-
-FULL = Sample(0.0, worked_s=0.096, connecting_s=0.08)
-
-
-@pytest.mark.parametrize(
-    ("others_wait", "loop", "refusing_s", "is_full"),
-    [
-        (True, FULL, 0.0, True),
-        (True, Sample(0.0, worked_s=0.096, connecting_s=0.05), 0.025, True),
-        (True, Sample(0.0, worked_s=0.02, connecting_s=0.02, running_share=0.2), 0.0, True),
-        (False, FULL, 0.0, False),
-        (True, Sample(0.0, worked_s=0.09, connecting_s=0.09), 0.0, False),
-        (True, Sample(0.0, worked_s=0.096, connecting_s=0.07), 0.0, False),
-        (True, Sample(0.0, worked_s=0.096, connecting_s=0.05, handshakes_s=0.04), 0.0, False),
-        (True, Sample(0.0, worked_s=0.0, running_share=0.0), 0.0, False),
-    ],
-    ids=[
-        "of CONNECTs",
-        "of refusals, too",
-        "has a fifth of a processor",
-        "nobody waits",
-        "has time",
-        "of messages",
-        "of handshakes",
-        "nobody says",
-    ],
-)
-def test_places_are_taken_away_where_connects_take_all_of_the_loops_time(
-    others_wait: bool, loop: Sample, refusing_s: float, is_full: bool
-) -> None:
-    """Fewer places let in as many: all of them wait for the same loop."""
-    crowd = Crowd(others_wait=others_wait)
-    for _ in range(60):
-        crowd.gate.spent(refusing_s, crowd.now_s)
-        crowd.tick(loop)
-    assert (crowd.gate.limit == LIMIT_START) is is_full
-
-
-def test_a_single_burst_takes_no_places_away() -> None:
-    crowd = Crowd(others_wait=True)
-    for _ in range(30):
-        for loop in (FULL, Sample(0.0, worked_s=0.02), Sample(0.0, worked_s=0.02)):
-            crowd.tick(loop)
-    assert crowd.gate.limit == 1_024
 
 
 def test_who_is_late_when_it_comes_is_refused_at_once() -> None:
@@ -311,9 +267,17 @@ def test_fast_service_opens_the_gate_and_a_tick_under_pressure_closes_it_a_littl
         gate.offer(key, arrival_of(), 0.0)
     for key in range(16):
         gate.settle(key, 0.01)
-    assert gate.limit == 32
-    tick(gate, 0.1, 16.0)
     assert gate.limit == 16
+    for number in range(1, 4):
+        tick(gate, 0.1 * number, 0.0)
+        gate.offer(20 + number, arrival_of(), 0.1 * number)
+        for key in range(100 * number, 100 * number + 12):
+            gate.offer(key, arrival_of(), 0.1 * number)
+        for key in range(100 * number, 100 * number + 12):
+            gate.settle(key, 0.1 * number + 0.01)
+    assert gate.limit == 18
+    tick(gate, 0.5, 16.0)
+    assert gate.limit == 9
 
 
 def test_who_waits_holds_no_more_than_memory_has_left_between_two_ticks() -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.policy import Arrival, Resumption, Rung
+from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.signals import TICK_S
 from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of, tick
 
@@ -70,19 +70,19 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule(
         crowd=st.lists(
-            st.tuples(CLIENT_IDS, st.integers(1, 120), st.sampled_from(Resumption)),
+            st.tuples(CLIENT_IDS, st.integers(1, 120)),
             min_size=1,
             max_size=8,
         )
     )
-    def connects_arrive(self, crowd: list[tuple[str, int, Resumption]]) -> None:
+    def connects_arrive(self, crowd: list[tuple[str, int]]) -> None:
         for one in crowd:
             self.connect_arrives(*one)
 
-    def connect_arrives(self, client_id: str, size_bytes: int, resumption: Resumption) -> None:
+    def connect_arrives(self, client_id: str, size_bytes: int) -> None:
         key = self.offered
         self.offered += 1
-        arrival = Arrival(client_id, size_bytes, resumption)
+        arrival = Arrival(client_id, size_bytes)
         verdict = self.gate.offer(key, arrival, self.now_s)
         for guest in list(self.waiting):
             if client_id and guest.arrival.client_id == client_id:
@@ -173,8 +173,7 @@ class GateMachine(RuleBasedStateMachine):
         else:
             assert verdict is Verdict.ADMIT
             assert self.has_place
-            ranks = [(g.since_s + 2.0 * g.arrival.resumption, g.since_s) for g in self.hopeful]
-            assert (guest.since_s + 2.0 * guest.arrival.resumption, guest.since_s) == min(ranks)
+            assert guest is self.hopeful[0]
             self.decide(key, verdict)
         self.waiting.remove(guest)
 

@@ -426,6 +426,7 @@ def test_connects_that_wait_take_turns_with_all_other_work_by_time() -> None:
     def serve(client: ToyClient, admission: Admission, now_s: float) -> None:
         served.append(client)
         guard.observer.connecting(0.004)
+        guard.answered(client, now_s)
 
     settings = FlowSettings(unfinished_bytes_max=MIB)
     guard: Guard[ToyClient] = Guard(settings, 64 * MIB, serve, draw=lambda: 0.5)

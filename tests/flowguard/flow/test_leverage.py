@@ -14,7 +14,7 @@ from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Objectives, Sample, Sig
 from flowguard.flow.window import AdmissionWindow, NodeWindow
 
 SETTINGS = FlowSettings()
-DISTRESS = Sample(0.0, sojourn_s=0.4, worked_s=0.1, used_share=1.0)
+DISTRESS = Sample(0.0, sojourn_s=0.4, worked_s=0.1)
 
 
 def grants(seen: Sample, ticks: int = 30) -> list[Grant]:
@@ -55,6 +55,17 @@ def test_windows_settle_where_clients_with_more_than_a_packet_keep_their_share()
     assert 10.0 < window < 30.0
 
 
+def test_windows_that_a_cut_would_not_help_grow_back_to_where_it_would() -> None:
+    """In the dead band of a pressure that is not theirs they would stay where a distress left
+    them."""
+    law = WindowLaw(SETTINGS.window_max, SETTINGS.window_floor, start=1.0)
+    policy: Flowguard[str] = Flowguard("flowguard", law, ConnectGate(SETTINGS), Objectives())
+    seen = replace(DISTRESS, work=100.0, movable_work=24.0)
+    windows = [policy.tick(replace(seen, now_s=n * TICK_S)).window for n in range(1, 60)]
+    assert windows[-1] > 5.0
+    assert windows == sorted(windows)
+
+
 def test_memory_presses_windows_whatever_they_can_move() -> None:
     seen = replace(DISTRESS, sojourn_s=0.0, memory_share=0.9, work=100.0, movable_work=0.0)
     assert grants(seen)[-1].window < 10.0
@@ -83,11 +94,16 @@ def test_a_host_without_times_reports_shares_of_its_packets() -> None:
     assert leverage.share == pytest.approx(0.2)
 
 
-def test_a_tick_without_work_says_nothing_and_keeps_the_share() -> None:
+def test_a_tick_with_little_work_hardly_changes_the_share() -> None:
+    """A store stands still: the loop is idle, and the few packets that come all wait."""
     leverage = Leverage()
     leverage.observe(Sample(0.1, worked_s=0.1, work=50.0, movable_work=5.0), refusing_s=0.0)
     leverage.observe(Sample(5.1, work=0.0, movable_work=0.0), refusing_s=0.0)
     assert leverage.share == pytest.approx(0.1)
+    for tick in range(30):
+        seen = Sample(6.0 + tick * TICK_S, worked_s=0.000_1, work=1.0, movable_work=1.0)
+        leverage.observe(seen, refusing_s=0.0)
+    assert leverage.share == pytest.approx(0.1, abs=0.01)
 
 
 def test_a_host_that_reports_nothing_has_the_whole_pressure() -> None:

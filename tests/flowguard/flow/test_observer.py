@@ -197,14 +197,6 @@ def test_the_response_is_the_mean_over_the_packets_of_the_tick(
     assert (take(observer).completed, take(observer).response_s) == (0, 0.0)
 
 
-def test_the_largest_used_share_counts_for_one_tick() -> None:
-    observer = Observer()
-    for share in (0.2, 0.9, 0.5):
-        observer.used(share)
-    assert take(observer).used_share == 0.9
-    assert take(observer).used_share == 0.0
-
-
 def test_the_store_counts_with_its_worst_state_since_the_last_tick() -> None:
     observer = Observer()
     for state in (StoreState.STOPPED, StoreState.DELAYED):

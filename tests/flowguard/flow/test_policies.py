@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from flowguard.baselines.gates import CONNECTS_UNLIMITED
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.flow.policies import MINDED, POLICIES, make_policy
-from flowguard.flow.policy import Arrival, Grant, Policy, Resumption, Rung
+from flowguard.flow.policy import Arrival, Grant, Policy, Rung
 from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Sample, StoreState
 from flowguard.flow.verdict import Reason, Verdict
 from tests.flowguard.flow.crowd import Crowd
@@ -73,7 +73,6 @@ SAMPLES = st.builds(
     completed=st.integers(0, 100_000),
     in_process=st.integers(0, 100_000),
     clients_active=st.integers(0, 100_000),
-    used_share=st.floats(0.0, 1.0),
 )
 
 
@@ -187,13 +186,12 @@ class GateContract(RuleBasedStateMachine):
     @rule(
         client=st.integers(0, 6),
         size_bytes=st.integers(1, 300),
-        resumption=st.sampled_from(Resumption),
     )
-    def connect_arrives(self, client: int, size_bytes: int, resumption: Resumption) -> None:
+    def connect_arrives(self, client: int, size_bytes: int) -> None:
         key = len(self.sizes)
         self.sizes.append(size_bytes)
         free = self.gate.in_process < self.gate.limit
-        arrival = Arrival(f"client-{client}" if client else "", size_bytes, resumption)
+        arrival = Arrival(f"client-{client}" if client else "", size_bytes)
         verdict = self.gate.offer(key, arrival, self.now_s)
         assert verdict is not Verdict.DROP
         if verdict is Verdict.ADMIT:

@@ -20,7 +20,7 @@ from flowguard.baselines.gates import OpenGate
 from flowguard.baselines.static import Static
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.flow.policies import make_policy
-from flowguard.flow.policy import Arrival, Grant, Policy, Resumption, Rung
+from flowguard.flow.policy import Arrival, Grant, Policy, Rung
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import TICK_S, Sample
 from flowguard.flow.verdict import Reason, Verdict
@@ -111,7 +111,7 @@ class Worlds(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 6), size_bytes=st.integers(1, 300))
     def connect_arrives(self, client: int, size_bytes: int) -> None:
-        arrival = Arrival(f"client-{client}" if client else "", size_bytes, Resumption(client % 3))
+        arrival = Arrival(f"client-{client}" if client else "", size_bytes)
         self.offered += 1
         verdict = self.alone.gate.offer(self.offered, arrival, self.now_s)
         assert self.watched.gate.offer(self.offered, arrival, self.now_s) is verdict

@@ -65,7 +65,6 @@ class Plant:
             self.now_s += STEP_S
         if self._queue:
             self._observer.waiting(self.now_s - self._queue[0][0])
-        self._observer.used(1.0)
         return self._observer.take(self.now_s, round(self._in_process), self.clients)
 
     def _admit(self) -> None:

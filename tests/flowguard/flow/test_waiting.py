@@ -1,6 +1,6 @@
 """Invariants of the waiting room:
 
-1. Who goes in next has the earliest rank: its arrival, plus 2 s per class; first in, first out.
+1. First in, first out.
 2. At most one entry per client id; who was superseded is handed out once, and frees its bytes.
 3. Who has waited out its patience is never next; it keeps its entry until it is taken.
 4. Neither entries nor bytes exceed their bounds, and bytes are those of the entries.
@@ -9,9 +9,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from flowguard.flow.policy import Arrival, Resumption
+from flowguard.flow.policy import Arrival
 from flowguard.flow.verdict import Reason
-from flowguard.flow.waiting import AGEING_S, WaitingRoom
+from flowguard.flow.waiting import WaitingRoom
 from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest
 
 
@@ -35,18 +35,18 @@ class Rooms(RuleBasedStateMachine):
 
     @rule(
         crowd=st.lists(
-            st.tuples(CLIENT_IDS, st.integers(1, 120), st.sampled_from(Resumption)),
+            st.tuples(CLIENT_IDS, st.integers(1, 120)),
             min_size=1,
             max_size=6,
         )
     )
-    def connects_arrive(self, crowd: list[tuple[str, int, Resumption]]) -> None:
+    def connects_arrive(self, crowd: list[tuple[str, int]]) -> None:
         for one in crowd:
             self.connect_arrives(*one)
 
-    def connect_arrives(self, client_id: str, size_bytes: int, resumption: Resumption) -> None:
+    def connect_arrives(self, client_id: str, size_bytes: int) -> None:
         self.keys += 1
-        arrival = Arrival(client_id, size_bytes, resumption)
+        arrival = Arrival(client_id, size_bytes)
         self.room.supersede(client_id)
         for guest in list(self.guests):
             if client_id and guest.arrival.client_id == client_id:
@@ -62,7 +62,7 @@ class Rooms(RuleBasedStateMachine):
             self.room.add(self.keys, arrival, self.now_s, self.now_s)
             self.guests.append(Guest(self.keys, arrival, self.now_s))
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, AGEING_S, PATIENCE_S]))
+    @rule(seconds=st.sampled_from([0.0, 1.0, 2.0, PATIENCE_S]))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
         self.room.expire(self.now_s)
@@ -81,8 +81,7 @@ class Rooms(RuleBasedStateMachine):
     @rule()
     def next_goes_in(self) -> None:
         hopeful = [guest for guest in self.guests if not guest.late]
-        best = min(hopeful, key=lambda guest: guest.rank, default=None)
-        assert self.room.take_next() == (None if best is None else self.pop(best))
+        assert self.room.take_next() == (self.pop(hopeful[0]) if hopeful else None)
 
     @rule()
     def late_is_taken(self) -> None:
@@ -122,49 +121,13 @@ class Rooms(RuleBasedStateMachine):
 TestRooms = Rooms.TestCase
 
 
-def room_with(*arrivals: tuple[str, Resumption, float]) -> WaitingRoom[str]:
+def test_a_late_connect_keeps_its_entry_until_it_is_taken() -> None:
     room: WaitingRoom[str] = WaitingRoom(entries_max=10, bytes_max=10_000, patience_s=PATIENCE_S)
-    for name, resumption, now_s in arrivals:
-        room.add(name, Arrival("", 100, resumption), now_s, now_s)
-    return room
-
-
-def everybody(room: WaitingRoom[str]) -> str:
-    taken = ""
-    while (key := room.take_next()) is not None:
-        taken += key
-    return taken
-
-
-def test_resumptions_go_before_new_clients_and_those_held_here_first() -> None:
-    room = room_with(
-        ("n", Resumption.NEW, 0.0),
-        ("e", Resumption.ELSEWHERE, 0.5),
-        ("h", Resumption.HERE, 1.0),
-        ("i", Resumption.HERE, 1.5),
-    )
-    assert everybody(room) == "hien"
-
-
-def test_a_new_client_that_waited_four_seconds_goes_before_a_resumption_of_just_now() -> None:
-    assert everybody(room_with(("n", Resumption.NEW, 0.0), ("h", Resumption.HERE, 3.9))) == "hn"
-    assert everybody(room_with(("n", Resumption.NEW, 0.0), ("h", Resumption.HERE, 4.0))) == "nh"
-
-
-def test_who_is_late_has_no_hope_but_keeps_its_entry_until_it_is_taken() -> None:
-    room = room_with(("a", Resumption.NEW, 0.0), ("b", Resumption.HERE, 1.0))
+    room.add("a", Arrival("", 100), 0.0, 0.0)
+    room.add("b", Arrival("", 100), 1.0, 1.0)
     room.expire(PATIENCE_S)
     assert (room.hopeful, len(room), room.size_bytes) == (1, 2, 200)
     assert room.take_next() == "b"
     assert room.take_next() is None
     assert room.take_late() == "a"
     assert (room.hopeful, len(room), room.size_bytes) == (0, 0, 0)
-
-
-def test_resumptions_without_end_do_not_starve_a_new_client() -> None:
-    room = room_with(("n", Resumption.NEW, 0.0))
-    for second in range(4):
-        room.add(f"{second}", Arrival("", 100, Resumption.HERE), float(second), 0.0)
-        assert room.take_next() == f"{second}"
-    room.add("late", Arrival("", 100, Resumption.HERE), 4.5, 4.5)
-    assert room.take_next() == "n"

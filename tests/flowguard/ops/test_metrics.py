@@ -110,12 +110,12 @@ def test_counters_have_their_reasons_from_the_start() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     stage.node.guard.gate.refused[Reason.GATE_DEADLINE] = 7
-    stage.node.guard.gate.cuts[Cut.LOOP] = 3
+    stage.node.guard.gate.cuts[Cut.SERVICE] = 3
     after = scrape(stage)
     assert value(after, "messages_dropped_total", reason="queue_messages") == 2
     assert value(after, "connects_refused_total", reason="gate_deadline") == 7
-    assert value(before, "connects_limit_cuts_total", cause="loop") == 0
-    assert value(after, "connects_limit_cuts_total", cause="loop") == 3
+    assert value(before, "connects_limit_cuts_total", cause="service") == 0
+    assert value(after, "connects_limit_cuts_total", cause="service") == 3
     assert before.keys() == after.keys()
 
 

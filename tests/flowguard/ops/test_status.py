@@ -7,7 +7,7 @@ import pytest
 
 from flowguard.flow import Reason
 from flowguard.flow.policy import Grant
-from flowguard.flow.signals import CALM, Pressure, Signal
+from flowguard.flow.signals import Pressure, Signal
 from flowguard.flow.verdict import Cut
 from flowguard.ops.status import DECISIONS_SHOWN, MemoryStatus, Status, decisions_of, status_of
 from tests.support.stage import Stage
@@ -152,32 +152,9 @@ def test_a_decision_carries_signal_value_and_threshold_in_their_own_unit(
     assert decision["why"] == "because"
 
 
-@pytest.mark.parametrize("pressure", [CALM, Pressure(1.5, Signal.LOOP, {Signal.LOOP: 1.5})])
-def test_a_decision_for_a_crowd_names_its_connects_and_how_long_they_take(
-    pressure: Pressure,
-) -> None:
-    stage = Stage()
-    decided(stage, Grant(50.0, pressure, "because", crowd=2.0))
-    (decision,) = decisions_of(stage.node)
-    objective_s = stage.node.settings.flow.connect_objective_s
-    assert (decision["signal"], decision["unit"]) == ("connects", "s")
-    assert decision["threshold"] == objective_s
-    assert decision["value"] == pytest.approx(2 * objective_s)
-    assert decision["pressure"] == pressure.value
-
-
-def test_a_crowd_that_presses_less_than_the_node_is_no_cause() -> None:
-    stage = Stage()
-    decided(stage, Grant(50.0, Pressure(2.5, Signal.LOOP, {Signal.LOOP: 2.5}), crowd=2.0))
-    (decision,) = decisions_of(stage.node)
-    assert decision["signal"] == "loop"
-
-
-def test_the_gate_says_how_it_gets_on_with_a_crowd_and_what_the_refused_are_told() -> None:
+def test_the_gate_says_what_rejected_clients_are_told() -> None:
     stage = Stage()
     told_s = stage.node.guard.gate.retry_after_s(0.5)
-    stage.node.guard.grant = Grant(50.0, crowd=2.0)
-    assert status(stage)["gate"]["service"] == 2.0
     assert status(stage)["gate"]["retry_after_s"] == told_s > 0
 
 
