@@ -30,9 +30,8 @@ COMMIT_EVERY_S: Final = 0.004
 """Commits begin so far apart at least: however little is in one, it takes 1 to 2 ms of a processor,
 and a thousand messages a second would have the broker at it all the time."""
 READ_REST: Final = 3
-"""So many times as long as pages took, but for a tick at most, no other is read beside live work
-(docs/kafka.md); but not before twice as many messages were read as have come, so that who is behind
-catches up."""
+"""Rest between two pages beside live work, in times of what the last one took; at most one tick.
+Pages rest only after twice as many messages were read as arrived: docs/develop/decisions/0016."""
 TO_READ_MAX: Final = 10_000
 """Bound of that count: what comes to an application that is away is not read."""
 
