@@ -47,7 +47,7 @@ def commit(stage: Stage) -> None:
 
 def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hundred() -> None:
     stage, (client,) = slow({})
-    client.send(*messages(1))
+    client.send(*messages(2))
     stage.advance(3)
     assert stage.node.window.limit == 1
     assert stage.node.guard.grant.pressure.cause == "store"
@@ -56,9 +56,18 @@ def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hund
     assert stage.node.window.limit == 100
 
 
-def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
+def test_a_store_that_hangs_leaves_the_window_to_clients_with_one_packet_each() -> None:
+    """No smaller window could put their work off (docs/overload.md, "Leverage")."""
     stage, (client,) = slow({})
     client.send(*messages(1))
+    stage.advance(3)
+    assert stage.node.window.limit == 100
+    assert stage.node.guard.grant.leverage == 0.0
+
+
+def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
+    stage, (client,) = slow({})
+    client.send(*messages(2))
     stage.advance(1)
     decisions = stage.node.guard.decisions
     assert decisions
@@ -132,7 +141,7 @@ def test_tenants_take_turns_whatever_the_number_of_their_clients() -> None:
 
 def test_a_fraction_of_a_place_is_given_by_turns_and_on_the_average_what_was_granted() -> None:
     stage, (client,) = slow({})
-    client.send(*messages(1))
+    client.send(*messages(2))
     stage.advance(3)
     stage.release_commits()
     owed, fractions = 0.0, 0
