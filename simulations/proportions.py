@@ -1,9 +1,8 @@
-"""Proportions: what packets cost among others, where one that comes alone costs so much.
+"""Proportions: the cost of a packet among others, as shares of the cost of a lone packet.
 
-`flowguard calibrate` has found them in this broker (docs/calibration.md, "Deviations"). What a
-packet costs that comes alone is the machine's, and for a scenario to say; how much less it costs
-among others is the broker's. Where it costs the same however few come at once, a window of one is
-free, which it is in no broker.
+The cost of a lone packet is the machine's, and a scenario sets it. The shares are the broker's;
+`flowguard calibrate` found them (docs/develop/decisions, number 12). With one cost for each packet
+a window of one is free, and it is so in no broker.
 """
 
 from typing import Final
@@ -11,19 +10,19 @@ from typing import Final
 from simulations.scenario import NodePlan, StorePlan
 
 READING: Final = 0.83
-"""Of a packet that comes alone: reading its socket and answering, however many come."""
+"""Share of a lone packet: the read and the answer, for any number of packets."""
 SENDING: Final = 0.80
-"""Of a delivery, the same at its subscriber."""
+"""Share of a lone delivery: the send and the read at its subscriber."""
 STORING: Final = 0.005
-"""What an operation adds to a commit, by what a packet costs that comes alone."""
+"""Cost of an operation in a commit, as a share of a lone packet."""
 HANDOFF: Final = 0.44
-"""The loop's part in a commit, by how long the store takes for it, however large it is."""
+"""Cost of a commit in the loop, as a share of the store's time for it."""
 WAKING: Final = 1.5
-"""Waking up where there was nothing to do, by what a packet costs that comes alone."""
+"""Cost of waking up an idle loop, in lone packets."""
 
 
 def among_others(node: NodePlan, store: StorePlan) -> tuple[NodePlan, StorePlan]:
-    """Return the same node, where `publish_s` and `delivery_s` cost one alone; and its store."""
+    """Return node and store, with `publish_s` and `delivery_s` as the costs of lone packets."""
     packet_s, delivery_s = node.publish_s, node.delivery_s
     costs = {
         "read_s": READING * packet_s,

@@ -12,7 +12,7 @@ from simulations.complaints import model_of
 from simulations.scenario import Scenario
 
 NAME = "NAME"
-"""Stands for the name of a population."""
+"""Placeholder for the name of a population."""
 
 
 def keys_toml() -> str:
@@ -35,7 +35,7 @@ def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
         yield ""
         yield _header(path, field)
         if part is FlowSettings:
-            yield "# The nodes' section [flow]; see docs/configuration.md. `policy` is --policy's."
+            yield "# Section [flow] of the nodes: docs/configuration.md; --policy sets `policy`."
             continue
         yield from _comment(field.description or part.__doc__)
         yield "#"
@@ -44,8 +44,7 @@ def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _header(path: str, field: FieldInfo) -> str:
-    """The header of a table, commented out like the rest: an empty table is not the same as
-    none."""
+    """Return the header of a table as a comment, because an empty table differs from none."""
     match get_origin(field.annotation):
         case kind if kind is dict:
             return f"# [{path}.{NAME}]"

@@ -1,7 +1,7 @@
-"""Scenario: what is simulated, as a frozen record: clients, nodes, what work costs, what breaks.
+"""Scenario: the input of a simulation as a frozen record: clients, nodes, costs of work, faults.
 
-Every field has a default, and a unit where it has one; unknown keys and impossible values are
-refused by their names. Several policies simulate the same scenario.
+Every field has a default. Unknown keys and impossible values are rejected by name. Several
+policies simulate the same scenario.
 """
 
 from itertools import pairwise
@@ -22,7 +22,7 @@ from flowguard.config import KIB, MIB, FlowSettings
 from simulations.kinds import wrong_kind
 
 SEED_MAX: Final = 2**63 - 1
-"""The largest seed that a recording has room for."""
+"""The largest seed that a recording can store."""
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -48,118 +48,114 @@ class _Part(BaseModel):
 
 
 class NodePlan(_Part):
-    """One broker process: what work costs its loop, and what its memory holds."""
+    """One broker process: the costs of work in its loop, and its memory."""
 
     accept_s: NotNegative = 0.000_075
     """Accepting a socket and decoding its CONNECT, seconds of the loop."""
     tls_s: NotNegative = 0.0
-    """A TLS handshake, paid on accept unless the socket is closed at once, seconds of the loop."""
+    """A TLS handshake, unless the socket is closed at once, seconds of the loop."""
     refuse_s: NotNegative = 0.000_03
-    """Answering 137, seconds of the loop."""
+    """Rejecting a CONNECT with 0x89 (Server busy), seconds of the loop."""
     connect_s: Positive = 0.001_425
     """Serving an admitted CONNECT, seconds of the loop."""
     close_s: NotNegative = 0.000_01
-    """Noticing that a peer has closed, seconds of the loop."""
+    """Handling a closed connection, seconds of the loop."""
     read_s: NotNegative = 0.0
-    """Reading what a client has sent and sending it the answers, however many packets that are,
-    seconds of the loop."""
+    """A read from a client and the send of its answers, for any number of packets, seconds of the
+    loop."""
     publish_s: Positive = 0.000_1
     """A PUBLISH and its acknowledgement, seconds of the loop."""
     send_s: NotNegative = 0.0
-    """Sending a subscriber what it is owed in a turn and reading its acknowledgements, however many
-    messages that are, seconds of the loop."""
+    """A send to a subscriber and the read of its acknowledgements, for any number of messages,
+    seconds of the loop."""
     delivery_s: NotNegative = 0.000_03
-    """Sending a message to one subscriber, and its acknowledgement, seconds of the loop."""
+    """A message to one subscriber and its acknowledgement, seconds of the loop."""
     handoff_s: NotNegative = 0.0
-    """Giving a batch to the thread of the store and taking it back, however large it is, seconds of
-    the loop."""
+    """Handing a batch of any size to the store's thread and back, seconds of the loop."""
     forward_s: NotNegative = 0.0
-    """Giving a message to another node, however many subscribers it has there, seconds of the
-    loop."""
+    """A message to another node, for any number of subscribers, seconds of the loop."""
     subscribe_s: NotNegative = 0.000_1
     """A SUBSCRIBE, seconds of the loop."""
     wake_s: NotNegative = 0.0
-    """Waking up where there was nothing to do, seconds of the loop."""
+    """Waking up an idle loop, seconds of the loop."""
     ping_s: NotNegative = 0.000_01
     """A PINGREQ, seconds of the loop."""
     noise: float = Field(0.0, ge=0, le=1)
-    """How much a piece of work varies: it takes U(1 - noise, 1 + noise) times its cost, 0 to 1."""
+    """Variation of work, 0 to 1: a task takes U(1 - noise, 1 + noise) times its cost."""
     listen_backlog: int = Field(4_096, ge=1)
-    """Sockets the kernel keeps until they are accepted; beyond it a SYN is lost."""
+    """Maximum number of sockets in the listen backlog; further SYNs are lost."""
     accepts_first: bool = False
-    """Whether all sockets are accepted before anything else is done, as by acceptor threads, or
-    by turns with all other work, as flowguard's reactor does."""
+    """True if sockets are accepted before all other work, as by acceptor threads; false if they
+    alternate with other work, as in flowguard's reactor."""
     takes_turns: bool = True
-    """Whether clients and backlogs have turns of bounded length, as in flowguard's reactor, or each
-    is served until nothing of it is left."""
+    """True if clients and backlogs have bounded time slices, as in flowguard's reactor; false if
+    each one is served completely."""
     memory_max_bytes: int = Field(1_024 * MIB, ge=MIB)
-    """Memory beyond which the process dies, bytes."""
+    """Maximum memory of the process, which dies beyond it, bytes."""
     restart_s: Positive | None = None
-    """Time after which a process that ran out of memory is back; absent: never, seconds."""
+    """Time until a process that ran out of memory runs again, seconds; absent: never."""
     process_bytes: int = Field(64 * MIB, ge=0)
     """Memory of the process without clients, bytes."""
     connection_bytes: int = Field(2 * KIB, ge=0)
     """Memory of a connection, bytes."""
     connecting_bytes: int = Field(0, ge=0)
-    """Further memory until it is connected: buffers, TLS, authentication; bytes."""
+    """Additional memory until it is connected (buffers, TLS, authentication), bytes."""
     packet_bytes: int = Field(KIB, ge=0)
-    """Memory of a packet besides its payload while it waits or is in process, bytes."""
+    """Memory of a packet that waits or is in process, without its payload, bytes."""
 
 
 class StorePlan(_Part):
-    """The store of a node: one commit at a time, what waits rides the next one."""
+    """The store of a node: one commit at a time; waiting operations join the next one."""
 
     commit_s: NotNegative = 0.001
     """The fixed cost of a commit, seconds."""
     op_s: NotNegative = 0.000_02
     """The cost of each operation in a commit, seconds."""
     page_s: NotNegative = 0.001
-    """Reading a page of a backlog, beside the commits, seconds."""
+    """Time to read a page of a backlog, in parallel with commits, seconds."""
     immediate: bool = False
-    """Whether nothing ever waits for it, as for a store in memory: the loop itself commits, at the
-    end of a slice."""
+    """True if the loop itself commits at the end of a slice, as with a store in memory."""
 
 
 class NetworkPlan(_Part):
-    """Distances between nodes and clients, as times."""
+    """Latencies between nodes and clients."""
 
     latency_s: NotNegative = 0.001
     """Latency between client and node, one way, seconds."""
     peer_latency_s: NotNegative = 0.000_5
     """Latency between nodes, one way, seconds."""
     replicas: int = Field(1, ge=1)
-    """Nodes that must have stored something before it is acknowledged, this one included."""
+    """Number of nodes that store a message before it is acknowledged, this one included."""
     gossip_late_s: NotNegative = 0.0
-    """Lateness of what one node tells another: U(0, this), besides the latency, seconds."""
+    """Additional delay of gossip between nodes, U(0, this), seconds."""
 
 
 class RetryPlan(_Part):
     """The reaction of a client to a failed attempt."""
 
     kind: Literal["none", "fixed", "backoff"] = "backoff"
-    """`none`: gives up; `fixed`: waits `first_s`; `backoff`: waits twice as long each time, with
-    jitter."""
+    """`none`: no retry; `fixed`: retry after `first_s`; `backoff`: double the wait, with jitter."""
     first_s: Positive = 1.0
     """The first wait, seconds."""
     max_s: Positive = 60.0
     """The longest wait, jitter included, seconds."""
     obedient: float = Field(0.0, ge=0, le=1)
-    """Share of clients that come back when `retry-after-ms` says, where it says so, 0 to 1."""
+    """Share of clients that obey a `retry-after-ms` hint, 0 to 1."""
     tries: int | None = Field(None, ge=1, le=255)
-    """Failed attempts in a row after which a client gives up; absent: it never does."""
+    """Number of failed attempts in a row after which a client gives up; absent: never."""
 
 
 class TracePlan(_Part):
-    """A recorded course of arrivals or messages; see `simulations.traces` for files."""
+    """Arrivals or messages over time; see `simulations.traces` for files."""
 
     file: str = ""
-    """CSV, Parquet, or the directory of a recorded run; relative to the scenario's file."""
+    """CSV or Parquet file, or directory of a recorded run; relative to the scenario's file."""
     squeeze: Positive = 1.0
-    """Factor by which it is faster than it was."""
+    """Factor by which the trace is replayed faster."""
     scale: Positive = 1.0
-    """Factor by which the counts are larger."""
+    """Factor for the counts."""
     points: tuple[tuple[NotNegative, NotNegative], ...] = Field((), min_length=1)
-    """`[t_s, count]` each: so many from then to the next one; read from `file` if it is given."""
+    """Pairs `[t_s, count]`, each valid until the next one; read from `file` if given."""
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -175,23 +171,23 @@ class PublishPlan(_Part):
     """The messages that a connected client publishes."""
 
     rate_per_s: Positive | None = None
-    """Open loop: a Poisson process; absent: closed loop, as fast as acknowledgements come."""
+    """Rate of a Poisson process (open loop); absent: closed loop, limited by acknowledgements."""
     trace: TracePlan | None = None
-    """Open loop: the messages of the whole population together, instead of `rate_per_s`."""
+    """Open loop: messages of the whole population, instead of `rate_per_s`."""
     collected: int = Field(0, ge=0)
-    """Open loop: messages that are due at once when a client first connects, besides."""
+    """Open loop: additional messages that are due when a client first connects."""
     outstanding: int = Field(10, ge=1, le=65_535)
-    """Messages without acknowledgement at a time; the server's Receive Maximum may be less."""
+    """Maximum number of unacknowledged messages; the server's Receive Maximum may be lower."""
     payload_bytes: int = Field(64, ge=0)
     """Payload of a message, bytes."""
     deadline_s: Positive = 3.0
-    """Time after a message was due until which its acknowledgement counts, seconds."""
+    """Longest time from due to acknowledged that counts as in time, seconds."""
     to: str | None = None
-    """Population whose subscribers get the messages; absent: nobody subscribes."""
+    """Population that subscribes to the messages; absent: no client does."""
     spread: Literal["all", "one"] = "all"
-    """Every message to all of them, or each publisher to one of its own."""
+    """Receivers: all subscribers, or one subscriber per publisher."""
     v5: bool = True
-    """Whether clients are told a Receive Maximum; 3.1.1 cannot be told."""
+    """True for MQTT 5.0, which has a Receive Maximum; false for 3.1.1."""
 
 
 class PopulationPlan(_Part):
@@ -200,49 +196,49 @@ class PopulationPlan(_Part):
     clients: int = Field(1_000, ge=1)
     """Number of clients."""
     start_s: NotNegative = 0.0
-    """When the first of them comes, seconds."""
+    """Time of the first arrival, seconds."""
     start_over_s: NotNegative = 1.0
-    """Time over which they come, evenly spread, seconds."""
+    """Duration of all arrivals, evenly spread, seconds."""
     arrivals: TracePlan | None = None
-    """Trace by which they come, instead of evenly; it gives `clients`, if absent."""
+    """Trace of arrivals, instead of evenly spread ones; it determines `clients` if absent."""
     stay_s: NotNegative | None = None
-    """Time after its connection at which a client leaves, for good; absent: it stays, seconds."""
+    """Time from connection to final disconnection of a client, seconds; absent: it stays."""
     node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
-    """Node to which an attempt goes: all nodes by turns; any; any that lives, as a load balancer
-    chooses; or the client's last one, and on to the next after a failure."""
+    """Node of an attempt: each in turn; any; any live one, as by a load balancer; or the client's
+    last node, and the next one after a failure."""
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """The only nodes they go to, from 0; empty: all."""
+    """Nodes that the clients use, from 0; empty: all."""
     timeout_s: Positive = 10.0
-    """Time that a client waits for the answer to its CONNECT, seconds."""
+    """Time that a client waits for its CONNACK, seconds."""
     durable: bool = True
-    """Whether sessions outlive their connections, so that they are stored."""
+    """True if sessions are stored and survive their connections."""
     keep_alive_s: NotNegative = 0.0
-    """Longest silence of a client, which then sends PINGREQ; 0: none, seconds."""
+    """Idle time after which a client sends PINGREQ, seconds; 0: no PINGREQ."""
     retry: RetryPlan = RetryPlan()
     publish: PublishPlan | None = None
     subscribes: bool = False
-    """Whether each client subscribes once it is connected."""
+    """True if each client subscribes after it has connected."""
     queued: int = Field(0, ge=0)
-    """Messages that wait for each client when it comes."""
+    """Number of messages that wait for each client when it connects."""
     queued_bytes: int = Field(64, ge=0)
-    """Payload of each of these messages, bytes."""
+    """Payload of each waiting message, bytes."""
 
 
 class Fault(_Part):
-    """Something that breaks, and is whole again at `until_s`."""
+    """A fault from `at_s` until `until_s`."""
 
     kind: Literal["node_down", "pause", "link_cut", "slow_cpu", "slow_store", "store_stop"]
-    """`node_down` ends the process, `pause` only stops it until `until_s`."""
+    """`node_down` ends the process; `pause` stops it until `until_s`."""
     at_s: NotNegative
-    """When it begins, seconds."""
+    """Start, seconds."""
     until_s: Positive | None = None
-    """When it is over; absent: never, seconds."""
+    """End, seconds; absent: none."""
     node: int = Field(0, ge=0)
     """The node, from 0."""
     peer: int | None = Field(None, ge=0)
     """The other end of a cut link; absent: all others."""
     factor: Positive = 1.0
-    """Factor by which it is slower: slow_cpu, slow_store."""
+    """Slowdown factor of slow_cpu and slow_store."""
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -254,24 +250,24 @@ class Fault(_Part):
 
 
 class Scenario(_Part):
-    """A scenario: all that is simulated."""
+    """A scenario: the input of a simulation."""
 
     title: str = ""
-    """The scenario in a line."""
+    """One line about the scenario."""
     description: str = ""
-    """What it shows, and what to look at."""
+    """Purpose of the scenario, and figures to look at."""
     seed: int = Field(1, ge=0, le=SEED_MAX)
     """The seed of all random draws."""
     nodes: int = Field(1, ge=1, le=256)
     """Broker nodes."""
     duration_s: Positive = 60.0
-    """Virtual time at most, seconds."""
+    """Maximum virtual time, seconds."""
     ends_when_connected: bool = False
-    """Whether it ends as soon as every client is connected."""
+    """True if the run ends when every client is connected."""
     trigger_at_s: NotNegative | None = None
-    """When the disturbance begins; absent: with the first fault, seconds."""
+    """Start of the disturbance, seconds; absent: start of the first fault."""
     trigger_until_s: Positive | None = None
-    """When it is over; absent: with the last fault, seconds."""
+    """End of the disturbance, seconds; absent: end of the last fault."""
     node: NodePlan = NodePlan()
     store: StorePlan = StorePlan()
     network: NetworkPlan = NetworkPlan()
@@ -287,7 +283,7 @@ class Scenario(_Part):
 
     @property
     def trigger_s(self) -> tuple[float | None, float | None]:
-        """When the disturbance begins and when it is over; None: never."""
+        """Return start and end of the disturbance, or None if they are unknown."""
         begin_s, end_s = self.trigger_at_s, self.trigger_until_s
         if begin_s is None and self.faults:
             begin_s = min(fault.at_s for fault in self.faults)
