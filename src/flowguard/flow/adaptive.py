@@ -125,7 +125,7 @@ class Flowguard(Generic[K]):
         most = max(pressure.parts[Signal.MEMORY], self._leverage.pressure_max)
         if pressure.value <= most:
             return pressure
-        if most <= CUT_ABOVE:  # A cut relieves nothing: let windows grow up to where one would.
+        if most <= CUT_ABOVE:  # A cut has no effect: let windows grow until it has one.
             most *= GROW_BELOW / CUT_ABOVE
         return Pressure(most, pressure.cause, pressure.parts)
 

@@ -25,14 +25,14 @@ _UNIT: Final = 0.001
 class Leverage:
     """The share of one node, smoothed by work: while the loop has little to do it hardly changes.
 
-    If a store stands still, a loop that is idle says nothing about what windows can relieve.
+    If the store stands still, an idle loop is no evidence about the effect of windows.
     """
 
     __slots__ = ("share",)
 
     def __init__(self) -> None:
         self.share: float | None = None
-        """Share of the loop's work that smaller windows would put off; None if unknown."""
+        """Share of the loop's work that smaller windows would put off, or None if unknown."""
 
     def observe(self, sample: Sample, refusing_s: float) -> None:
         """Count a tick, in which accepting and rejecting took `refusing_s` of the loop.
