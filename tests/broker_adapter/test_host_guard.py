@@ -249,6 +249,26 @@ def test_a_window_shrinks_when_work_takes_longer_than_its_objective_and_says_why
     assert (late.admission.verdict, late.pause) == (Verdict.DELAY, Pause.WINDOW)
 
 
+@pytest.mark.parametrize("flooding", [False, True])
+def test_windows_shrink_only_if_clients_with_more_than_a_packet_hold_the_work(
+    flooding: bool,
+) -> None:
+    """Each packet takes four times the objective, whatever the windows are."""
+    guard, now_s = Guard(FlowSettings(store_objective_s=0.05)), 0.0
+    clients = [guard.client() for _ in range(1 if flooding else 20)]
+    each = 20 // len(clients)
+    for _ in range(30):
+        packets = [guard.start(client, now_s) for client in clients for _ in range(each)]
+        for _ in range(2):
+            now_s += TICK_S
+            guard.tick(now_s)
+        for packet in packets:
+            guard.done(packet, now_s)
+    assert guard.grant.pressure.value > 2.0
+    assert guard.grant.leverage == pytest.approx(1.0 if flooding else 0.0, abs=0.1)
+    assert (guard.grant.window == 100) is not flooding
+
+
 def test_a_loop_that_is_away_is_pressure() -> None:
     guard = Guard()
     for now_s in (0.0, 0.1, 2.0, 2.1):

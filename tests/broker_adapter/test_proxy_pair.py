@@ -64,6 +64,16 @@ def test_unacknowledged_packets_are_pressure_and_windows_shrink() -> None:
     assert stage.core.guard.grant.window < 10
 
 
+def test_windows_stay_if_no_client_has_more_than_a_packet() -> None:
+    stage = ProxyStage()
+    for _ in range(20):
+        stage.connect().send(*publishes(1))
+    stage.advance(3)
+    assert stage.core.guard.grant.pressure.cause == "store"
+    assert stage.core.guard.grant.leverage == 0.0
+    assert stage.core.guard.grant.window == 100
+
+
 def test_a_socket_that_takes_nothing_is_pressure_for_qos_0_too() -> None:
     stage = ProxyStage()
     client = stage.connect()
