@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
-from flowguard.config import FlowSettings, SessionSettings
+from flowguard.config import SessionSettings
 from flowguard.records import PutInbound
 from flowguard.session.handshake import grant, receive_maximum_of
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
@@ -375,25 +375,6 @@ def test_a_shadow_reports_and_changes_nothing() -> None:
     report = guard.shadow.report()
     assert report.policy == "static-1"
     assert report.paused_ticks > 0
-
-
-@pytest.mark.parametrize(
-    ("named", "limits", "policy", "window"),
-    [
-        (None, {"window_max": 20}, "flowguard", 20),
-        (None, {"policy": "static-10"}, "static-10", 10),
-        ("level-map", {"window_max": 20}, "level-map", 20),
-    ],
-)
-def test_other_limits_watch_as_another_policy_does(
-    named: str | None, limits: dict[str, Any], policy: str, window: int
-) -> None:
-    stage = Stage({"flow": {"shadow_policy": named}}, shadow=FlowSettings.model_validate(limits))
-    stage.advance(1)
-    assert stage.node.window.limit == 100
-    assert stage.node.guard.shadow is not None
-    report = stage.node.guard.shadow.report()
-    assert (report.policy, report.window, report.window_real) == (policy, window, 100)
 
 
 @pytest.mark.parametrize("policy", ["unlimited", "static-1", "static-100", "vegas", "emqx-flag"])
