@@ -56,15 +56,6 @@ def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hund
     assert stage.node.window.limit == 100
 
 
-def test_a_store_that_hangs_leaves_the_window_to_clients_with_one_packet_each() -> None:
-    """No smaller window could put their work off (docs/overload.md, "Leverage")."""
-    stage, (client,) = slow({})
-    client.send(*messages(1))
-    stage.advance(3)
-    assert stage.node.window.limit == 100
-    assert stage.node.guard.grant.leverage == 0.0
-
-
 def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
     stage, (client,) = slow({})
     client.send(*messages(2))
