@@ -10,7 +10,7 @@ reactor's turns, and who has begun goes before who has not.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from select import POLLERR, POLLHUP, POLLRDHUP, poll
+from select import POLLRDHUP, poll
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.bounds import CONNECTION_BYTES, TLS_BYTES
@@ -166,7 +166,7 @@ class LayerGate(Generic[C]):
         layer = link.layer
         assert layer is not None
         had_begun = layer.begun
-        if not had_begun and _is_gone(link.fd):
+        if not had_begun and has_left(link.fd):
             self.gate.settle(link, now_s)
             self._door.fault(LayerFault.LEFT)
             self._turn_away(link, now_s)
@@ -223,8 +223,8 @@ def _places_of(handshake_bytes: int) -> int:
     return max(0, handshake_bytes - FREE_BYTES + PLACE_BYTES - 1) // PLACE_BYTES
 
 
-def _is_gone(fd: int) -> bool:
-    """Whether the peer has closed, though what it sent before is still here."""
+def has_left(fd: int) -> bool:
+    """Whether the peer has closed the connection or its sending half; its data is still here."""
     asked = poll()
     asked.register(fd, POLLRDHUP)
-    return any(kind & (POLLRDHUP | POLLHUP | POLLERR) for _, kind in asked.poll(0))
+    return bool(asked.poll(0))

@@ -15,7 +15,7 @@ from time import thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from flowguard.broker.doorway import Doorway
-from flowguard.broker.layer_gate import LayerGate
+from flowguard.broker.layer_gate import LayerGate, has_left
 from flowguard.broker.link import Carried, Link
 from flowguard.flow import Guard, Reason, Rung
 from flowguard.node.door import Door, Rest
@@ -241,7 +241,7 @@ class Listeners(Generic[C]):
                     self._rest(listener, Rest.DESCRIPTORS)
                     return
                 continue  # The peer has left already.
-            if listener.fileno() in self._behind and has_left(sock):
+            if listener.fileno() in self._behind and has_left(sock.fileno()):
                 sock.close()
                 continue
             yield sock
@@ -252,10 +252,3 @@ class Listeners(Generic[C]):
         if reason is Rest.LISTENER or reason is Rest.DESCRIPTORS:
             self._behind.add(listener.fileno())
         self._epoll.unregister(listener.fileno())
-
-
-def has_left(sock: socket) -> bool:
-    """Whether the peer has closed the connection, or its sending half."""
-    poll = select.poll()
-    poll.register(sock, select.POLLRDHUP)
-    return bool(poll.poll(0))
