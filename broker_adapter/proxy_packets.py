@@ -1,6 +1,5 @@
 """Packets of a client on their way through the proxy: those that wait, and those in process."""
 
-from collections import deque
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -60,42 +59,33 @@ class Awaiting:
     Every packet counts, and an answer is for the oldest packet that it fits.
     """
 
-    __slots__ = ("_first", "_later")
+    __slots__ = ("_packets",)
 
     def __init__(self) -> None:
-        self._first: dict[int, Outstanding] = {}
-        """The oldest packet for each answer."""
-        self._later: dict[int, deque[Outstanding]] = {}
-        """Those behind it, the oldest first; no deque is empty."""
+        self._packets: dict[int, list[Outstanding]] = {}
+        """The oldest packet first; no list is empty."""
 
     def add(self, head: FrameHead, packet: Outstanding) -> None:
         """A packet with an identifier is forwarded."""
         # PUBREC for QoS 2; otherwise the answer's kind is the next number.
         answer = head.kind + (2 if head.first & 0x04 and head.kind == PUBLISH else 1)
-        key = answer << 16 | head.packet_id
-        if key in self._first:
-            self._later.setdefault(key, deque()).append(packet)
-        else:
-            self._first[key] = packet
+        self._packets.setdefault(answer << 16 | head.packet_id, []).append(packet)
 
     def answered(self, head: FrameHead) -> Outstanding | None:
         """Remove the packet that this answer of the upstream is for, or return None."""
         key = head.kind << 16 | head.packet_id
-        packet = self._first.pop(key, None)
-        later = self._later.get(key)
-        if later is not None:
-            self._first[key] = later.popleft()
-            if not later:
-                del self._later[key]
+        packets = self._packets.get(key)
+        if packets is None:
+            return None
+        packet = packets.pop(0)
+        if not packets:
+            del self._packets[key]
         return packet
 
     def take_all(self) -> list[Outstanding]:
         """Remove all packets."""
-        packets = list(self._first.values())
-        for later in self._later.values():
-            packets.extend(later)
-        self._first.clear()
-        self._later.clear()
+        packets = [packet for each in self._packets.values() for packet in each]
+        self._packets.clear()
         return packets
 
 
