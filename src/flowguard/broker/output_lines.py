@@ -32,7 +32,7 @@ class OutputLines:
         self.dropped = 0
         """Number of lines that were dropped since the start."""
         self._fd = fd
-        self._unreported = 0
+        self._reported = 0
         self._lines: deque[bytes] = deque()
         """Lines that wait, and the one that is being written."""
         self._size_bytes = 0
@@ -43,7 +43,7 @@ class OutputLines:
         data = text.encode(errors="backslashreplace")
         with self._changed:
             if len(self._lines) >= LINES_MAX or self._size_bytes + len(data) > LINES_BYTES_MAX:
-                self._drop()
+                self.dropped += 1
                 return
             self._lines.append(data)
             self._size_bytes += len(data)
@@ -63,10 +63,6 @@ class OutputLines:
         with self._changed:
             self._changed.wait_for(lambda: not self._lines, FLUSH_S)
 
-    def _drop(self) -> None:
-        self.dropped += 1
-        self._unreported += 1
-
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -77,9 +73,9 @@ class OutputLines:
                 self._lines.popleft()
                 self._size_bytes -= len(data)
                 if not is_written:
-                    self._drop()
-                elif self._unreported and not self._lines:
-                    count, self._unreported = self._unreported, 0
+                    self.dropped += 1
+                elif self.dropped > self._reported and not self._lines:
+                    count, self._reported = self.dropped - self._reported, self.dropped
                     log.warning("lines were dropped", descriptor=self._fd, count=count)
                 self._changed.notify_all()
 
