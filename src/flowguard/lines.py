@@ -5,12 +5,21 @@ make a rule out of the rest of a comment, or one user out of another.
 """
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from pathlib import Path
 from typing import Final
 
 from flowguard.errors import ConfigError
 
 BLANKS: Final = " \t\r\v\f"
 """Characters that may stand around what a line says."""
+
+
+def read(path: Path) -> bytes:
+    """Return the content of a file; raises ConfigError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def text_of(data: bytes, name: str) -> str:

@@ -1,29 +1,41 @@
 """Certificates that have expired: OpenSSL loads them without a warning, and peers reject them."""
 
+import re
 import ssl
-from _ssl import _test_decode_cert  # type: ignore[attr-defined]
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
 
+from flowguard.errors import ConfigError
+from flowguard.lines import read
 from flowguard.network_settings import NetworkSettings
+
+PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+VALIDITY: Final = re.compile(
+    rb"0.(?:\x17\r\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\r|\x18\x0f)(\d{12}|\d{14})Z", re.DOTALL
+)
+"""Start and end of a certificate, in the only forms that RFC 5280, 4.1.2.5, allows."""
 
 
 def expired(network: NetworkSettings, now_s: float) -> list[str]:
-    """Return a sentence for each file of these settings with a certificate that has expired.
-
-    `TlsFiles.load` has read the files before, so they are readable and hold certificates.
-    """
+    """Return a sentence for each file of these settings with a certificate that has expired."""
     paths = [network.cert, network.client_ca]
     for listener in network.listeners:
-        paths += [listener.cert, listener.client_ca, *[each.cert for each in listener.certs]]
+        paths += [listener.cert, listener.chain, listener.client_ca]
+        paths += [each.cert for each in listener.certs]
     found: list[str] = []
-    for path in dict.fromkeys(paths):
-        if path is None:
-            continue
-        chain = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        chain.load_verify_locations(path)
-        read = [_test_decode_cert(path), *chain.get_ca_certs()]  # The second has authorities only.
-        ends_s = min(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in read)
-        if ends_s <= now_s:
-            day = datetime.fromtimestamp(ends_s, UTC).date()
-            found.append(f"{path}: a certificate in it expired on {day}, so peers reject it: renew")
+    for path in dict.fromkeys(filter(None, paths)):
+        with suppress(ConfigError):  # The file is of no use here, or a listener has read it.
+            end = min(_ends(read(path).decode(errors="replace")), default=None)
+            if end is not None and end.timestamp() <= now_s:
+                why = f"a certificate in it expired on {end.date()}, so peers reject it: renew"
+                found.append(f"{path}: {why}")
     return found
+
+
+def _ends(text: str) -> list[datetime]:
+    """Return when each certificate of a file expires."""
+    found = [VALIDITY.search(ssl.PEM_cert_to_DER_cert(each)) for each in PEM.findall(text)]
+    ends = [each[1].decode() for each in found if each is not None]
+    years = {12: "%y", 14: "%Y"}
+    return [datetime.strptime(f"{end}+0000", f"{years[len(end)]}%m%d%H%M%S%z") for end in ends]

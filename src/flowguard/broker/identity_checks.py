@@ -20,9 +20,10 @@ from flowguard.broker.hashers import Hashers
 from flowguard.broker.link import Link
 from flowguard.broker.scram_exchange import ScramExchange
 from flowguard.codec.packets import Connect
-from flowguard.errors import ConfigError, UnprovedError
+from flowguard.errors import UnprovedError
 from flowguard.identity.failures import FailureLimit, origin_of
 from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
+from flowguard.lines import read
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import CheckAnswer, ExchangeMaker
 from flowguard.node.door import CheckOutcome, Door
@@ -251,13 +252,8 @@ def read_tokens(network: NetworkSettings) -> "TokenFile | None":
         return None
     from flowguard.identity.tokens import TokenFile
 
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    return TokenFile.parse(
-        data, str(path), audience, network.token_issuer, network.token_roles_claim
-    )
+    issuer, roles_claim = network.token_issuer, network.token_roles_claim
+    return TokenFile.parse(read(path), str(path), audience, issuer, roles_claim)
 
 
 def _certificate_name(connection: ServerConnection) -> str | None:

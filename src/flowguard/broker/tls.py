@@ -15,6 +15,7 @@ from typing import Any, Final, Self, final
 
 from flowguard.broker.layer import ByteStream, OnSocket, end_reading
 from flowguard.errors import ConfigError
+from flowguard.lines import read
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
 from flowguard.node.door import LayerFault
 
@@ -119,7 +120,7 @@ class TlsFiles:
     def _load(self, cert: Path, key: Path) -> ssl.SSLContext:
         for path in (cert, key, self.chain, self.client_ca, self.crl):
             if path is not None:
-                _read(path)
+                read(path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = VERSIONS[self.version_min]
         context.options |= ssl.OP_NO_RENEGOTIATION
@@ -448,13 +449,6 @@ def _identity(tls: ssl.SSLObject) -> str | None:
     for _, value in found.get("subjectAltName", ()):
         return str(value)
     return None
-
-
-def _read(path: Path) -> None:
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _trust(context: ssl.SSLContext, path: Path) -> None:

@@ -20,7 +20,7 @@ from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
-from flowguard.lines import text_of
+from flowguard.lines import read, text_of
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.node import Node
 
@@ -175,11 +175,8 @@ def rules_of(network: NetworkSettings) -> Rules | None:
 
 def read_rules(path: Path) -> Rules:
     """Read rules: TOML where the name ends so, else Mosquitto's ACL file. Raises ConfigError."""
-    try:
-        text = text_of(path.read_bytes(), str(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    return (parse_toml if path.suffix == ".toml" else parse_acl)(text, str(path))
+    parse = parse_toml if path.suffix == ".toml" else parse_acl
+    return parse(text_of(read(path), str(path)), str(path))
 
 
 def read_token(path: Path | None) -> bytes | None:

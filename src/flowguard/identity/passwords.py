@@ -23,7 +23,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from flowguard.errors import ConfigError, UnprovedError
 from flowguard.identity.scram import ITERATIONS, PREFIX, ScramVerifier
-from flowguard.lines import BLANKS, lines_of, text_of
+from flowguard.lines import BLANKS, lines_of, read, text_of
 
 ARGON2: Final = "$argon2id$"
 PBKDF2: Final = "$7$"
@@ -49,11 +49,7 @@ class PasswordFile:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read it; raises ConfigError."""
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        return cls.parse(text_of(data, str(path)), str(path))
+        return cls.parse(text_of(read(path), str(path)), str(path))
 
     @classmethod
     def parse(cls, text: str, name: str) -> Self:

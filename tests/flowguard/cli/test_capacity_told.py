@@ -72,21 +72,30 @@ def test_each_file_with_a_certificate_that_has_expired_is_said(tmp_path: Path) -
     chain = tmp_path / "chain.pem"
     shutil.copy(good.cert, chain)
     chain.write_bytes(chain.read_bytes() + authority.cert.read_bytes())
+    old_chain = tmp_path / "old-chain.pem"
+    shutil.copy(old.cert, old_chain)
     named = {"server_name": "a.example", "cert": old.cert, "key": old.key}
     listeners = [
         {"address": "mqtts://127.0.0.1:0", "certs": [named]},
         {"address": "mqtts://127.0.0.1:1", "cert": old.cert, "key": old.key},
+        {"address": "mqtts://127.0.0.1:2", "chain": old_chain},
     ]
     network = NetworkSettings.model_validate(
         {"listeners": listeners, "cert": chain, "key": good.key, "client_ca": authority.cert}
     )
     now_s = authority.cert.stat().st_mtime
-    (said,) = expired(network, now_s)
+    said, said_of_chain = expired(network, now_s)
+    assert said_of_chain.startswith(f"{old_chain}: a certificate in it expired on ")
     assert said.startswith(f"{old.cert}: a certificate in it expired on ")
     later = expired(network, now_s + 40 * 86_400)
     assert [each.partition(":")[0] for each in later] == [
-        str(path) for path in (chain, authority.cert, old.cert)
+        str(path) for path in (chain, authority.cert, old.cert, old_chain)
     ]
+
+
+def test_a_certificate_that_no_listener_uses_may_be_missing(tmp_path: Path) -> None:
+    network = NetworkSettings(cert=tmp_path / "missing.pem")
+    assert expired(network, 0.0) == []
 
 
 @pytest.mark.slow
