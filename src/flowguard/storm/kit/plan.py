@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from flowguard.storm.kit.report import KitFigure, Survival
+from flowguard.storm.kit.report import Survival
 from flowguard.storm.plan import Target
 from flowguard.storm.tally import Result
 
@@ -22,10 +22,6 @@ class Experiment(NamedTuple):
     figure: str
     """The name of its figure."""
     unit: str
-
-    def without_figure(self) -> KitFigure:
-        """The figure of an experiment that came to nothing."""
-        return KitFigure(name=self.figure, value=None, unit=self.unit)
 
 
 CONNECT_STORM: Final = Experiment(
