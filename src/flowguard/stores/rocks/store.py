@@ -232,8 +232,7 @@ class RocksStore:
     def _store_clock(self) -> None:
         """Store its time and the wall clock's, when it is time."""
         clock = self._clock
-        pair = None if clock is None else clock.due()
-        if clock is not None and pair is not None:
+        if clock is not None and (pair := clock.due()) is not None:
             batch = self._engine.batch()
             batch.put(keys.CLOCK_KEY, pair, self._engine.meta.handle)
             with suppress(NotNowError):  # It is due until it is stored.
