@@ -25,7 +25,7 @@ def expired(network: NetworkSettings, now_s: float) -> list[str]:
         paths += [each.cert for each in listener.certs]
     found: list[str] = []
     for path in dict.fromkeys(filter(None, paths)):
-        with suppress(ConfigError):  # The file is of no use here, or a listener has read it.
+        with suppress(ConfigError):  # A listener has read each file that it uses.
             end = min(_ends(read(path).decode(errors="replace")), default=None)
             if end is not None and end.timestamp() <= now_s:
                 why = f"a certificate in it expired on {end.date()}, so peers reject it: renew"

@@ -4,8 +4,8 @@ What is written is argon2id (`$argon2id$...`). Files of Mosquitto are read, too:
 with SHA-512, `$6$` a single SHA-512 with salt. A verifier of `scram` is read and written, too: its
 user proves the password without saying it, or says it. No hash appears in any error.
 
-A file with such verifiers has a key, in a comment: what a name that nobody has is asked follows
-from it, so it is the same after a restart, and on every broker that reads the file.
+A file with such verifiers has a key, in a comment. The challenge for an unknown user follows from
+it, so it is the same after a restart and on every broker that reads the file.
 """
 
 import hmac

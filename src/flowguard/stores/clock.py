@@ -10,10 +10,10 @@ from struct import Struct
 from typing import Final, final
 
 INTERVAL_S: Final = 60.0
-"""Pause between two stored pairs. If the wall clock is lost with the power, as much of a life is
-forgotten."""
+"""Pause between two stored pairs, seconds. A machine that loses its wall clock with the power
+forgets at most as much time."""
 JUMP_S: Final = 1.0
-"""Change of the wall clock after which the stored pair is wrong."""
+"""Change of the wall clock after which the stored pair is wrong, seconds."""
 _PAIR: Final = Struct(">dd")
 
 

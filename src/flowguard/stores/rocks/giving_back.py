@@ -1,4 +1,4 @@
-"""Giving back: a full disk gets what was deleted soon, not only when much else has been written.
+"""Giving back: while the disk is full, deleted rows free their space early.
 
 A deleted row takes space, in the log and in a table, until RocksDB writes and merges tables.
 """
