@@ -328,21 +328,6 @@ def test_who_asks_again_is_served_once() -> None:
     assert newer.expect(Connack).reason_code == 0
 
 
-def test_a_session_that_is_here_goes_before_new_ones() -> None:
-    stage = Stage({"flow": {"connects_in_process_max": 1}})
-    stage.connect_durable("known").disconnect(session_expiry_interval=600)
-    stage.hold_commits = True
-    stage.attempt(Connect("first", properties=Properties(session_expiry_interval=60)))
-    new = stage.attempt(Connect("new", properties=Properties(session_expiry_interval=60)))
-    known = stage.attempt(
-        Connect("known", clean_start=False, properties=Properties(session_expiry_interval=60))
-    )
-    commit(stage)
-    commit(stage)
-    assert known.expect(Connack).reason_code == 0
-    assert not new.inbox
-
-
 # --- policies ------------------------------------------------------------------------------------
 
 
