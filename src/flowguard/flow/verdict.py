@@ -99,26 +99,26 @@ class Cut(StrEnum):
 
 
 class Pause(StrEnum):
-    """Why what a client sent is not worked on, or what it would send is not read."""
+    """Why a client's packets wait, or its socket is not read."""
 
     SOCKET = "socket"
-    """It does not take its answers, so it is not read."""
+    """The client does not read its answers, so the broker does not read from it."""
     CONNACK = "connack"
-    """Its CONNECT is not answered yet."""
+    """The CONNECT is not answered yet."""
     QUEUE = "queue"
-    """Its next message waits for room in a subscriber's queue."""
+    """The next message waits for capacity in a subscriber's queue."""
     CLOSED = "closed"
-    """The node admits nothing: its journal is full, or it drains."""
+    """The node admits no packets: its journal is full, or it drains."""
     WINDOW = "window"
-    """As much of its own is in process as its window allows."""
+    """The client's packets in process fill its window."""
     TURN = "turn"
-    """All clients together have as much in process as the node may; they take turns."""
+    """The packets of all clients in process reach the node's limit; clients take turns."""
     CREDITS = "credits"
-    """A policy that limits rates has given it no more for this round."""
+    """The client has used its credits of this round, under a policy that limits rates."""
     READ_AHEAD = "read_ahead"
-    """While it is paused, so much of it is read already that no more is."""
+    """The client is paused, and its read-ahead buffer is full."""
     INPUT_BYTES = "input_bytes"
-    """While it is paused, the memory of the node for what is not decoded is spent."""
+    """The client is paused, and the node's memory for undecoded input is used up."""
 
 
 @dataclass(frozen=True, slots=True)

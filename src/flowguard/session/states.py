@@ -1,8 +1,8 @@
-"""States of a conversation, and what happens in them: tables, from which docs/session.md is drawn.
+"""States of a session and their transitions. docs/session.md shows these tables.
 
-What is asked of every packet stands in plain values (`Session.inflight`, `Session.inbound_ids`);
-`sent_state` and `received_state` say which of the states below such a value is. The tests drive
-both exchanges by these tables, and fail where the code does something else.
+The hot path uses plain values (`Session.inflight`, `Session.inbound_ids`). `sent_state` and
+`received_state` map such a value to a state below. The tests drive both exchanges by these
+tables, and fail if the code differs.
 """
 
 from enum import Enum, StrEnum
@@ -12,7 +12,7 @@ from flowguard.records import Delivery
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     OPENED = "opened"
     CONNECTING = "connecting"
@@ -27,17 +27,20 @@ CONNECTED: Final = State.CONNECTED
 ENDED: Final = State.ENDED
 
 CONNECTION: Final = {
-    (OPENED, "a CONNECT that may be accepted"): CONNECTING,
-    (OPENED, "anything else, or nothing in time"): ENDED,
+    (OPENED, "an acceptable CONNECT"): CONNECTING,
+    (OPENED, "any other input, or the connect timeout"): ENDED,
     (CONNECTING, "CONNACK with 0x00"): CONNECTED,
     (CONNECTING, "CONNACK with an error, or the client leaves"): ENDED,
-    (CONNECTED, "DISCONNECT of either side, a broken rule, silence, or the client leaves"): ENDED,
+    (
+        CONNECTED,
+        "DISCONNECT of either side, protocol error, keep-alive timeout, or the client leaves",
+    ): ENDED,
 }
 """The life of a connection: state and event, next state."""
 
 
 class Sending(Enum):
-    """Where the exchange of a message to a client stands, by packet identifier."""
+    """State of a message to a client, by packet identifier."""
 
     UNUSED = "the identifier is not in use"
     QOS_1 = "QoS 1: PUBACK is awaited"
@@ -46,7 +49,7 @@ class Sending(Enum):
 
 
 class Receiving(Enum):
-    """Where the exchange of a QoS 2 message of a client stands, by packet identifier."""
+    """State of a QoS 2 message from a client, by packet identifier."""
 
     UNUSED = "the identifier is not in use"
     IN_PROCESS = "its PUBLISH is not durable yet"
@@ -54,7 +57,7 @@ class Receiving(Enum):
 
 
 class Event(Enum):
-    """An event of one identifier: something that its client sends, or that a commit brings."""
+    """An event of one identifier: a packet of its client, or the end of a commit."""
 
     PUBLISH = "PUBLISH"
     PUBACK = "PUBACK"
@@ -114,37 +117,37 @@ RECEIVED: Final[dict[tuple[Receiving, Event], Step]] = {
     (Receiving.KNOWN, Event.PUBLISH): Step(Reply.PUBREC, Receiving.KNOWN),
     (Receiving.KNOWN, Event.PUBREL): Step(Reply.PUBCOMP, Receiving.UNUSED),
 }
-"""A QoS 2 message of the client (`inbound`). What need not be durable is committed at once."""
+"""A QoS 2 message of the client (`inbound`). Messages that need not be durable commit at once."""
 
 
 class Undelivered(StrEnum):
     """Why a client gets no message now."""
 
     OFFLINE = "offline"
-    """It is not connected."""
+    """The client is not connected."""
     NOTHING_MATCHES = "nothing_matches"
-    """Nothing waits for it: it has no subscription, or all that matched one was sent."""
+    """No message waits: the client has no subscription, or all matching messages were sent."""
     SOCKET = "socket"
-    """Its socket takes nothing, or too little."""
+    """The client's socket accepts no data, or too little."""
     RECEIVE_MAXIMUM = "receive_maximum"
-    """It has not acknowledged as many messages as may be in flight to it."""
+    """The number of unacknowledged messages reaches the client's limit."""
     INFLIGHT_BYTES = "inflight_bytes"
-    """It has not acknowledged as many bytes as it may have in flight, of the node's or its own, or
-    16 messages, and the next one has 4 KiB or more."""
+    """Unacknowledged bytes reach the client's or the node's limit, or 16 messages are
+    unacknowledged and the next one has 4 KiB or more."""
     IDENTIFIER = "identifier"
     """The packet identifier of the next message is still in use by an older one."""
     DAMAGE = "damage"
-    """The store cannot read what waits for it."""
+    """The store cannot read the client's messages."""
     DISK = "disk"
-    """The next message is on disk, and the store has been asked for it."""
+    """The next message is on disk and is being read."""
     WINDOW = "window"
-    """A backlog goes no faster than clients may publish: the node's window is that full."""
+    """The node's window is full: a backlog is sent no faster than clients may publish."""
     TURN = "turn"
-    """Its backlog waits for its turn, behind live messages and other backlogs."""
+    """The client's backlog waits behind live messages and other backlogs."""
     LOG = "log"
-    """What it has missed is being read from the durable log."""
+    """Missed messages are being read from the durable log."""
     GROUP = "group"
-    """Something is wrong with a shared subscription that other brokers have, too."""
+    """A shared subscription that several brokers serve has a fault."""
 
 
 def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:
