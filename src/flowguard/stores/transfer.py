@@ -43,13 +43,18 @@ def transfer(
 ) -> Transferred:
     """Copy sessions, queues at their positions, and retained messages.
 
-    Raises `StoreError` where the target is not empty, or the source has sessions on the durable
+    Instants are moved from the clock of `source` to that of `target`, in whole seconds. Raises `StoreError` where the target is not empty, or the source has sessions on the durable
     log, which is not copied.
     """
     if next(target.sessions(), None) is not None or next(target.retained(), None) is not None:
         raise StoreError("the target is not empty: name a new one, or another prefix")
+    later_s = 0
+    if source.clock is not None and target.clock is not None:
+        later_s = round(target.clock() - source.clock())
     records = list(source.sessions())
     for record in records:
+        if record.ends_at_s is not None:
+            record.ends_at_s += later_s
         if record.log_place:
             raise StoreError(
                 f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
@@ -59,14 +64,14 @@ def transfer(
     for done, record in enumerate(records):
         progress(done, len(records))
         target.commit(session_ops(record))
-        found.entries += _copy_queue(source, target, record)
+        found.entries += _copy_queue(source, target, record, later_s)
         if is_group(record.client_id):
             found.groups += 1
         else:
             found.sessions += 1
     batch: list[StoreOp] = []
     for message, expires_at_s in source.retained():
-        batch.append(PutRetained(message, expires_at_s))
+        batch.append(PutRetained(message, expires_at_s + later_s))
         found.retained += 1
         if len(batch) == PAGE:
             target.commit(batch)
@@ -93,13 +98,13 @@ def session_ops(record: SessionRecord) -> list[StoreOp]:
     return ops
 
 
-def _copy_queue(source: Store, target: Store, record: SessionRecord) -> int:
+def _copy_queue(source: Store, target: Store, record: SessionRecord, later_s: int) -> int:
     """Copy the entries of one session; how many there were."""
     name, count, after_pos = record.client_id, 0, 0
     while page := source.fetch(name, after_pos, PAGE):
         ops: list[StoreOp] = []
         for entry in page:
-            ops += _entry_ops(name, entry)
+            ops += _entry_ops(name, entry, later_s)
         target.commit(ops)
         count += len(page)
         after_pos = page[-1].pos
@@ -113,7 +118,7 @@ def _copy_queue(source: Store, target: Store, record: SessionRecord) -> int:
     return count
 
 
-def _entry_ops(name: str, entry: QueueEntry) -> list[StoreOp]:
+def _entry_ops(name: str, entry: QueueEntry, later_s: int) -> list[StoreOp]:
     delivery, pos = entry.delivery, entry.pos
     if delivery is None:
         owed = nothing(2)
@@ -124,7 +129,7 @@ def _entry_ops(name: str, entry: QueueEntry) -> list[StoreOp]:
         delivery.qos,
         delivery.retain,
         delivery.identifiers,
-        delivery.expires_at_s,
+        delivery.expires_at_s + later_s,
     )
     return [Append(name, pos, copy)]
 

@@ -19,6 +19,7 @@ from flowguard.records import Append, Delivery, PutRetained, PutSession
 from flowguard.stores import Store
 from flowguard.stores.clock import INTERVAL_S, StoreClock
 from flowguard.stores.rocks import RocksStore
+from flowguard.stores.transfer import transfer
 from flowguard.types import Publish
 from tests.flowguard.stores.redis.benches import new_prefix, settings_for, shared_server
 from tests.flowguard.stores.rocks.rows import crashed
@@ -154,6 +155,19 @@ def test_a_store_without_a_pair_begins_with_the_wall_clock(tmp_path: Path) -> No
     with closing(on_rocks(tmp_path / "store", machine)) as store:
         assert store.clock is not None
         assert store.clock() == machine.wall_s
+
+
+@pytest.mark.parametrize("jump_s", JUMPS)
+def test_lives_are_the_same_in_a_copy_that_begins_with_the_wall_clock(
+    tmp_path: Path, jump_s: float
+) -> None:
+    machine = Machine()
+    with closing(on_rocks(tmp_path / "store", machine)) as store:
+        put(store)
+        machine.wall_s += jump_s
+        with closing(on_rocks(tmp_path / "copy", machine)) as copy:
+            transfer(store, copy)
+            assert lives_s(copy) == pytest.approx([DAY_S] * 3, abs=1)
 
 
 @pytest.mark.slow
