@@ -43,7 +43,9 @@ def transfer(
 ) -> Transferred:
     """Copy sessions, queues at their positions, and retained messages.
 
-    Instants are moved from the clock of `source` to that of `target`, in whole seconds. Raises `StoreError` where the target is not empty, or the source has sessions on the durable
+    Instants are moved from the clock of `source` to that of `target`, in whole seconds.
+
+    Raises `StoreError` where the target is not empty, or the source has sessions on the durable
     log, which is not copied.
     """
     if next(target.sessions(), None) is not None or next(target.retained(), None) is not None:

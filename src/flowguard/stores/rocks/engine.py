@@ -199,10 +199,9 @@ class Family:
                 self._open_rows().flush(bytes_max is None)
         return size_bytes
 
-    def merge_young_tables(self, count: int) -> None:
-        """Merge young tables when there are `count` of them, which drops deleted rows."""
+    def change(self, options: dict[str, str]) -> None:
         with translated():
-            self._open_rows().set_options({"level0_file_num_compaction_trigger": str(count)})
+            self._open_rows().set_options(options)
 
     def compact(self) -> None:
         """Rewrite all tables, without deleted rows; takes long."""
@@ -246,6 +245,7 @@ class RocksEngine:
         self._db: Rdict | None = None
         self.must_reopen = False
         """Whether a change found no space, or no descriptor: it takes none before `reopen`."""
+        self.saves_space = False
         self._synced: Synced | None = None
         self._family = family
         self.meta, self.queues, self.payloads, self.own, self.retained = map(family, FAMILIES)
@@ -341,7 +341,7 @@ class RocksEngine:
         options.set_write_buffer_size(settings.write_buffer_bytes)
         options.set_max_write_buffer_number(3 if family == "q" else 2)
         options.set_arena_block_size(ARENA_BYTES)
-        options.set_level_zero_file_num_compaction_trigger(TABLES_MERGED)
+        options.set_level_zero_file_num_compaction_trigger(1 if self.saves_space else TABLES_MERGED)
         options.set_level_zero_slowdown_writes_trigger(TABLES_DELAY)
         options.set_level_zero_stop_writes_trigger(TABLES_STOP)
         table = BlockBasedOptions()
@@ -353,7 +353,7 @@ class RocksEngine:
         if family in ("q", "p", "r") or is_slice(family):
             options.set_enable_blob_files(True)
             options.set_min_blob_size(settings.blob_bytes_min)
-            options.set_enable_blob_gc(True)
+            options.set_enable_blob_gc(not self.saves_space)
         if family in ("q", "s"):
             # Rows live shortly: tables full of tombstones are compacted early.
             options.add_compact_on_deletion_collector_factory(128, 64, 0.5)

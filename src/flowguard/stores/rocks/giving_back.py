@@ -3,10 +3,16 @@
 A deleted row takes space, in the log and in a table, until RocksDB writes and merges tables.
 """
 
-from typing import final
+from typing import Final, final
 
 from flowguard.stores.rocks.disk import DiskSpace
 from flowguard.stores.rocks.engine import TABLES_MERGED, RocksEngine
+
+_TRIGGER: Final = "level0_file_num_compaction_trigger"
+_COPIES: Final = "enable_blob_garbage_collection"
+USUAL: Final = {_TRIGGER: str(TABLES_MERGED), _COPIES: "true"}
+SAVING: Final = {_TRIGGER: "1", _COPIES: "false"}
+"""Copies of live blobs take space before they give any: they would fill the reserve."""
 
 
 @final
@@ -16,20 +22,15 @@ class GivingBack:
     def __init__(self, engine: RocksEngine, disk: DiskSpace) -> None:
         self._engine = engine
         self._disk = disk
-        self._is_on = False
-
-    def opened(self) -> None:
-        """RocksDB was opened again, and merges as usual."""
-        self._is_on = False
 
     def step(self) -> None:
         """Begin with what there is to write, as far as there is space for it."""
-        disk, families = self._disk, self._engine.families
-        if disk.is_full != self._is_on:
-            self._is_on = disk.is_full
-            for family in families:
-                family.merge_young_tables(1 if self._is_on else TABLES_MERGED)
-        if self._is_on:
+        disk, engine = self._disk, self._engine
+        if disk.is_full != engine.saves_space:
+            engine.saves_space = disk.is_full
+            for family in engine.families:
+                family.change(SAVING if engine.saves_space else USUAL)
+        if engine.saves_space:
             left_bytes = disk.free_bytes - disk.reserve_bytes // 4
-            for family in families:
+            for family in engine.families:
                 left_bytes -= family.flush(bytes_max=left_bytes)

@@ -206,7 +206,6 @@ class RocksStore:
             self._disk.look()
             self._disk.require(self._open_bytes)
         self._engine.reopen()
-        self._giving_back.opened()
 
     def maintain(self) -> bool:
         """Do a slice, as `Store.maintain`; without space, or in a stall, it waits like everything

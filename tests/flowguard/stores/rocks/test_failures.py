@@ -249,6 +249,30 @@ def test_full_disk_gets_back_what_was_settled(open_store: Open) -> None:
         time.sleep(0.01)
 
 
+def test_full_disk_holds_no_copies_of_the_blobs_that_stay(open_store: Open) -> None:
+    free, count = 64 * MIB, 8
+    settings = StoreSettings(durability="os", disk_reserve_bytes=32 * MIB)
+    store = open_store(settings=settings, free_bytes=lambda _: free)
+    store.commit([PutSession("c", 9, None), PutSession("d", 9, None)])
+    store.commit([Append("d", 1, delivery(b""))])
+    for pos in range(1, count + 1):
+        store.commit([Append("c", pos, delivery(bytes(MIB // 4)))])
+        store._engine.queues.flush()
+    store._engine.queues.compact()
+    before = set(store._folder.glob("*.blob"))
+    store.commit([Append("c", count + 1, delivery(b""))])
+    free = 31 * MIB
+    store.maintain()
+    store._engine.queues.flush()
+    rows = store._engine.queues._open_rows()
+    until_s = time.monotonic() + HANG_S
+    while rows.property_value("rocksdb.num-files-at-level0") != "0":
+        assert time.monotonic() < until_s
+        store.maintain()
+        time.sleep(0.01)
+    assert set(store._folder.glob("*.blob")) >= before
+
+
 def test_the_disk_is_looked_at_now_and_then_and_after_much_was_written(open_store: Open) -> None:
     free, looks = 10_000, 0
 
