@@ -78,9 +78,9 @@ NO_LESS_THAN = (
         "one client could never use its state; raise the node's or lower the session's",
     ),
 )
-"""Pairs of keys, the first of which must not be above the second, and what to do where it is.
+"""Pairs of keys, of which the first must not exceed the second, and the advice if it does.
 
-Where one of them is left to `flowguard.bounds`, it follows from the other.
+If one of them is left to `flowguard.bounds`, it follows from the other.
 """
 
 
@@ -88,126 +88,134 @@ class FlowSettings(Section):
     """The overload law, windows and the CONNECT gate (docs/overload.md)."""
 
     policy: PolicyName = "flowguard"
-    """The policy that decides: flowguard's law, or one of those it is compared with."""
+    """Overload policy: flowguard's law, or a policy for comparison."""
     shadow_policy: PolicyName | None = None
-    """A second policy that sees the same and decides nothing, for comparison."""
+    """Second policy that observes the same traffic without effect, for comparison."""
     window_max: int = Field(100, ge=1, le=65_535)
-    """PUBLISH, SUBSCRIBE, UNSUBSCRIBE of a client in process when the node is calm, packets."""
+    """Maximum PUBLISH, SUBSCRIBE and UNSUBSCRIBE in process per client on a calm node, packets."""
     window_floor: float = Field(1.0, gt=0, le=65_535)
-    """The smallest window; below 1 clients take turns in a fair pool, packets."""
+    """Minimum window of a client; below 1, clients share a fair pool, packets."""
     queue_objective_s: float = Field(0.025, gt=0)
-    """Minimum sojourn that is still fine, seconds."""
+    """Highest acceptable minimum sojourn time, seconds."""
     loop_objective_s: float = Field(0.050, gt=0)
-    """Drift of the event loop that is still fine, seconds."""
+    """Highest acceptable delay of the event loop, seconds."""
     store_objective_s: float = Field(0.075, gt=0)
-    """Latency of a durable write that is still fine, seconds."""
+    """Highest acceptable latency of a durable write, seconds."""
     replication_objective_s: float = Field(0.100, gt=0)
-    """Age of unacknowledged replication that is still fine, seconds."""
+    """Highest acceptable age of unacknowledged replication, seconds."""
     memory_objective: float = Field(0.70, gt=0, lt=1)
-    """Share of the memory limit that may be held for long; more is pressure, 0 to 1."""
+    """Highest acceptable lasting use of the memory limit; more is pressure, 0 to 1."""
     cluster_rule: Literal["path", "max"] = "path"
-    """Which nodes slow a client: those its work touches (`path`), or the worst of all (`max`)."""
+    """Nodes that slow a client: those on the path of its messages (`path`), or the most loaded one
+    of all (`max`)."""
     cost_deliveries: int = Field(100, ge=1)
-    """Deliveries of a PUBLISH that weigh as much as one packet."""
+    """Number of deliveries of a PUBLISH that cost as much as one packet."""
     cost_bytes: int = Field(64 * KIB, ge=1)
-    """Size of a PUBLISH that weighs as much as one more packet, bytes."""
+    """Size of a PUBLISH that costs as much as one more packet, bytes."""
     unfinished_max: int = Field(4_096, ge=1)
-    """Cost units of all clients in process; beyond it they take turns, packets."""
+    """Maximum cost of all packets in process; beyond it clients take turns, packets."""
     unfinished_bytes_max: int | None = Field(None, ge=MIB)
-    """Size of all packets in process; absent: its share of the memory limit, a quarter, bytes."""
+    """Maximum size of all packets in process; if absent, a quarter of the memory limit, bytes."""
     connects_in_process_max: int = Field(1_024, ge=1)
-    """CONNECTs worked on at once, at most; the law chooses below it."""
+    """Maximum number of CONNECTs in process; the law may choose fewer."""
     connect_objective_s: float = Field(0.250, gt=0)
-    """90th percentile of serving a CONNECT that is still fine, seconds."""
+    """Highest acceptable 90th percentile of the service time of a CONNECT, seconds."""
     connect_buffer_max: int = Field(10_000, ge=0)
-    """CONNECTs waiting for a place."""
+    """Maximum number of CONNECTs in the connect queue."""
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
-    """Size of the CONNECTs waiting; where it is not set, no more than its share of the memory
-    limit, bytes."""
+    """Maximum size of the connect queue; the default is capped by its share of the memory limit,
+    bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
-    """A CONNECT that waited longer is refused: its client has given up; where
-    clients hang up earlier that is learned, seconds."""
+    """Maximum wait of a CONNECT before it is rejected, because its client has given up. The broker
+    learns a shorter time if clients disconnect earlier, seconds."""
     refusal_share: float = Field(0.3, gt=0, le=1)
-    """Share of the loop that accepting and refusing may take while CONNECTs wait, of what messages
-    leave, 0 to 1."""
+    """Maximum share of the event loop for accepting and rejecting connections while CONNECTs wait,
+    of the time that messages leave, 0 to 1."""
     connect_timeout_s: float = Field(10.0, gt=0)
-    """Time from accept to a complete CONNECT, seconds."""
+    """Maximum time from accept to a complete CONNECT, seconds."""
     journal_ops_max: int = Field(65_536, ge=1)
-    """Store operations waiting for a commit before all sockets pause."""
+    """Maximum number of store operations waiting for a commit; beyond it all sockets pause."""
     journal_bytes_max: int = Field(64 * MIB, ge=1)
-    """Size of these operations; where it is not set, no more than its share of the memory limit,
+    """Maximum size of these operations; the default is capped by its share of the memory limit,
     bytes."""
     memory_max_bytes: int | None = Field(None, ge=64 * MIB)
-    """All that the process may hold; every bound on memory that is not set gets its share of it
-    (docs/limits.md); absent: 3/4 of the machine's or container's, bytes."""
+    """Memory limit of the process. Every bound on memory that is not set gets a share of it
+    (docs/limits.md). If absent, 3/4 of the machine's or container's memory, bytes."""
 
 
 class SessionSettings(Section):
     """Limits on one client, and the values that the server announces in CONNACK."""
 
     packet_size_max: int = Field(MIB, ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)
-    """Largest packet accepted from a client, bytes."""
+    """Maximum size of a packet from a client, bytes."""
     payload_bytes_max: int | None = Field(None, ge=0)
-    """Largest payload of a PUBLISH or will, beyond it 0x97; absent: what a packet holds, bytes."""
+    """Maximum payload of a PUBLISH or will, beyond it 0x97; if absent, limited by the packet,
+    bytes."""
     receive_maximum: int = Field(1_000, ge=1, le=65_535)
-    """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, more is 0x93; CONNACK tells the
-    window of that moment by the weight of its last message, 2 to 32 of them, packets."""
+    """Maximum number of unacknowledged QoS 1 and 2 PUBLISH of an MQTT 5.0 client, beyond it 0x93.
+    CONNACK announces the current window as a number of messages with the weight of the client's
+    last one, 2 to 32, packets."""
     topic_alias_maximum: int = Field(64, ge=0, le=65_535)
-    """Topic aliases a client may set, and the most that the broker uses towards a client."""
+    """Maximum number of topic aliases of a client, and of the broker towards a client."""
     topic_alias_qos_max: int = Field(1, ge=0, le=2)
-    """Highest QoS that the broker sends by alias; MQTT.js 5.16 forgets the topic at 2."""
+    """Highest QoS that the broker sends by alias; MQTT.js 5.16 loses the topic at QoS 2."""
     session_expiry_max_s: int = Field(0xFFFF_FFFF, ge=0, le=0xFFFF_FFFF)
-    """Longest session expiry granted; 4294967295: for ever, seconds."""
+    """Maximum session expiry interval; 4294967295 means no expiry, seconds."""
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
-    """Longest keep-alive; a client that asks for more, or none, is told this one; absent: any,
+    """Maximum keep-alive, which also applies to a client without keep-alive; if absent, no maximum,
     seconds."""
     inflight_max: int = Field(1_000, ge=1, le=32_000)
-    """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
+    """Maximum number of unacknowledged QoS 1 and 2 messages to a client, messages."""
     inflight_bytes_max: int | None = Field(None, ge=KIB)
-    """Size of these messages, as `node.inflight_bytes_max` counts, but always one message; absent:
-    any, bytes."""
+    """Maximum size of these messages, counted as in `node.inflight_bytes_max`. One message is
+    always allowed. If absent, no maximum, bytes."""
     queue_messages_max: int = Field(10_000, ge=1)
-    """QoS 1 and 2 messages waiting for a client or a shared subscription, messages."""
+    """Maximum number of QoS 1 and 2 messages queued for a client or a shared subscription,
+    messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
-    """Size of these messages; where it is not set, no more than an eighth of the node's, or a
+    """Maximum size of these messages; the default is capped by an eighth of the node's limit or one
     packet, bytes."""
     queue_policy: Literal["drop-new", "drop-oldest", "block"] = "drop-new"
-    """What a full queue drops, never what was sent; `block`: the publisher waits."""
+    """Message that a full queue drops, never one that was sent. With `block` the publisher
+    waits."""
     block_s: float = Field(30.0, gt=0)
-    """With `block`, a PUBLISH waits this long at most; then it is dropped as a new one, seconds."""
+    """Maximum wait of a PUBLISH with `block`; then the message is dropped, seconds."""
     log_threshold: int = Field(0, ge=0)
-    """Messages of a topic with so many durable subscribers are stored once, in the durable log
-    (docs/log.md); 0: never."""
+    """Number of durable subscribers from which a topic's messages are stored once, in the durable
+    log (docs/log.md); 0 disables it."""
     application_users: tuple[str, ...] = ()
-    """Users whose clients are applications (docs/log.md), as patterns with * and ?; a role
-    of the rules goes before."""
+    """Users whose clients are applications (docs/log.md), as patterns with * and ?. A role in the
+    rules takes precedence."""
     application_client_ids: tuple[str, ...] = ()
-    """The same by client id: anybody may call itself so where nobody has to prove a name."""
+    """Client ids of applications, as patterns. Without authentication, any client can use such an
+    id."""
     start_time_available: bool = True
-    """Whether SUBSCRIBE may start in the past, as far as the durable log goes; else 0x87."""
+    """Allow SUBSCRIBE to start in the past, as far as the durable log reaches; otherwise 0x87."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
-    """Messages that expire in a durable session go to this topic + "/" + their own."""
+    """Prefix of the topic for messages that expire in a durable session, before "/" and their own
+    topic."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
-    """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped; where it is not set,
-    no more than an eighth of the node's, bytes."""
+    """Maximum size of encoded data waiting for a client's socket; beyond it QoS 0 is dropped. The
+    default is capped by an eighth of the node's limit, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
-    """Subscriptions of one client."""
+    """Maximum number of subscriptions of one client."""
     state_bytes_max: int = Field(16 * MIB, ge=16 * KIB)
-    """Client id, subscriptions, aliases, will, QoS 2 ids of a client; beyond it 0x97; where it is
-    not set, no more than an eighth of the node's, bytes."""
+    """Maximum size of a client's id, subscriptions, aliases, will and QoS 2 ids, beyond it 0x97.
+    The default is capped by an eighth of the node's limit, bytes."""
     maximum_qos: int = Field(2, ge=0, le=2)
-    """Highest QoS a client may publish with, and is granted."""
+    """Highest QoS that a client may publish with or subscribe with."""
     retain_available: bool = True
-    """Whether retained messages are kept at all."""
+    """Keep retained messages."""
     long_client_ids_v31: bool = True
-    """Whether MQTT 3.1 clients, too, may have client ids of more than 23 characters."""
+    """Accept client ids of more than 23 characters from MQTT 3.1 clients."""
     bound_to_user: bool = True
-    """Whether a session belongs to the user who made it: another user who connects with its client
-    id gets 0x87; false: for fleets whose users share client ids."""
+    """Bind a session to the user who created it. Another user who connects with its client id gets
+    0x87. Disable it for fleets whose users share client ids."""
     control_characters: bool = True
-    """Whether strings may hold control characters and non-characters; else 0x81, or closed."""
+    """Accept control characters and non-characters in strings; otherwise 0x81, or the connection is
+    closed."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
-    """Levels of a topic or filter."""
+    """Maximum number of levels in a topic or filter."""
 
     @field_validator("dead_letter_topic")
     @classmethod
@@ -221,104 +229,110 @@ class NodeSettings(Section):
     """Totals of the whole node; "its share" is its share of the memory limit (docs/limits.md)."""
 
     connections_max: int | None = Field(None, ge=1)
-    """Clients connected or connecting; beyond it CONNACK 0x97; absent: its share."""
+    """Maximum number of clients connected or connecting, beyond it CONNACK 0x97; if absent, its
+    share."""
     descriptors_reserve: int = Field(128, ge=64)
-    """Descriptors kept from clients: for HTTP, logs, recording, and the store beside its tables."""
+    """Descriptors reserved for HTTP, logs, recording, and files of the store except tables."""
     sessions_max: int | None = Field(None, ge=1)
-    """Sessions that are kept when their client goes; beyond it CONNACK 0x97; absent: its share."""
+    """Maximum number of sessions kept after their client disconnects, beyond it CONNACK 0x97; if
+    absent, its share."""
     subscriptions_max: int = Field(10_000_000, ge=1)
-    """Subscriptions of all clients; beyond it SUBACK 0x97."""
+    """Maximum number of subscriptions of all clients, beyond it SUBACK 0x97."""
     queue_bytes_max: int | None = Field(None, ge=MIB)
-    """QoS 1 and 2 messages waiting in all queues, in memory; absent: its share, bytes."""
+    """Maximum size of QoS 1 and 2 messages in memory in all queues; if absent, its share, bytes."""
     disk_queue_bytes_max: int | None = Field(None, ge=MIB)
-    """Messages waiting in all durable queues; absent: half of what the disk had at start, bytes."""
+    """Maximum size of messages in all durable queues; if absent, half of the disk space at start,
+    bytes."""
     inflight_bytes_max: int | None = Field(None, ge=MIB)
-    """QoS 1 and 2 messages sent and unacknowledged; beyond it one at a time per client; absent: its
-    share, bytes."""
+    """Maximum size of sent and unacknowledged QoS 1 and 2 messages; beyond it each client gets one
+    at a time. If absent, its share, bytes."""
     outbox_bytes_max: int | None = Field(None, ge=MIB)
-    """Encoded bytes waiting for sockets that do not take them; absent: its share, bytes."""
+    """Maximum size of encoded data waiting for all sockets; if absent, its share, bytes."""
     input_bytes_max: int | None = Field(None, ge=MIB)
-    """Input received and not decoded, and CONNECTs not answered, above 1 KiB per client; beyond it
-    a client with much input that makes no progress is ended with 0x97; absent: its share, bytes."""
+    """Maximum size of undecoded input and unanswered CONNECTs, above 1 KiB per client. Beyond it, a
+    client with much input and no progress is closed with 0x97. If absent, its share, bytes."""
     plans_bytes_max: int | None = Field(None, ge=MIB)
-    """Cached plans, which say for each topic where it leads; beyond it the oldest is dropped, and
-    made anew when it is needed; absent: its share, bytes."""
+    """Maximum size of cached plans, which list the subscribers of each topic. Beyond it the oldest
+    is dropped, and rebuilt when needed. If absent, its share, bytes."""
     state_bytes_max: int | None = Field(None, ge=MIB)
-    """Subscriptions, aliases, wills, QoS 2 ids, long client ids; absent: its share, bytes."""
+    """Maximum size of subscriptions, aliases, wills, QoS 2 ids and long client ids; if absent, its
+    share, bytes."""
     retained_messages_max: int = Field(100_000, ge=0)
-    """Retained messages."""
+    """Maximum number of retained messages."""
     retained_bytes_max: int | None = Field(None, ge=0)
-    """Size of retained messages; absent: its share, bytes."""
+    """Maximum size of retained messages; if absent, its share, bytes."""
     sys_interval_s: float = Field(10.0, gt=0)
-    """Time between two rounds of $SYS topics, seconds."""
+    """Interval of $SYS topics, seconds."""
     drain_s: float = Field(5.0, gt=0)
-    """Time that work in process gets to finish after SIGTERM, seconds."""
+    """Maximum time to finish work in process after SIGTERM, seconds."""
 
 
 class StoreSettings(Section):
     """The store in which sessions, queues and retained messages survive."""
 
     kind: Literal["rocks", "memory", "redis"] = "rocks"
-    """RocksDB in the data directory, the memory of the process, which does not survive it, or a
-    Redis server (section redis)."""
+    """Store: RocksDB in the data directory (`rocks`), the memory of the process without durability
+    (`memory`), or a Redis server (`redis`, section redis)."""
     layout: Literal["window", "status"] = "window"
-    """How queues lie in RocksDB: `status` is the published schema, for comparison."""
+    """Layout of queues in RocksDB; `status` is the published schema, for comparison."""
     durability: Literal["memory", "os", "fsync", "replicated", "fsync+replicated"] = "fsync"
-    """What acknowledged work survives: nothing (`memory`), the process's death (`os`), the
-    machine's (`fsync`), with Redis a fail-over (`replicated`), or both."""
+    """Failure that acknowledged work survives: none (`memory`), of the process (`os`), of the
+    machine (`fsync`), with Redis a fail-over (`replicated`), or both."""
     disk_reserve_bytes: int = Field(64 * MIB, ge=0)
-    """Space left free on the disk, or below the maxmemory of Redis, of which it is an eighth at
-    most; below it the store is read-only and durable work refused, bytes."""
+    """Space to keep free on the disk, or below the maxmemory of Redis (at most an eighth of that).
+    Below it the store is read-only, and durable work is rejected, bytes."""
     cache_bytes: int = Field(64 * MIB, ge=MIB)
-    """RocksDB's cache of blocks; where it is not set, no more than its share of the memory limit,
+    """Size of RocksDB's block cache; the default is capped by its share of the memory limit,
     bytes."""
     write_buffer_bytes: int = Field(32 * MIB, ge=MIB)
-    """Write buffer of each column family, before it is written as a table; all together have four
-    times as much; where it is not set, no more than its share of the memory limit, bytes."""
+    """Size of the write buffer of each column family, before it is written as a table. All together
+    have four times this size. The default is capped by its share of the memory limit, bytes."""
     wal_bytes_max: int = Field(256 * MIB, ge=MIB)
     """Size of the write-ahead log at which tables are written to shorten it, bytes."""
     blob_bytes_min: int = Field(4 * KIB, ge=64)
-    """Payloads of at least this size are kept in blob files, bytes."""
+    """Minimum size of a payload that is stored in blob files, bytes."""
     open_files_max: int = Field(512, ge=64)
-    """Tables and blob files that RocksDB holds open; these descriptors are kept from clients,
-    too."""
+    """Maximum number of tables and blob files that RocksDB keeps open. These descriptors are
+    reserved, too."""
     background_jobs: int = Field(2, ge=1, le=64)
-    """RocksDB's threads that write and compact tables."""
+    """Number of RocksDB threads that write and compact tables."""
     log_layout: Literal["bitmask", "skipstream", "reference"] = "bitmask"
-    """How the durable log lies in RocksDB from its next generation on: `skipstream` keeps topics of
-    the same structure together, and an index; `reference` reads everything and compares."""
+    """Layout of the durable log in RocksDB, from its next generation on. `skipstream` groups topics
+    of the same structure, with an index. `reference` reads and compares all messages."""
     application_store: Literal["log", "queues", "kafka"] = "log"
-    """Where messages wait for applications: the durable log, if the store has one, where only
-    retention ends them; queues with the bounds of all; or topics of Kafka (section kafka)."""
+    """Store of messages for applications. `log` is the durable log, if the store has one; messages
+    leave it only by retention. `queues` have the usual bounds. `kafka` uses topics of Kafka
+    (section kafka)."""
     log_shards: int = Field(4, ge=1, le=256)
-    """Streams that publishers are divided among, from the next generation on."""
+    """Number of streams that share the publishers, from the next generation on."""
     log_retention_s: float = Field(86_400.0, gt=0)
-    """The durable log keeps messages for this time, and an eighth longer at most, seconds."""
+    """Time that the durable log keeps messages, plus an eighth at most, seconds."""
     log_bytes_max: int = Field(4096 * MIB, ge=MIB)
-    """Size of the durable log before compression; beyond it its oldest eighth is dropped, bytes."""
+    """Maximum size of the durable log before compression; beyond it the oldest eighth is dropped,
+    bytes."""
 
 
 class RedisSettings(Section):
     """The server where sessions live with `store.kind = "redis"` (docs/redis.md)."""
 
     url: str = "redis://127.0.0.1:6379/0"
-    """Its address: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or unix:///PATH; a
-    Redis Cluster by some of its nodes: redis+cluster://HOST:PORT,HOST:PORT; what
-    Sentinels call NAME: redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB; both with rediss, too."""
+    """Address of the server: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or
+    unix:///PATH. A Redis Cluster is redis+cluster://HOST:PORT,HOST:PORT, with some of its nodes. A
+    server with Sentinels is redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB. Both also take rediss."""
     prefix: str = Field("fg1", min_length=1, max_length=100)
-    """The first part of all keys; one broker at a time has it."""
+    """First part of all keys; only one broker at a time uses it."""
     layout: Literal["stream", "zset"] = "stream"
-    """How queues lie there: a stream for each; `zset` is the published schema, a sorted set of
-    references and a string for each message, and takes `session.queue_messages_max` up to
+    """Layout of queues in Redis. `stream` is one stream per queue. `zset` is the published schema:
+    a sorted set of references, and a string per message. It limits `session.queue_messages_max` to
     65,535."""
     replicas: int = Field(1, ge=1, le=100)
-    """Replicas that must confirm each commit, with `store.durability = "replicated"`."""
+    """Number of replicas that must confirm each commit, with `store.durability = "replicated"`."""
     timeout_s: float = Field(5.0, gt=0)
-    """An answer that takes longer will not come: the connection is made anew, seconds."""
+    """Maximum wait for an answer; then the broker reconnects, seconds."""
     lease_s: float = Field(3.0, ge=0.5)
-    """A broker that was silent for so long may be succeeded by another one, seconds."""
+    """Time without a sign of life after which another broker may take over, seconds."""
     takeover: bool = False
-    """Whether a broker waits until the one that has the prefix ends, instead of being refused."""
+    """Wait until the broker that uses the prefix ends, instead of failing at start."""
 
     @field_validator("prefix")
     @classmethod
@@ -332,22 +346,24 @@ class TelemetrySettings(Section):
     """The broker's recording of itself (docs/analysis.md)."""
 
     record_dir: Path | None = None
-    """Where runs are recorded, a directory in it for each; absent: nowhere."""
+    """Directory for recorded runs, one subdirectory per run; if absent, no recording there."""
     record_topic: str | None = None
-    """The topic of Kafka into which runs are recorded instead: kafka://HOST:PORT,.../TOPIC."""
+    """Kafka topic for recorded runs, instead of a directory: kafka://HOST:PORT,.../TOPIC."""
     run_s: float = Field(3_600.0, ge=0.1)
-    """A run is completed after this time, can be analysed, and the next one begins, seconds."""
+    """Duration of a run; then it can be analysed and the next one begins, seconds."""
     rotate_s: float = Field(60.0, ge=0.1)
-    """A file of a run is completed after this time, for those who follow, seconds."""
+    """Maximum time until a file of a run is completed, for programs that follow the run,
+    seconds."""
     rotate_rows: int = Field(1_000_000, ge=1_000)
-    """A file of a run is completed after this many rows."""
+    """Maximum number of rows in a file of a run."""
     keep_bytes: int = Field(1024 * MIB, ge=MIB)
-    """Size of all runs; beyond it the oldest are deleted; a run that has a quarter of it ends,
-    bytes."""
+    """Maximum size of all runs; beyond it the oldest are deleted. A run ends at a quarter of this
+    size, bytes."""
     buffer_rows_max: int = Field(100_000, ge=1_000)
-    """Rows that wait for the disk or Kafka; half may be attempts; beyond it rows are dropped."""
+    """Maximum number of rows waiting for the disk or Kafka; beyond it rows are dropped. At most
+    half may be attempts."""
     buffer_bytes_max: int = Field(32 * MIB, ge=MIB)
-    """Size of these rows, bytes."""
+    """Maximum size of these rows, bytes."""
 
     @field_validator("record_topic")
     @classmethod
@@ -368,12 +384,12 @@ class HttpSettings(Section):
     """The port for metrics, status and health (docs/operations.md)."""
 
     names: tuple[str, ...] = ()
-    """Names by which it may be asked, besides addresses and localhost."""
+    """Accepted names in the Host header, besides IP addresses and localhost."""
     token_file: Path | None = None
-    """A file of which the first line is the token that other machines have to say; None: there is
-    none, and the page is for this machine only."""
+    """File whose first line is the token for requests from other machines; if absent, the page is
+    only for this machine."""
     backup_interval_s: float = Field(10.0, ge=0)
-    """Pause between two copies of the store, for which all commits wait, seconds."""
+    """Pause between two copies of the store; all commits wait during a copy, seconds."""
 
     @field_validator("names", mode="before")
     @classmethod
@@ -394,10 +410,10 @@ class LogSettings(Section):
     """The log on standard error."""
 
     format: Literal["human", "json"] = "human"
-    """For people, or a JSON object in each line: event, level, timestamp, and what belongs to
-    it."""
+    """Text for people (`human`), or one JSON object per line (`json`) with event, level, timestamp
+    and fields."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is less than that is left out."""
+    """Lowest level that is logged."""
 
 
 class Settings(Section):

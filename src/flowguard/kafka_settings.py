@@ -19,41 +19,43 @@ class KafkaSettings(Section):
     as whom, holds for that of `telemetry.record_topic`, too."""
 
     servers: str = "127.0.0.1:9092"
-    """Some of its nodes, which know the others: HOST:PORT,HOST:PORT."""
+    """Some nodes of the cluster, as HOST:PORT,HOST:PORT; the broker discovers the others."""
     prefix: str = Field("fg1", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=100)
-    """The first part of the names of all topics; one data directory has it."""
+    """First part of all topic names; only one data directory uses it."""
     groups_prefix: str = Field("", pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$", max_length=100)
-    """The first part of the names of topics that brokers have together: shared subscriptions of
-    applications are those of all brokers that say the same; empty: each has its own."""
+    """First part of the names of topics that brokers share. Brokers with the same value share the
+    shared subscriptions of applications. If empty, each broker has its own."""
     groups_partitions: int = Field(12, ge=1, le=1_000)
-    """A new shared subscription of that kind may be consumed by so many brokers."""
+    """Maximum number of brokers that consume a new shared subscription of this kind."""
     groups_bytes_max: int | None = Field(None, ge=1024 * 1024)
-    """Messages of all of that kind that are on this broker and not acknowledged; absent: its share,
+    """Maximum size of unacknowledged messages of this kind on this broker; if absent, its share,
     bytes."""
     replicas: int = Field(1, ge=1, le=100)
-    """Nodes that have each new topic; with three of them: 3."""
+    """Number of nodes that store each new topic; use 3 with three nodes."""
     min_in_sync: int | None = Field(None, ge=1, le=100)
-    """Of those: how many must have a message before its publisher is acknowledged; absent: one
-    less than there are, and one at least."""
+    """Number of these nodes that must have a message before its publisher is acknowledged. If
+    absent, one less than `replicas`, but at least one."""
     retention_s: float = Field(604_800.0, ge=1)
-    """A new topic keeps messages for this time, whoever has not read them, seconds."""
+    """Time that a new topic keeps messages, read or unread, seconds."""
     timeout_s: float = Field(5.0, gt=0)
-    """An answer that takes longer is asked for again; at the start 30 may pass, seconds."""
+    """Maximum wait for an answer before the request is repeated; at start, up to 30 are allowed,
+    seconds."""
     tls: bool = False
-    """Whether it is spoken to with TLS; its certificates have to be for the names in `servers`, and
-    those of the nodes that it names."""
+    """Use TLS. Certificates must match the names in `servers` and the names of the nodes that Kafka
+    returns."""
     tls_authority_file: Path | None = None
-    """Certificates of who signs its own; absent: those that the system trusts."""
+    """Certificates of the authorities that signed Kafka's certificates; if absent, the system's
+    authorities."""
     tls_cert_file: Path | None = None
-    """Our certificate, where it asks for one."""
+    """Client certificate of the broker, if Kafka requires one."""
     tls_key_file: Path | None = None
-    """The key of that; absent: in the same file."""
+    """Key of the client certificate; if absent, in the same file."""
     user: str | None = Field(None, min_length=1)
-    """Whom we log in as (SASL)."""
+    """User name for SASL."""
     password_file: Path | None = None
-    """Its first line is the password."""
+    """File whose first line is the password."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """How the password is shown; `PLAIN` shows it to the server, and needs TLS."""
+    """SASL mechanism; `PLAIN` sends the password to the server, and needs TLS."""
 
     @field_validator("servers")
     @classmethod

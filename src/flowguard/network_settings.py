@@ -32,23 +32,24 @@ class ListenerSettings(Section):
     """An address that clients reach; what is absent is as section `network` has it."""
 
     address: str
-    """Where, and what is between the socket and MQTT: `mqtts://0.0.0.0:8883`."""
+    """Address with its transport: `mqtts://0.0.0.0:8883`."""
     cert: Path | None = None
     key: Path | None = None
     certs: tuple[NamedCertificate, ...] = ()
-    """Other certificates, for clients that ask for their names."""
+    """Other certificates, for clients that request their names."""
     chain: Path | None = None
-    """Authorities between `cert` and its root that clients are sent, if `cert` lacks them, PEM."""
+    """Intermediate certificates to send to clients, if `cert` lacks them, PEM."""
     client_ca: Path | None = None
     crl: Path | None = None
     password_is: Literal["password", "token"] | None = None
     connections_max: int | None = Field(None, ge=1)
-    """Connections through this listener; beyond it who comes waits in the kernel."""
+    """Maximum number of connections through this listener; further ones stay in the listen
+    backlog."""
 
     proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Proxies that say whose a connection is, by PROXY protocol v2; others are closed."""
+    """Proxies that send the client's address by PROXY protocol v2; other connections are closed."""
     ipv6_only: bool = False
-    """Whether `[::]` takes no IPv4 clients."""
+    """Exclude IPv4 clients from `[::]`."""
 
     @field_validator("certs")
     @classmethod
@@ -84,46 +85,46 @@ class NetworkSettings(Section):
     """Listeners, and the certificates of those that name none of their own (docs/security.md)."""
 
     listeners: tuple[ListenerSettings, ...] = ()
-    """Addresses to listen on, each a text or a table with its own certificate and limit; none:
+    """Addresses to listen on, each a text or a table with its own certificate and limit; if empty,
     127.0.0.1:1883."""
     cert: Path | None = None
-    """Certificate of the broker with those between it and the authority, PEM."""
+    """Certificate of the broker, with intermediate certificates, PEM."""
     key: Path | None = None
     """Private key of the certificate, not encrypted, PEM."""
     client_ca: Path | None = None
-    """Authorities one of which must have signed a client's certificate, PEM; absent: clients need
-    none."""
+    """Authorities that must have signed client certificates, PEM; if absent, clients need no
+    certificate."""
     crl: Path | None = None
-    """Certificates that these authorities have revoked, PEM."""
+    """Certificates revoked by these authorities, PEM."""
     tls_version_min: Literal["1.2", "1.3"] = "1.2"
-    """Oldest TLS that is spoken."""
+    """Minimum version of TLS."""
     password_file: Path | None = None
-    """Users with hashes of their passwords; absent: nobody is asked for one."""
+    """Users with password hashes; if absent, no passwords are checked."""
     token_keys: Path | None = None
-    """Keys of signed tokens (JWT), public ones in PEM or a JSON Web Key Set; absent: there are no
-    tokens."""
+    """Keys of signed tokens (JWT): public keys in PEM, or a JSON Web Key Set; if absent, tokens are
+    not used."""
     token_audience: str | None = None
-    """Who tokens must be for, their `aud`; `token_keys` needs it."""
+    """Required JWT audience (`aud`); `token_keys` needs it."""
     token_issuer: str | None = None
-    """Who must have made them, their `iss`; absent: whoever has a key."""
+    """Required JWT issuer (`iss`); if absent, any issuer with a valid key."""
     token_roles_claim: str = "roles"
-    """The claim that names roles, besides those that the rules give to its user."""
+    """JWT claim with role names, added to the user's roles in the rules."""
     password_is: Literal["password", "token"] | None = None
-    """What the password of a CONNECT is, where a listener does not say; absent: a token where there
-    are keys, and no users."""
+    """Content of the password in CONNECT, if the listener does not set it. If absent, a token if
+    there are keys and no users."""
     acl_file: Path | None = None
-    """Rules, who may publish and receive what: TOML where it ends in `.toml`, else an ACL file of
-    Mosquitto; absent: everybody everything, which `allow_all_topics` has to say where there are
-    identities."""
+    """Rules for publish and receive: TOML if the name ends in `.toml`, otherwise an ACL file of
+    Mosquitto. If absent, all topics are allowed; with authentication this also needs
+    `allow_all_topics`."""
     allow_all_topics: bool = False
-    """Whether clients that have proved who they are may do everything, for want of rules."""
+    """Allow all topics for authenticated clients if there are no rules."""
     allow_anonymous: bool | None = None
-    """Whether clients without a user name may connect; absent: only where there are no users."""
+    """Allow clients without a user name; if absent, only if there are no users."""
     allow_plaintext: bool = False
-    """Whether listeners that other machines reach may speak without TLS."""
+    """Allow listeners beyond loopback without TLS."""
     origins: tuple[str, ...] = ()
-    """Web pages that may connect by WebSocket, as in `https://shop.example`, or `*`, besides those
-    from the broker's own address."""
+    """Origins of web pages that may connect by WebSocket, such as `https://shop.example`, or `*`.
+    The broker's own address is always allowed."""
 
     @field_validator("listeners", "origins", mode="before")
     @classmethod
