@@ -8,6 +8,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policy import Arrival
 from flowguard.node.authentication import Hooks
+from flowguard.node.node import STALLED_S
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -181,9 +182,9 @@ def test_a_connect_in_the_buffer_is_served_in_its_turn(version: int) -> None:
 
 
 def test_a_connect_that_waited_too_long_is_refused(version: int) -> None:
-    stage = Stage({"flow": {**TIGHT["flow"], "connect_patience_s": 3}})
+    stage = Stage({"flow": {**TIGHT["flow"], "connect_patience_s": 0.5}})
     second = crowd(stage, version)[1]
-    stage.advance(4)
+    stage.advance(STALLED_S - 0.2)
     assert refused_with(second) == as_told(ReasonCode.SERVER_BUSY, version)
 
 

@@ -1,4 +1,4 @@
-"""Two nodes that hear of each other through a wire, which here is a list of bytes."""
+"""Two nodes that exchange pressure records through a wire, which here is a list."""
 
 from flowguard.config import FlowSettings
 from flowguard.flow import Cluster, PressureRecord
@@ -14,7 +14,7 @@ class Pair:
     def __init__(self, *, replicated: bool) -> None:
         """`replicated`: each stores what the other does."""
         self.cut = False
-        self.wires: dict[str, list[bytes]] = {"a": [], "b": []}
+        self.wires: dict[str, list[PressureRecord]] = {"a": [], "b": []}
         self.clusters = {name: Cluster(name, 1, FlowSettings(**FLOW)) for name in "ab"}
         for cluster in self.clusters.values() if replicated else ():
             cluster.path = frozenset("ab")
@@ -22,7 +22,7 @@ class Pair:
             name: Stage(
                 {"flow": FLOW},
                 cluster=self.clusters[name],
-                tell=lambda record, name=name: self.wires[name].append(record.to_bytes()),
+                tell=lambda record, name=name: self.wires[name].append(record),
             )
             for name in "ab"
         }
@@ -33,8 +33,7 @@ class Pair:
                 stage.advance(0.1)
             for name, other in (("a", "b"), ("b", "a")):
                 records, self.wires[name] = self.wires[name], []
-                for data in records if not self.cut else ():
-                    record = PressureRecord.from_bytes(data)
+                for record in records if not self.cut else ():
                     self.clusters[other].merge(record, self.stages[other].now_s)
 
     def window(self, name: str) -> int:
@@ -42,11 +41,11 @@ class Pair:
 
 
 def hang(stage: Stage) -> None:
-    """A store that does not answer, and somebody who waits for it."""
+    """A store that does not answer, and a client that waits for it with two packets."""
     stage.connect_durable("s").subscribe("t", qos=1)
     publisher = stage.connect("p", version=MQTT_311)
     stage.hold_commits = True
-    publisher.send(Publish("t", b"", 1, packet_id=1))
+    publisher.send(*(Publish("t", b"", 1, packet_id=number) for number in (1, 2)))
 
 
 def test_a_replica_in_distress_slows_the_clients_of_its_node_and_relief_frees_them() -> None:
