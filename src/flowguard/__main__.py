@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,10 +31,11 @@ def main() -> None:
             runpy.run_module("flowguard", run_name="__main__")
             return
         if "serve" in sys.argv[1:2]:
-            sys.stderr.write(
-                f"{rooms} is not of these sources: going on in pure Python, at half the speed; "
-                "make compile, or FLOWGUARD_PURE=1 if that is what you want\n"
-            )
+            with suppress(OSError):  # Standard error may be full or closed.
+                sys.stderr.write(
+                    f"{rooms} is older than the sources: running in pure Python, at half the speed;"
+                    " make compile, or FLOWGUARD_PURE=1 if that is what you want\n"
+                )
     run()
 
 

@@ -17,6 +17,14 @@ JUMP_S: Final = 1.0
 _PAIR: Final = Struct(">dd")
 
 
+def ahead_of_wall_s(pair: bytes | None) -> float:
+    """Return how far the clock of a stored pair is ahead of the wall clock, seconds."""
+    if pair is None:
+        return 0.0
+    now_s, wall_s = _PAIR.unpack(pair)
+    return float(now_s - wall_s)
+
+
 @final
 class StoreClock:
     """Seconds since the Unix epoch, as the wall clock said when the store was made."""

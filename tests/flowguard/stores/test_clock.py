@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from flowguard.codec.packets import Connack
 from flowguard.config import StoreSettings
+from flowguard.errors import StoreError
 from flowguard.records import Append, Delivery, PutRetained, PutSession
 from flowguard.stores import Store
 from flowguard.stores.clock import INTERVAL_S, StoreClock
 from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks.offline.merge import merge
 from flowguard.stores.transfer import transfer
 from flowguard.types import Publish
 from tests.flowguard.stores.redis.benches import new_prefix, settings_for, shared_server
@@ -168,6 +170,23 @@ def test_lives_are_the_same_in_a_copy_that_begins_with_the_wall_clock(
         with closing(on_rocks(tmp_path / "copy", machine)) as copy:
             transfer(store, copy)
             assert lives_s(copy) == pytest.approx([DAY_S] * 3, abs=1)
+
+
+@pytest.mark.parametrize("jump_s", JUMPS)
+def test_stores_whose_clocks_are_apart_are_not_merged(tmp_path: Path, jump_s: float) -> None:
+    machine = Machine()
+    with closing(on_rocks(tmp_path / "before", machine)) as store:
+        put(store)
+        machine.wall_s += jump_s
+        store.maintain()
+    with closing(on_rocks(tmp_path / "after", machine)) as store:
+        put(store)
+        store.maintain()
+    folders = (tmp_path / "before", tmp_path / "after")
+    for first, second in (folders, folders[::-1]):
+        with pytest.raises(StoreError, match="s apart"):
+            merge(first, second, tmp_path / "out", random_node=lambda: 1)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

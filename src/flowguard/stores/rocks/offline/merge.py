@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from flowguard.errors import FormatError, StoreError
 from flowguard.records import is_group
+from flowguard.stores.clock import ahead_of_wall_s
 from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
@@ -41,6 +42,9 @@ from flowguard.stores.rocks.offline.merge_queue import (
 from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader
 from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
 from flowguard.stores.rocks.window import WindowQueue
+
+CLOCKS_APART_S: Final = 60.0
+"""Largest difference of two stores' clocks that a merge accepts, seconds."""
 
 T = TypeVar("T")
 Row = tuple[bytes, bytes]
@@ -100,6 +104,13 @@ def _check(a: StoreReader, b: StoreReader) -> None:
                 f"{reader.folder} has a durable log, which cannot be merged yet: drop its "
                 "generations first, once no session needs them"
             )
+    ahead_s = [ahead_of_wall_s(each.engine.meta.get(keys.CLOCK_KEY)) for each in (a, b)]
+    if abs(ahead_s[0] - ahead_s[1]) > CLOCKS_APART_S:
+        raise StoreError(
+            f"the clocks of {a.folder} and {b.folder} are {abs(ahead_s[0] - ahead_s[1]):,.0f} s "
+            "apart, because a wall clock was corrected, so messages would expire at wrong times: "
+            "serve one of them until its clients have their messages"
+        )
     same = a.identity.node == b.identity.node
     if same and not a.identity.is_copy and not b.identity.is_copy:
         raise StoreError(
