@@ -12,7 +12,7 @@ from typing import Final, final
 
 from flowguard.flow.signals import PRESSURE_MAX, Sample
 
-KEPT_SHARE: Final = 0.25
+KEPT_SHARE: Final = 0.23
 """Share of the loop's work from which windows are worth cutting. 0.3 and 0.4 leave more to clients
 without end, but in `busy_publishers` 99 % are connected after 16.7 and 20.4 s (15.7)."""
 MEMORY: Final = 0.5
@@ -37,8 +37,10 @@ class Leverage:
     def observe(self, sample: Sample, refusing_s: float) -> None:
         """Count a tick, in which accepting and rejecting took `refusing_s` of the loop.
 
-        The work for packets is split as the host reports. The loop's time less that of CONNECTs
-        and handshakes is its size, or, if the host does not report times, the work itself.
+        The work for packets is split as the host reports. Its size is the loop's time less that
+        of CONNECTs and handshakes; if the host does not report times, the work itself. A host that
+        counts seconds has a loop that also does other things: then it is the work, too, which in
+        packets is always the larger number.
         """
         if sample.movable_work is None:
             return
@@ -46,7 +48,7 @@ class Leverage:
         if sample.worked_s > 0.0:
             worked = sample.worked_s
             aside_s = sample.connecting_s + sample.handshakes_s + refusing_s
-            packets = max(0.0, worked - aside_s)
+            packets = min(sample.work, max(0.0, worked - aside_s))
         if worked <= 0.0:
             return
         movable = packets * sample.movable_work / sample.work if sample.work > 0.0 else 0.0

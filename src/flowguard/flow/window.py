@@ -52,7 +52,7 @@ class NodeWindow:
         self.used_max = 0
         """Most units that one client had in process since the last tick."""
         self.work = 0.0
-        """Work for clients' packets since the last tick, in a unit of the host's choice."""
+        """Work for clients' packets since the last tick: packets and deliveries, or seconds."""
         self.movable_work = 0.0
         """The part of `work` that smaller windows would have put off."""
         self.divides = False

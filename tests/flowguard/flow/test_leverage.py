@@ -26,7 +26,7 @@ def grants(seen: Sample, ticks: int = 30) -> list[Grant]:
 
 @pytest.mark.parametrize(
     ("movable_work", "window"),
-    [(0.0, 100.0), (1.0, 100.0), (29.0, 100.0), (100.0, 1.0), (None, 1.0)],
+    [(0.0, 100.0), (1.0, 100.0), (26.0, 100.0), (100.0, 1.0), (None, 1.0)],
     ids=["nothing", "a hundredth", "below the share to keep", "everything", "not reported"],
 )
 def test_windows_are_cut_only_if_clients_with_more_than_a_packet_take_the_loop(
@@ -86,6 +86,12 @@ def test_work_for_connects_and_handshakes_is_none_that_windows_put_off() -> None
             refusing_s=0.02,
         )
     assert leverage.share == pytest.approx(0.1)
+
+
+def test_a_host_that_counts_seconds_does_other_things_as_well() -> None:
+    leverage = Leverage()
+    leverage.observe(Sample(0.1, worked_s=0.1, work=0.04, movable_work=0.02), refusing_s=0.0)
+    assert leverage.share == pytest.approx(0.2)
 
 
 def test_a_host_without_times_reports_shares_of_its_packets() -> None:
