@@ -22,111 +22,111 @@ QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/tes
 .DEFAULT_GOAL := help
 .PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
-help:  ## what can be made
+help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-venv: $(DEV)  ## the virtual environment .venv, with everything that development needs
+venv: $(DEV)  ## make .venv with everything that development needs
 	@echo ".venv is ready: $$($(PY) --version)"
 
-serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
+serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: pure Python, no compiling)
 	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec .venv/bin/flowguard serve $(ARGS)
 
-serve-redis: $(RUN)  ## the same on a redis-server of its own, in flowguard-redis (Debian's redis-server)
+serve-redis: $(RUN)  ## run it on a redis-server of its own, in flowguard-redis
 	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
 	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-redis.sh $(ARGS)
 
-compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can
+compile: rooms  ## compile the packages that every message passes, with mypyc
 	@echo "compiled: .compiled"
 
-demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, about a minute
+demo: $(RUN)  ## show a flash crowd against a small broker, live in the terminal, one minute
 	@$(PY) -m flowguard demo $(ARGS)
 
-test: $(DEV)  ## the tests, three processes per core; as root, first the clients they need (ARGS for pytest)
+test: $(DEV)  ## run all tests; as root, install other brokers and clients first (ARGS for pytest)
 	@scripts/setup-test-peers.sh
 	@$(PY) -m pytest -n $$((3 * $$(nproc))) --durations=25 --durations-min=10 $(ARGS)
 
-quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
+quick: $(DEV)  ## test the packages without IO in under a minute (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)
 
-soak: $(DEV)  ## fresh examples for the property tests, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
+soak: $(DEV)  ## run the property tests with fresh examples, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
 	@$(PY) -m tests.soak $(ARGS)
 
-mixed: $(DEV)  ## a broker under mixed load for 30 minutes: memory, descriptors and threads stay flat (ARGS="--minutes 10")
+mixed: $(DEV)  ## run a broker under mixed load for 30 minutes and judge its memory (ARGS="--minutes 10")
 	@if $(TRY_COMPILE); then export PYTHONPATH='$(CURDIR)/.compiled'; fi; $(PY) -m tests.soak.mixed $(ARGS)
 
-kafka:  ## Kafka's jars from Maven, into .peers, for tests and benchmarks (make test fetches them, too)
+kafka:  ## download Kafka into .peers, for tests and benchmarks
 	@scripts/setup-kafka.sh && echo 'Kafka is in .peers/kafka'
 
-simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flash_crowd"; without: which there are)
+simulate: $(RUN)  ## simulate a crowd under several policies (ARGS="flash_crowd"; without ARGS: list the scenarios)
 	@$(PY) -m flowguard simulate $(if $(ARGS),$(ARGS),--list)
 
-torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,000 messages (ARGS="--kills 500 --seed 1")
+torture: $(DEV)  ## kill a broker 3,000 times under load (ARGS="--kills 500 --seed 1")
 	@$(PY) -m tests.torture $(ARGS)
 
-attack: $(DEV)  ## brokers attacked from outside in thirty ways, ten minutes; each with its bound and its control (ARGS="--only pause")
+attack: $(DEV)  ## attack brokers in 42 ways, each with a bound and a control (ARGS="--only pause")
 	@if $(TRY_COMPILE); then export PYTHONPATH='$(CURDIR)/.compiled'; fi; $(PY) -m tests.attacks $(ARGS)
 
-fuzz: $(DEV)  ## the decoder, or a connection, under changing inputs, by coverage (ARGS="decode --inputs 1e8")
+fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverage (ARGS="decode --inputs 1e8")
 	@scripts/setup-fuzzer.sh
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
-check: lint test  ## the one gate: lint and test
+check: lint test  ## run lint and test: the one gate before a commit
 
-lint: $(DEV)  ## format, lint, types and layers; changes nothing
+lint: $(DEV)  ## check format, lint, types and layers
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports
 
-docs: $(DEV)  ## the pages of docs/ and README.md as a site, in site/; fails on a link that leads nowhere
+docs: $(DEV)  ## build the documentation into site/; fails on a broken link
 	@$(PY) -m mkdocs build --strict $(ARGS)
 
-spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
+spec: $(DEV)  ## list the statements of the MQTT standards with their tests
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
-bench: $(DEV) rooms  ## flowguard beside other brokers, in one run on this machine; then store, simulator, analysis
+bench: $(DEV) rooms  ## measure flowguard beside other brokers; then store, simulator and analysis
 	@$(PY) -m benchmarks $(ARGS)
 	@$(if $(filter-out --write,$(ARGS)),,\
 		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
 
-bench-instructions: $(DEV) rooms  ## instructions per message, counted by Valgrind, beside what they were (ARGS="--only w10 --write")
+bench-instructions: $(DEV) rooms  ## count instructions per message with Valgrind (ARGS="--only w10 --write")
 	@$(PY) -m benchmarks.instructions $(ARGS)
 
-bench-store: $(DEV) rooms  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
+bench-store: $(DEV) rooms  ## measure the RocksDB store alone
 	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
-bench-log: $(DEV) rooms  ## the durable log beside client queues: append, disk, replay, layouts; fleets and crowds that come back
+bench-log: $(DEV) rooms  ## measure the durable log beside client queues
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.parts --only store-log,log- $(ARGS)
 
-bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and without protection; E1 to E12
+bench-overload: $(DEV) rooms  ## run three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
-bench-redis: $(DEV) rooms  ## the store on Redis beside the published schema, PostgreSQL and RocksDB, three minutes (ARGS="--write")
+bench-redis: $(DEV) rooms  ## measure the store on Redis beside the published schema, PostgreSQL and RocksDB (ARGS="--write")
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install -q -c constraints.txt 'psycopg[binary]'
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)
 
-bench-kafka: $(DEV) rooms kafka  ## applications in Kafka beside TBMQ's way and the log; one far behind; 500 idle (ARGS="--write")
+bench-kafka: $(DEV) rooms kafka  ## measure applications in Kafka beside TBMQ's way and the log (ARGS="--write")
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.kafka $(ARGS)
 
-bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
+bench-analysis: $(DEV)  ## measure time and memory of flowguard analyze by rows (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)
 
-bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control that has to fail (ARGS="--only E2 --scale 0.05")
+bench-experiments: $(DEV)  ## run E1 to E13 in virtual time, each with a control that must fail (ARGS="--only E2 --scale 0.05")
 	@$(PY) -m benchmarks.experiments $(ARGS)
 
-bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated anywhere? (ARGS="--only load --seeds 5")
+bench-law: $(DEV)  ## compare all policies in every fixed scenario (ARGS="--only load --seeds 5")
 	@$(PY) -m benchmarks.law $(ARGS)
 
-bench-published: $(DEV)  ## the two pictures of the article that this broker began with, simulated (ARGS="--scale 0.1 --write")
+bench-published: $(DEV)  ## simulate the two published figures of HiveMQ (ARGS="--scale 0.1 --write")
 	@$(PY) -m benchmarks.published $(ARGS)
 
-search-law: $(DEV)  ## random loads: how far is each policy from the best one? (ARGS="--loads 300 --first 1001 --write")
+search-law: $(DEV)  ## measure the regret of each policy on random loads (ARGS="--loads 300 --first 1001 --write")
 	@$(PY) -m benchmarks.law.search $(ARGS)
 
-scoreboard: $(DEV) rooms  ## who survives a crowd: the kit at other brokers, bare and behind the proxy (ARGS="--only mosquitto")
+scoreboard: $(DEV) rooms  ## run the kit against other brokers, bare and behind the proxy (ARGS="--only mosquitto")
 	@$(PY) -m benchmarks.survivors $(ARGS)
 
 rooms: $(RUN)
