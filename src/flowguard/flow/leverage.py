@@ -37,10 +37,10 @@ class Leverage:
     def observe(self, sample: Sample, refusing_s: float) -> None:
         """Count a tick, in which accepting and rejecting took `refusing_s` of the loop.
 
-        The work for packets is split as the host reports. Its size is the loop's time less that
-        of CONNECTs and handshakes; if the host does not report times, the work itself. A host that
-        counts seconds has a loop that also does other things: then it is the work, too, which in
-        packets is always the larger number.
+        The work for packets is split as the host reports. The size of that work is the loop's time
+        less that of CONNECTs and handshakes. If the host reports no times, the reported work is
+        the size. The loop of a host that counts seconds also does other things, so the reported
+        work is the size there, too. Counted in packets, work is always the larger number.
         """
         if sample.movable_work is None:
             return
