@@ -23,7 +23,7 @@ from benchmarks.parts import Strict, Write, split
 from .dominance import OURS
 from .random_loads import load_of
 from .regret import NOTICED, Comparison, compare, interval
-from .runs import CLASSES, POLICIES, RIVALS, Run, read, run_all, steps_of
+from .runs import CLASSES, POLICIES, RIVALS, read, run_all, steps_of
 
 WORST: Final = 5
 """Number of loads that the page names."""
@@ -264,18 +264,18 @@ def main(
     done = read(save) if save is not None and save.exists() else []
     known = {(one.load, one.run, one.policy) for one in before if one.policy != OURS}
     known |= {(one.load, one.run, one.policy) for one in done}
-    numbers = range(first, first + loads)
-    steps = [
-        step
-        for step in steps_of(numbers, runs, chosen, copies)
-        if (step.load, step.run, step.name) not in known
-    ]
-    found = [*done, *run_all(steps, jobs, save, console)]
-
-    def asked(kept: list[Run]) -> list[Run]:
-        return [one for one in kept if one.load in numbers and one.run <= runs]
-
-    told = report(compare(asked(found), asked(before)), runs)
+    steps = steps_of(range(first, first + loads), runs, chosen, copies)
+    asked = {(step.load, step.run) for step in steps}
+    names = {step.name for step in steps}
+    missing = [step for step in steps if (step.load, step.run, step.name) not in known]
+    found = [*done, *run_all(missing, jobs, save, console)]
+    told = report(
+        compare(
+            (one for one in found if (one.load, one.run) in asked and one.policy in names),
+            (one for one in before if (one.load, one.run) in asked),
+        ),
+        runs,
+    )
     good = pages.tell(told, "Virtual time", console, pages.RESULTS if write else None)
     if strict and not good:
         raise typer.Exit(1)

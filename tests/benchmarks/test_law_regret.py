@@ -12,7 +12,7 @@ from benchmarks.law.dominance import OURS
 from benchmarks.law.random_loads import load_of
 from benchmarks.law.regret import Comparison, compare, interval, weighted_mean, weightings
 from benchmarks.law.runs import CLASSES, Run, Step, read, run_all, run_step, steps_of
-from benchmarks.law.search import is_own, report
+from benchmarks.law.search import is_own, main, report
 
 FIGURES = {"t99 s": 10.0, "attempts": 2.0, "acknowledged": 1_000.0, "deaths": 0.0}
 FULL = {"crowd": 1.0, "steady": 1.0, "wide": 1.0}
@@ -162,3 +162,14 @@ def test_a_copy_has_the_same_crowd_and_other_noise() -> None:
     assert copy.figures["acknowledged steady"] == pytest.approx(acknowledged, abs=3)
     assert copy.parts != first.parts
     assert load_of(70_001).seed == 70_001
+
+
+def test_saved_runs_that_are_not_asked_for_do_not_restrict_the_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    kept = [run_of(policy, load=load) for load in (1, 2) for policy in (OURS, "static-1")]
+    kept.append(run_of(COPY))
+    file.write_text("\n".join(json.dumps(asdict(one)) for one in kept))
+    main(loads=2, first=1, runs=1, policies="static-1", copies=0, jobs=1, save=file)
+    assert "2 random loads, from 1 on" in capsys.readouterr().out
