@@ -224,7 +224,7 @@ def run(*arguments: str) -> Result:
         (("--store", "paper"), "there are rocks, memory, slow"),
         (("--out", "nowhere/costs.toml"), "there is no such directory"),
         (("--costs", "nowhere.toml", "--check"), "nowhere.toml: cannot be read"),
-        (("--costs", "costs.toml"), "it needs --check"),
+        (("--costs", "costs.toml"), "add --check"),
         (("--clients", "100000000"), "ulimit"),
     ],
 )
