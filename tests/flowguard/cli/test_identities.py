@@ -68,7 +68,9 @@ def test_who_could_read_the_file_still_can(tmp_path: Path) -> None:
 def test_a_user_may_have_a_verifier_of_scram(tmp_path: Path) -> None:
     options = ("ann", "--file", str(tmp_path / "users"))
     assert passwd("add", "--scram", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
-    assert (tmp_path / "users").read_text().startswith("ann:SCRAM-SHA-256$")
+    key, user = (tmp_path / "users").read_text().splitlines()
+    assert key.startswith("#flowguard-key")
+    assert user.startswith("ann:SCRAM-SHA-256$")
     assert passwd("check", *options, stdin=f"{SECRET}\n").returncode == 0
     assert passwd("check", *options, stdin="wrong\n").returncode == 1
 
