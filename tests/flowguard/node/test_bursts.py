@@ -117,7 +117,10 @@ def subscribe(client: Client, wanted: dict[str, Any]) -> None:
 
 
 def state(stage: Stage, clients: list[Client]) -> list[object]:
-    """All that can be told from outside, and the node's accounts."""
+    """All that can be told from outside, and the node's accounts.
+
+    Not the window: packets of a burst are work that a smaller window puts off, single ones are not.
+    """
     node = stage.node
     told: list[object] = [vars_of(node.counters), node.window.in_process, node.window.active]
     for budget in (node.inflight.budget, node.queue_budget, node.outbox_budget):
@@ -129,7 +132,7 @@ def state(stage: Stage, clients: list[Client]) -> list[object]:
         if session is not None and inbound is not None:
             inflight = [(each, sent and sent.qos) for each, sent in session.inflight.items()]
             told.append((session.next_pos, inflight, session.queue.count))
-            told.append((inbound.unacknowledged, inbound.waiting_bytes, inbound.room()))
+            told.append((inbound.unacknowledged, inbound.waiting_bytes))
     return told
 
 

@@ -384,14 +384,19 @@ class SharedSessionsOnRocksByStatus(SharedSessionsOnDisk):
 
 
 class FullSharedQueues(SharedSessions):
-    """Publishers wait for room in the smallest of queues."""
+    """Publishers wait for room in the smallest of queues.
 
+    No publisher waits for messages that a leaving member hands on: a full queue drops them.
+    """
+
+    dropped = SharedSessions.dropped | {Reason.QUEUE_MESSAGES}
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 1, "block_s": 1e9}
 
 
 class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
     """The same on disk."""
 
+    dropped = FullSharedQueues.dropped
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
