@@ -131,7 +131,7 @@ def test_a_disk_without_a_byte_left_is_named_with_what_to_do(tmp_path: Path) -> 
         pytest.skip(str(reason))
     assert code == STORE
     assert "No space left" in said
-    assert "Make room on its disk, then start again" in said.splitlines()[-1]
+    assert "Free space on its disk, then start again" in said.splitlines()[-1]
 
 
 def fill(path: Path) -> None:
