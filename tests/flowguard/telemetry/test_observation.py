@@ -334,7 +334,7 @@ def test_decisions_begin_with_what_is_in_force_and_come_once() -> None:
     assert windows[-1]["after"] == stage.node.guard.grant.window < 100
     assert all(row["why"] for row in windows)
     cuts = [row for row in windows if row["after"] < row["before"]]
-    assert {row["cause"] for row in cuts} == {"store"}
+    assert {row["cause"] for row in cuts} == {"queue"}  # Both packets wait for the store.
     limits = [row for row in found if row["kind"] == "connect_limit"]
     assert limits[-1]["after"] == stage.node.guard.gate.limit
     times_s = [row["t_s"] for row in found]
