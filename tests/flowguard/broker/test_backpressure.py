@@ -163,12 +163,14 @@ async def test_a_store_that_hangs_presses_the_window_down_to_one() -> None:
     store = SlowStore()
     async with broker(store=store) as running:
         await offline_subscriber(running, "t")
-        publisher = await connect(running, "p")
+        publisher = await connect(running, "p", MQTT_311)
+        await publisher.send(*publishes("t", 5_000))  # Work that a smaller window puts off.
+        await puback_all(publisher, 5_000)
         store.open.clear()
-        await publisher.send(Publish("t", b"", 1, packet_id=1))
+        await publisher.send(*publishes("t", 100))
         await until(lambda: running.node.window.limit == 1)
         store.open.set()
-        await publisher.expect(Puback)
+        await puback_all(publisher, 100)
         await until(lambda: running.node.window.limit > 1)
         await publisher.close()
 

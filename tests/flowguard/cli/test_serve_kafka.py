@@ -196,7 +196,7 @@ def test_a_topic_that_was_deleted_while_no_broker_ran_is_named_in_the_log(tmp_pa
     (topic,) = [each for each in topics if each.startswith(topic_of("gone", "app-2"))]
     delete_topic(server, topic)
     with running_broker(tmp_path, *words) as broker:
-        broker.wait_for_log("topics of applications are not in Kafka")
+        broker.wait_for_log("topics of applications missing in kafka")
         assert received(broker, "app-1", PIECE) == list(range(PIECE))
     said = broker.log.read_text()
     assert "applications=1 first=app-2" in said
@@ -244,7 +244,7 @@ def test_a_copy_without_kafka_does_not_start_and_takes_its_topics_over_when_told
     (mark,) = re.findall(r"deleting the topic (\S+)", said)
     elsewhere = (*settings(copy.parent, "elsewhere"), *words[2:])
     with running_broker(copy.parent, *elsewhere) as broker:
-        broker.wait_for_log("topics of applications are not in Kafka")
+        broker.wait_for_log("topics of applications missing in kafka")
     delete_topic(server, mark)
     with running_broker(copy.parent, *words) as broker:
         assert received(broker, "app-1", PIECE) == list(range(PIECE))
