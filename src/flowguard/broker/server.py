@@ -219,9 +219,6 @@ def _log_shadow(report: ShadowReport) -> None:
         stricter_ticks=report.stricter_ticks,
         looser_ticks=report.looser_ticks,
         paused_ticks=report.paused_ticks,
-        admitted=report.admitted,
-        closed=report.closed,
-        **{f"refused_{reason}": count for reason, count in report.refused.items()},
     )
 
 

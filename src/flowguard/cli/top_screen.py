@@ -199,11 +199,9 @@ def _shadow(status: Status) -> list[Text]:
     shadow = status["shadow"]
     if shadow is None:
         return []
-    refused = sum(shadow["refused"].values())
     would = Text.assemble(
         (f"{shadow['window']:6.3g} ", "bold"), (f"by {shadow['policy']}", "dim"),
-        f", {shadow['paused']:,}", (" more paused, ", "dim"),
-        f"{refused:,}", (" refused, ", "dim"), f"{shadow['closed']:,}", (" closed", "dim"),
+        f", {shadow['paused']:,}", (" more paused", "dim"),
     )  # fmt: skip
     return [_line("shadow", would)]
 

@@ -16,7 +16,7 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
                     finds it and those it is up against (`baselines`) by name
 - `cluster`         what nodes tell each other of their windows, and what it leaves to clients
-- `shadow`          a second policy that watches the first one, through a `mirror` of its gate
+- `shadow`          a second policy that gets the samples of the first one and decides nothing
 - `budget`          bounds on bytes that clients share fairly; `holders`: who holds most
 - `verdict`         the words of all decisions; `histogram` counts durations, `smoothed` forgets
 """

@@ -121,7 +121,7 @@ class Guard(Generic[C]):
         """Of the shadow, if there is one."""
         watching = settings.shadow_policy or (None if shadow is None else shadow.policy)
         if watching is not None:
-            second: Policy[int] = make_policy(watching, self.shadow_settings)
+            second: Policy[C] = make_policy(watching, self.shadow_settings)
             policy = self.shadow = Shadow(policy, second)
         self.policy = policy
         self.gate: Gate[C] = policy.gate

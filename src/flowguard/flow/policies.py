@@ -32,15 +32,9 @@ MINDED: Final = frozenset(
         "store_objective_s",
         "replication_objective_s",
         "memory_objective",
-        "connects_in_process_max",
-        "connect_objective_s",
-        "connect_buffer_max",
-        "connect_buffer_bytes_max",
-        "connect_patience_s",
-        "refusal_share",
     )
 )
-"""Settings that policies and their gates look at: a shadow judges no others."""
+"""Settings on which the windows of a policy depend: a shadow evaluates only these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,14 +195,6 @@ COUNTERS: Final = {
         "traffic.unknown_acknowledgements",
         "Acknowledgements of packet identifiers that are not in use.",
     ),
-    "shadow_connects_admitted": (
-        "shadow.admitted",
-        "CONNECTs that the shadow policy would have admitted.",
-    ),
-    "shadow_connections_closed": (
-        "shadow.closed",
-        "Sockets that the shadow policy would have closed at once.",
-    ),
     "store_pages_unreadable": (
         "store.pages_unreadable",
         "Pages of queues that the store could not read: what is in them is held back.",
@@ -270,7 +262,7 @@ def _at(status: Status, place: str) -> Any:
 
 def _labelled(status: Status) -> Iterator[Metric]:
     """Metrics with a value for each signal, rung or reason."""
-    pressure, gate, shadow = status["pressure"], status["gate"], status["shadow"]
+    pressure, gate = status["pressure"], status["gate"]
     info = GaugeMetricFamily(
         "flowguard_info", "Always 1; version and policy as labels.", labels=("version", "policy")
     )
@@ -330,13 +322,6 @@ def _labelled(status: Status) -> Iterator[Metric]:
         "Messages dropped or rejected, by the bound that was reached.",
         dict.fromkeys(FOR_MESSAGES, 0) | status["dropped"],
     )
-    if shadow is not None:
-        refused = {str(reason): count for reason, count in shadow["refused"].items()}
-        yield _reasons(
-            "flowguard_shadow_connects_refused",
-            "CONNECTs that the shadow policy would have rejected or dropped.",
-            dict.fromkeys(AT_THE_GATE, 0) | refused,
-        )
 
 
 def _budgets(status: Status) -> Iterator[Metric]:

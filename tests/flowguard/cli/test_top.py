@@ -99,7 +99,7 @@ def test_a_shadow_has_a_line_where_there_is_one() -> None:
     stage.advance(0.1)
     history.add(status_of(stage.node, stage.now_s))
     words = row(shown(history), "shadow").split()
-    assert " ".join(words) == "shadow 10 by static-10, 0 more paused, 0 refused, 0 closed"
+    assert " ".join(words) == "shadow 10 by static-10, 0 more paused"
 
 
 def test_rates_are_what_happened_between_two_statuses() -> None:

@@ -152,8 +152,7 @@ def test_a_shadow_is_seen_where_there_is_one() -> None:
     stage.advance(0.1)
     samples = scrape(stage)
     assert value(samples, "shadow_window_packets") == 1
-    assert value(samples, "shadow_connects_admitted_total") == 1
-    assert value(samples, "shadow_connects_refused_total", reason="gate_limit") == 0
+    assert value(samples, "shadow_clients_paused") == 0
     assert not any("shadow" in name for name, _ in scrape(Stage()))
 
 
