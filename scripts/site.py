@@ -1,9 +1,10 @@
 """A hook of MkDocs that adds pages outside docs/ to the site.
 
-README.md is the first page, and the other pages of the root are beside it. A link to a page outside
-(`../benchmarks/results/x.md`) leads to a copy of it. A link to any other file is left as its text.
+README.md is the first page, and the other pages of the root are beside it. A link from docs/ to
+a page outside leads to a copy of it. A link to any other file is left as its text.
 """
 
+import posixpath
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 FIRST = "index.md"
-OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)#]*)(#[^)]*)?\)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#]*)(#[^)]*)?\)")
 IN_DOCS = re.compile(r"\]\(docs/([\w./-]+\.(?:md|png))")
 
 
@@ -23,12 +24,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = IN_DOCS.sub(r"](\1", path.read_text(encoding="utf-8"))
         name = FIRST if path.name == "README.md" else path.name
         files.append(File.generated(config, name, content=text))
+    docs = ROOT / "docs"
     linked: set[str] = set()
-    for path in (ROOT / "docs").glob("*.md"):
-        linked |= {found[2] for found in OUTSIDE.finditer(path.read_text(encoding="utf-8"))}
+    for path in docs.rglob("*.md"):
+        page = path.relative_to(docs).as_posix()
+        text = path.read_text(encoding="utf-8")
+        linked |= {target_of(page, found[2]) for found in OUTSIDE.finditer(text)}
     for name in sorted(linked):
         path = ROOT / name
-        if path.suffix == ".md" and path.parent != ROOT and path.is_file():
+        is_added = docs in path.parents or path.parent == ROOT
+        if path.suffix == ".md" and path.is_file() and not is_added:
             text = path.read_text(encoding="utf-8")
             file = File.generated(config, name, content=text, inclusion=InclusionLevel.NOT_IN_NAV)
             files.append(file)
@@ -38,14 +43,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def target_of(page: str, link: str) -> str:
+    """Return the path in the repository that a link of a page of docs/ leads to."""
+    return posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links out of docs/ to what `on_files` has added."""
-    if "/" in page.file.src_uri:
+    here = page.file.src_uri
+    if page.file.generated_by is not None:
         return markdown  # A page from outside: its links are among its neighbours.
 
     def inside(found: re.Match[str]) -> str:
-        text, name, anchor = found[1], found[2], found[3] or ""
+        name = target_of(here, found[2])
+        if name.startswith("docs/"):
+            return found[0]
         name = FIRST if name == "README.md" else name
-        return f"[{text}]({name}{anchor})" if files.get_file_from_path(name) else text
+        if files.get_file_from_path(name) is None:
+            return found[1]
+        link = posixpath.relpath(name, posixpath.dirname(here) or ".")
+        return f"[{found[1]}]({link}{found[3] or ''})"
 
     return OUTSIDE.sub(inside, markdown)

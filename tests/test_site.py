@@ -52,8 +52,11 @@ def test_the_site_is_built_without_a_warning_and_has_every_page(sources: Path) -
     code, said = build(sources)
     assert code == 0, said
     assert "WARNING" not in said
-    pages = {path.stem for path in (sources / "site").glob("*.html")}
-    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index"} <= pages
+    folder = sources / "docs"
+    pages = {path.relative_to(folder).with_suffix(".html") for path in folder.rglob("*.md")}
+    assert pages
+    assert all((sources / "site" / page).exists() for page in pages)
+    assert (sources / "site" / "index.html").exists()
     assert (sources / "site" / "benchmarks" / "results" / "brokers.html").exists()
 
 
