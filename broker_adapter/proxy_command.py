@@ -168,7 +168,7 @@ async def _main(
     stop = trio.Event()
     try:
         async with trio.open_nursery() as nursery:
-            reload_soon = partial(nursery.start_soon, reload, doorways)
+            reload_soon = partial(nursery.start_soon, reload, doorways, trio.Lock())
             await nursery.start(on_signals, stop.set, reload_soon)
             nursery.start_soon(log_ignored)
             nursery.start_soon(reactor.run)
@@ -187,17 +187,21 @@ async def _main(
         reactor.close()
 
 
-async def reload(doorways: list[Doorway]) -> None:
-    """Read the certificates of listeners again; after an error nothing changes."""
+async def reload(doorways: list[Doorway], in_order: trio.Lock) -> None:
+    """Read the certificates of listeners again; after an error nothing changes.
+
+    Under `in_order`, so that the files read last are those in use.
+    """
     keepers = [doorway.tls for doorway in doorways if doorway.tls]
-    try:
-        read = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
-        contexts = [await read(keeper.read) for keeper in keepers]
-    except ConfigError as error:
-        log.error("reload failed; nothing has changed", why=str(error))
-        return
-    for keeper, context in zip(keepers, contexts, strict=True):
-        keeper.use(context)
+    read = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+    async with in_order:
+        try:
+            contexts = [await read(keeper.read) for keeper in keepers]
+        except ConfigError as error:
+            log.error("reload failed; nothing has changed", why=str(error))
+            return
+        for keeper, context in zip(keepers, contexts, strict=True):
+            keeper.use(context)
     log.info("reloaded certificates; other settings need a restart", certificates=len(keepers))
 
 

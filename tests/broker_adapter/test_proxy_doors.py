@@ -1,20 +1,24 @@
 """TLS and WebSocket on both sides of a proxy, and what it says of its clients to the upstream."""
 
 import socket
+import ssl
+import threading
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import pytest
 import trio
+import trio.testing
 
-from broker_adapter.proxy_command import keep_house
+from broker_adapter.proxy_command import keep_house, reload
 from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_protocol import SIGNATURE
 from broker_adapter.proxy_reactor import ProxyReactor
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.link import Link
 from flowguard.broker.server import listen
+from flowguard.broker.tls import TlsKeeper
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import MIB, FlowSettings
@@ -54,6 +58,32 @@ async def test_messages_of_any_size_pass_all_layers(authority: Authority, encryp
                 assert len((await wire.expect(Publish)).payload) == size
             await wire.close()
         assert not any(core.door.faults.values())
+
+
+async def test_of_two_reloads_the_files_read_last_are_in_use(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = doorways(authority, f"mqtts://{HOST}:0")
+    go_on, read, contexts = threading.Event(), TlsKeeper.read, []
+
+    def slow_at_first(keeper: TlsKeeper) -> ssl.SSLContext:
+        contexts.append(read(keeper))
+        context = contexts[-1]
+        if len(contexts) == 1:
+            go_on.wait()
+        return context
+
+    monkeypatch.setattr(TlsKeeper, "read", slow_at_first)
+    in_order = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reload, before, in_order)
+        await until(lambda: len(contexts) == 1)
+        nursery.start_soon(reload, before, in_order)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        go_on.set()
+    assert before[0].tls is not None
+    assert before[0].tls._context is contexts[1]
+    before[0].sock.close()
 
 
 async def test_a_certificate_that_is_not_trusted_is_an_upstream_that_is_not_there(
