@@ -1,4 +1,4 @@
-"""Overload protection for somebody else's broker or service (docs/embedding.md).
+"""Overload protection for somebody else's broker or service (docs/operate/embedding.md).
 
 All of it stands behind one `flowguard.flow.Guard`; none brings rules of its own.
 

@@ -15,8 +15,8 @@
               `complaints` says what is wrong, `kinds` whether a value is a number or none,
               `reference` explains every key
 - `command`   `flowguard simulate`; `archive` keeps its runs
-- `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
-              `counters`, populations, attempts, latencies
+- `recorder`  a run as Parquet tables (docs/reference/parquet-schema.md): `samples` of nodes with
+              their `counters`, populations, attempts, latencies
 - `invariants` what must hold at every instant; the first violation ends the run
 - `calibration`  what work costs a real broker, and whether all this then predicts it
 """

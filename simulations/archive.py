@@ -20,7 +20,7 @@ FILE_DIGEST: Final = "file_digest"
 
 @final
 class Archive:
-    """A directory of runs, as docs/parquet-schema.md describes them."""
+    """A directory of runs, as docs/reference/parquet-schema.md describes them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

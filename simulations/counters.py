@@ -7,8 +7,8 @@ from typing import final
 @final
 @dataclass(slots=True)
 class MachineCounters:
-    """The counters of one machine; they only grow; docs/parquet-schema.md explains them, table
-    `samples`, which has them in this order."""
+    """The counters of one machine; they only grow; docs/reference/parquet-schema.md explains them,
+    table `samples`, which has them in this order."""
 
     accepted_count: int = 0
     refused_count: int = 0

@@ -1,4 +1,4 @@
-"""Invariants: what must hold at every instant of a run, looked at from outside (docs/overload.md).
+"""Invariants that hold at every instant of a run (docs/explain/overload.md).
 
 The model keeps its own books of what is in process and who waits; here they are compared with what
 flowguard's windows and gate say. Cheap comparisons follow every step of every loop, sums over all
@@ -59,7 +59,7 @@ class Violation:
     """The node; None: the whole world."""
     t_s: float
     invariant: str
-    """Its number and name in docs/overload.md."""
+    """Its number and name in docs/explain/overload.md."""
     detail: str
     policy: PolicyName
     seed: int

@@ -1,4 +1,4 @@
-"""Recorder: a world's run as the tables of docs/parquet-schema.md.
+"""Recorder: a world's run as the tables of docs/reference/parquet-schema.md.
 
 It looks on ten times a virtual second, between events, and changes nothing: a recorded run is
 the same, event for event, as one that is not. Rows of a table come in the order of their time;

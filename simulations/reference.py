@@ -35,7 +35,7 @@ def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
         yield ""
         yield _header(path, field)
         if part is FlowSettings:
-            yield "# Section [flow] of the nodes: docs/configuration.md; --policy sets `policy`."
+            yield "# Section [flow] of the nodes: see `flowguard settings`; --policy sets `policy`."
             continue
         yield from _comment(field.description or part.__doc__)
         yield "#"

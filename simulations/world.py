@@ -112,7 +112,7 @@ class World:
 
     @property
     def ended_by(self) -> Literal["duration", "connected", "violation", "stopped"]:
-        """The end of the run, as table `end` has it (docs/parquet-schema.md)."""
+        """The end of the run, as table `end` has it (docs/reference/parquet-schema.md)."""
         if self.violation is not None:
             return "violation"
         if self.ended_s is None:

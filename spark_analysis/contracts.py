@@ -1,4 +1,4 @@
-"""Contracts: the tables of a run as this room expects them, version 1 (docs/parquet-schema.md).
+"""Contracts: the tables of a run, version 1 (docs/reference/parquet-schema.md).
 
 They are data, `contracts.json` beside this file: analysis knows the files, not who wrote them. A
 test holds them to what runs are written with, and says what the file must be.

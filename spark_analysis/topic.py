@@ -1,11 +1,11 @@
 """Topic: runs of brokers from a topic of Kafka into Parquet, by structured streaming.
 
 Each message has rows of one table of one run, as an Arrow stream, and a number
-(docs/kafka.md, "Telemetry"). They are written as the directories that a broker writes itself, so
-that everything else reads them the same way. Exactly once: a file says the number of its last
-message, and a message with that number or a lower one is not taken again, whether Spark repeats a
-batch, the broker sent it twice, or the checkpoint is gone. Where a message is missing, so is a
-number among the files' names, for which the analysis leaves the run out.
+(docs/operate/kafka.md, "Telemetry"). They are written as the directories that a broker writes
+itself, so that everything else reads them the same way. Exactly once: a file says the number of its
+last message, and a message with that number or a lower one is not taken again, whether Spark
+repeats a batch, the broker sent it twice, or the checkpoint is gone. Where a message is missing, so
+is a number among the files' names, for which the analysis leaves the run out.
 """
 
 import re

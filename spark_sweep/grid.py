@@ -196,4 +196,4 @@ def load_grid(path: Path) -> Grid:
     try:
         return Grid.model_validate(read_toml(path))
     except ValidationError as error:
-        raise refusal(path, error, Grid, unknown="see docs/sweep.md") from error
+        raise refusal(path, error, Grid, unknown="see docs/operate/sweep.md") from error

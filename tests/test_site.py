@@ -60,9 +60,9 @@ def test_the_site_is_built_without_a_warning_and_has_every_page(sources: Path) -
     assert (sources / "site" / "benchmarks" / "results" / "brokers.html").exists()
 
 
-@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](operations.md#no-such-place)"])
+@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](../operate/operations.md#no-such-place)"])
 def test_a_link_that_leads_nowhere_fails_it(sources: Path, link: str) -> None:
-    with (sources / "docs" / "limits.md").open("a") as page:
+    with (sources / "docs" / "explain" / "limits.md").open("a") as page:
         page.write(f"\n{link}\n")
     code, said = build(sources)
     assert code == 1

@@ -146,14 +146,14 @@ def test_docstrings_are_sentences_or_noun_phrases() -> None:
 
 
 def test_the_glossary_defines_what_exists() -> None:
-    """`room/file.Class` in docs/glossary.md; and it stays a page."""
-    page = (ROOT / "docs" / "glossary.md").read_text()
+    """`room/file.Class` in docs/explain/glossary.md; and it stays a page."""
+    page = (ROOT / "docs" / "explain" / "glossary.md").read_text()
     assert len(page.splitlines()) <= GLOSSARY_LINES_MAX
     findings = []
     for file, name in re.findall(r"`([a-z_/]+)\.([A-Z]\w*)`", page):
         path = SRC / f"{file}.py"
         if not path.exists() or not re.search(rf"^class {name}\b", path.read_text(), re.MULTILINE):
-            findings.append(f"docs/glossary.md: there is no {name} in {file}")
+            findings.append(f"docs/explain/glossary.md: there is no {name} in {file}")
     report(findings)
 
 
@@ -205,7 +205,7 @@ def test_every_cited_statement_exists(prefix: str, statements: str) -> None:
 
 def test_every_cited_page_exists_and_has_the_section() -> None:
     """`docs/page.md`, or `docs/page.md, "Section"`: a reader who looks there finds it."""
-    citation = re.compile(r'((?:design|docs)/[\w-]+\.md)(?:, "([^"]+)")?', re.IGNORECASE)
+    citation = re.compile(r'((?:design|docs)/[\w/-]+\.md)(?:, "([^"]+)")?', re.IGNORECASE)
     findings = []
     for source in python_files(*PACKAGES, "benchmarks", "tests"):
         if source == Path(__file__).resolve():

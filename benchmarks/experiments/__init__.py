@@ -1,4 +1,4 @@
-"""The simulated experiments of docs/overload.md, each with its pass column and a control.
+"""The simulated experiments of docs/explain/overload.md, each with its pass column and a control.
 
 `python -m benchmarks.experiments` (or `make bench-experiments`) runs all of them in virtual time;
 `--only` some, `--scale` smaller ones, `--seeds` more of each. Every figure here is simulated.

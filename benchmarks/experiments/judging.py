@@ -66,7 +66,7 @@ def misses(check: Check, control: str) -> Check:
 
 
 def held(runs: Runs) -> Check:
-    """The invariants of docs/overload.md, looked at after every step under flowguard."""
+    """The invariants of docs/explain/overload.md, looked at after every step under flowguard."""
     return invariants(runs.all_of("flowguard"))
 
 

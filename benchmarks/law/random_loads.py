@@ -104,7 +104,7 @@ def load_of(seed: int) -> Scenario:
 
 
 def _flow(packet_s: float, timeout_s: float) -> dict[str, float]:
-    """Objectives for such a machine and such clients, as docs/overload.md, section 3, says."""
+    """Objectives for a machine and its clients by docs/explain/overload.md, section 3."""
     queue_s = max(CALM.queue_objective_s, PACKETS * packet_s)
     return {
         "queue_objective_s": queue_s,

@@ -3,5 +3,5 @@
 - `curves`   a run, second by second: what the pictures draw
 - `figures`  figures 3 and 4 of the article: scenario, policies, page
 
-`python -m benchmarks.published`, or `make bench-published`; docs/published.md compares.
+`python -m benchmarks.published`, or `make bench-published`; docs/develop/published.md compares.
 """

@@ -15,7 +15,7 @@ from benchmarks.build import Unavailable
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 NODE_BYTES: Final = 1_024
-"""Of a node of a stream, as docs/redis.md recommends it."""
+"""Of a node of a stream, as docs/operate/redis.md recommends it."""
 DEFAULT_NODE_BYTES: Final = 4_096
 """As Redis comes."""
 POSTGRES: Final = "/usr/lib/postgresql"

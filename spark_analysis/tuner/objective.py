@@ -53,7 +53,7 @@ class Measured(_Plan):
     """A metric of a population, in some scenarios or in all that have it."""
 
     metric: str
-    """`question.column` of docs/analysis.md, or `survival.deaths_count`."""
+    """`question.column` of docs/operate/analysis.md, or `survival.deaths_count`."""
     population: str = ALL
     """The population; `all`: everybody together."""
     scenarios: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ def _complaint(error: ValidationError) -> str:
     words = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         words = "unknown key" + (
-            _did_you_mean(str(first["loc"][-1]), KEYS) or "; see docs/tuning.md"
+            _did_you_mean(str(first["loc"][-1]), KEYS) or "; see docs/operate/tuning.md"
         )
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{key}: {words}{more}"

@@ -4,7 +4,7 @@ Every client has a window of work in process, which shrinks as the node's load g
 its limit is not read until work is done, and who cannot be taken in is told so. Below `broker`, the
 only room with trio, all of it is plain synchronous Python: bytes and time in, decisions out.
 
-`open_broker` and `run_broker` are a broker inside another program (docs/embedding.md).
+`open_broker` and `run_broker` are a broker inside another program (docs/operate/embedding.md).
 """
 
 from importlib import import_module

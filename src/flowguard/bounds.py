@@ -7,7 +7,7 @@ pressure. The rest is for *work in process*, which ends by itself.
 
 A setting that is there is kept; what is left of a part is shared out by weight among the others,
 none of which gets less than it needs. All bounds and the process together are within the limit, or
-`Bounds.of` says what does not fit (docs/limits.md).
+`Bounds.of` says what does not fit (docs/explain/limits.md).
 """
 
 from collections.abc import Mapping

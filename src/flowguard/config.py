@@ -85,7 +85,7 @@ If one of them is left to `flowguard.bounds`, it follows from the other.
 
 
 class FlowSettings(Section):
-    """The overload law, windows and the CONNECT gate (docs/overload.md)."""
+    """The overload law, windows and the CONNECT gate (docs/explain/overload.md)."""
 
     policy: PolicyName = "flowguard"
     """Overload policy: flowguard's law, or a policy for comparison."""
@@ -140,7 +140,7 @@ class FlowSettings(Section):
     bytes."""
     memory_max_bytes: int | None = Field(None, ge=64 * MIB)
     """Memory limit of the process. Every bound on memory that is not set gets a share of it
-    (docs/limits.md). If absent, 3/4 of the machine's or container's memory, bytes."""
+    (docs/explain/limits.md). If absent, 3/4 of the machine's or container's memory, bytes."""
 
 
 class SessionSettings(Section):
@@ -182,10 +182,10 @@ class SessionSettings(Section):
     """Maximum wait of a PUBLISH with `block`; then the message is dropped, seconds."""
     log_threshold: int = Field(0, ge=0)
     """Number of durable subscribers from which a topic's messages are stored once, in the durable
-    log (docs/log.md); 0 disables it."""
+    log (docs/explain/log.md); 0 disables it."""
     application_users: tuple[str, ...] = ()
-    """Users whose clients are applications (docs/log.md), as patterns with * and ?. A role in the
-    rules takes precedence."""
+    """Users whose clients are applications (docs/explain/log.md), as patterns with * and ?. A role
+    in the rules takes precedence."""
     application_client_ids: tuple[str, ...] = ()
     """Client ids of applications, as patterns. Without authentication, any client can use such an
     id."""
@@ -226,7 +226,7 @@ class SessionSettings(Section):
 
 
 class NodeSettings(Section):
-    """Totals of the whole node; "its share" is its share of the memory limit (docs/limits.md)."""
+    """Totals of the node; "its share" is its share of the memory limit (docs/explain/limits.md)."""
 
     connections_max: int | None = Field(None, ge=1)
     """Maximum number of clients connected or connecting, beyond it CONNACK 0x97; if absent, its
@@ -313,7 +313,7 @@ class StoreSettings(Section):
 
 
 class RedisSettings(Section):
-    """The server where sessions live with `store.kind = "redis"` (docs/redis.md)."""
+    """The server where sessions live with `store.kind = "redis"` (docs/operate/redis.md)."""
 
     url: str = "redis://127.0.0.1:6379/0"
     """Address of the server: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or
@@ -343,7 +343,7 @@ class RedisSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """The broker's recording of itself (docs/analysis.md)."""
+    """The broker's recording of itself (docs/operate/analysis.md)."""
 
     record_dir: Path | None = None
     """Directory for recorded runs, one subdirectory per run; if absent, no recording there."""
@@ -381,7 +381,7 @@ class TelemetrySettings(Section):
 
 
 class HttpSettings(Section):
-    """The port for metrics, status and health (docs/operations.md)."""
+    """The port for metrics, status and health (docs/operate/operations.md)."""
 
     names: tuple[str, ...] = ()
     """Accepted names in the Host header, besides IP addresses and localhost."""

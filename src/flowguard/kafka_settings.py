@@ -15,8 +15,8 @@ in a copy, which is not the owner."""
 
 class KafkaSettings(Section):
     """The cluster in which queues of applications are with `store.application_store = "kafka"`
-    (docs/kafka.md). The defaults are for one server on the same machine. How it is spoken to, and
-    as whom, holds for that of `telemetry.record_topic`, too."""
+    (docs/operate/kafka.md). The defaults are for one server on the same machine. How it is spoken
+    to, and as whom, holds for that of `telemetry.record_topic`, too."""
 
     servers: str = "127.0.0.1:9092"
     """Some nodes of the cluster, as HOST:PORT,HOST:PORT; the broker discovers the others."""

@@ -82,7 +82,7 @@ class ListenerSettings(Section):
 
 
 class NetworkSettings(Section):
-    """Listeners, and the certificates of those that name none of their own (docs/security.md)."""
+    """Listeners, and certificates for those that name none (docs/operate/security.md)."""
 
     listeners: tuple[ListenerSettings, ...] = ()
     """Addresses to listen on, each a text or a table with its own certificate and limit; if empty,

@@ -1,4 +1,4 @@
-"""Run the servers and calls of README.md and docs/embedding.md as they stand there."""
+"""Run the servers and calls of README.md and docs/operate/embedding.md as they stand there."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-EMBEDDING = ROOT / "docs" / "embedding.md"
+EMBEDDING = ROOT / "docs" / "operate" / "embedding.md"
 LINES_MAX = 27
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close resets the connection."""

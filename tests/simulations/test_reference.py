@@ -13,7 +13,7 @@ from simulations.loading import load, names
 from simulations.reference import keys_toml
 from simulations.scenario import Scenario
 
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "simulation.md"
 
 
 def keys(model: type[BaseModel]) -> Iterator[str]:

@@ -26,7 +26,7 @@ def written(folder: Path, text: str) -> Path:
         ('scenarios = ["mine.toml"]', "mine.toml: there is no such file"),
         (CROWD + "sedes = 3", "sedes: unknown key; did you mean seeds?"),
         ("scenario = ['a']", "scenario: unknown key; did you mean scenarios? (and 1 more)"),
-        (CROWD + "zzz = 3", "zzz: unknown key; see docs/sweep.md"),
+        (CROWD + "zzz = 3", "zzz: unknown key; see docs/operate/sweep.md"),
         (CROWD + "seeds = 0", "seeds: 0 is less than 1"),
         (CROWD + "seeds = []", "seeds: there is none"),
         (CROWD + "seeds = [1, -1]", "seeds.1: -1 is less than 0"),

@@ -105,7 +105,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_grid_of_the_documentation_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "sweep.md").read_text()
     text, sample, *_ = (part.partition("```")[0] for part in page.split("```toml")[1:])
     scenario(tmp_path, "costs.toml", "[node]\nping_s = 3e-06")
     assert "makes 7 scenarios x 9 sets of limits x 6 seeds" in page
@@ -115,7 +115,7 @@ def test_the_grid_of_the_documentation_is_one(tmp_path: Path) -> None:
 
 
 def test_the_small_grid_of_the_documentation_has_a_limit_to_be_found(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "sweep.md").read_text()
     disk, grid = (
         page.partition(f"cat > {name} <<'END'\n")[2].partition("END\n")[0]
         for name in ("disk.toml", "grid.toml")

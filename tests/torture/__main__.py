@@ -112,7 +112,7 @@ def main(
             total["kills"] += verdict.kills.total()
             total["messages"] += verdict.acknowledged
             total["torn"] += verdict.torn
-    twice = f"{total['torn']} of QoS 2 twice" + ", as docs/kafka.md allows" * has_kafka
+    twice = f"{total['torn']} of QoS 2 twice" + ", as docs/operate/kafka.md allows" * has_kafka
     console.print(
         f"{total['kills']} kills, {total['messages']} messages acknowledged: none lost, {twice}, "
         "all in order"

@@ -2,7 +2,7 @@
 
 Both have members of one shared subscription, with QoS 1 and with QoS 2, and clients publish to both
 all the time. What was acknowledged to a publisher has to come to a member; what came twice is
-counted (docs/kafka.md, "Shared subscriptions of several brokers", says when that may be).
+counted (docs/operate/kafka.md, "Shared subscriptions of several brokers", says when that may be).
 """
 
 import sys

@@ -163,7 +163,7 @@ class Ledger:
         """`logs`: the broker has a durable log, and what a client has not read there for a filter
         does not come after its UNSUBSCRIBE ([MQTT 5.0, 3.10.4]: it may, or not); `refuses`: at
         times there is no room; `applications`: client ids of those whose queues are in Kafka
-        (docs/kafka.md says what a kill may do)."""
+        (docs/operate/kafka.md says what a kill may do)."""
         self._logs = logs
         self._refuses = refuses
         self.refused_count = 0

@@ -1,5 +1,5 @@
 """A broker killed with SIGKILL whose applications have their queues in a real Kafka: nothing that
-was acknowledged is lost, and nothing comes twice at QoS 2 but what docs/kafka.md names.
+was acknowledged is lost, and nothing comes twice at QoS 2 but what docs/operate/kafka.md names.
 
 Some of the clients are applications, the others devices, which are owed what they always are. A
 broker is killed as in `tests.torture.test_kills`; `make torture ARGS="--store kafka"` goes on for

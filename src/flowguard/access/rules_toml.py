@@ -1,4 +1,4 @@
-"""Rules from a TOML file: roles, who has them, and what they may do (docs/security.md).
+"""Rules from a TOML file: roles, who has them, and what they may do (docs/operate/security.md).
 
 [roles.device]
 users = ["dev1", "dev2"]

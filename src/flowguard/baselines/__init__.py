@@ -2,8 +2,8 @@
 
 Each is the strongest honest form that the public sources allow; where a number is not published,
 the file says which one was chosen, and why. They are here to be beaten in `simulations`, and to
-shadow (`flowguard.flow.shadow`), not to be recommended (docs/overload.md, "The laws of others"). A
-broker does not import them unless its settings name one.
+shadow (`flowguard.flow.shadow`), not to be recommended (docs/explain/overload.md, "The laws of
+others"). A broker does not import them unless its settings name one.
 """
 
 from flowguard.baselines.policies import OTHERS

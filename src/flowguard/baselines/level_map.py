@@ -10,7 +10,7 @@ Chosen here: levels 1 to 10 divide the pressures from half the objective to four
 stopped, memory at 90 %) evenly on a logarithmic scale, a factor of 1.26
 each; the windows fall by the same factor from level to level. Any memoryless map has what the
 experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
-(experiment E10, docs/benchmarks.md).
+(experiment E10, docs/develop/benchmarks.md).
 
 `rate-limit-v1` is the limiter that HiveMQ had before 4.28.10, and that flowguard's window replaces.
 It limits packets per second, not packets in process: each client has credits, a PUBLISH takes what

@@ -2,7 +2,7 @@
 
 `static-1`, `static-10`, `static-100` are what brokers with an in-flight cap do (EMQX `active_n`,
 Mosquitto `max_inflight_messages`). The best of them, found by search,
-is the measure for experiment E1 (docs/benchmarks.md). `unlimited` shows that a test bites.
+is the measure for experiment E1 (docs/develop/benchmarks.md). `unlimited` shows that a test bites.
 """
 
 from abc import ABC, abstractmethod

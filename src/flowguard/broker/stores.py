@@ -129,7 +129,7 @@ def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) ->
     if not wants_kafka and (data / OWNER_FILE).exists():
         raise ConfigError(
             f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT, "
-            "or move them back as described in docs/kafka.md"
+            "or move them back as described in docs/operate/kafka.md"
         )
     base = OPENERS[settings.store.kind](settings, data, on_wait)
     if not wants_kafka:

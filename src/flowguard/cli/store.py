@@ -246,7 +246,7 @@ def import_tbmq(
     redis_prefix: RedisPrefix = "fg1",
     redis_layout: RedisLayout = "stream",
 ) -> None:
-    """Take over the queues that a TBMQ keeps in Redis; stop its broker first (docs/redis.md)."""
+    """Take over the queues of a TBMQ in Redis; stop its broker first (docs/operate/redis.md)."""
     with (
         _complaints("import-tbmq"),
         _progress("importing") as progress,

@@ -1,4 +1,4 @@
-"""A store as JSON Lines (docs/durability.md says what the fields mean).
+"""A store as JSON Lines (docs/explain/durability.md says what the fields mean).
 
 Bytes are base64, instants Unix time in seconds; a value that is absent is null. Names are
 written as they are, with everything beyond ASCII escaped.

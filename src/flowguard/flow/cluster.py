@@ -1,7 +1,8 @@
 """Cluster: what the other nodes say of their load, and what that means for a client of this one.
 
 Each node integrates its own pressure into its own window and tells the others (`announce`), so no
-gossip delay sits inside the loop (docs/overload.md, "Many nodes"). The law for what it hears:
+gossip delay sits inside the loop (docs/explain/overload.md, "Many nodes"). The law for what it
+hears:
 - Merge keeps the highest (incarnation, sequence) per node: commutative, associative, idempotent.
   A record heard again is not news, and so does not make its node younger.
 - A record is good for 1 s; from 1 s to 5 s it drifts to the local values (the window geometrically,

@@ -12,7 +12,7 @@ had grown to its maximum in calm would be no gate for the crowd that follows.
 The node's own pressure counts from `NODE_FROM` on only. The window law holds it between 0.8 and 1.2
 on purpose; a C that followed it there would never grow and be cut now and then, down to its minimum
 beside clients that publish without end. Nor is a CONNECT slow because of C if it waits for the same
-commits and turns as every packet (docs/overload.md, "CONNECT").
+commits and turns as every packet (docs/explain/overload.md, "CONNECT").
 """
 
 from collections import deque

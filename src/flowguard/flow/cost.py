@@ -1,4 +1,4 @@
-"""The cost of a packet in a window: an ordinary one is 1 (docs/overload.md, "What counts").
+"""The cost of a packet in a window: an ordinary one is 1 (docs/explain/overload.md, "What counts").
 
 A PUBLISH that reaches ten thousand subscribers, carries a megabyte, or writes to a thousand queues
 of the store is more work than one that does not. `FlowSettings.cost_deliveries` and `cost_bytes`

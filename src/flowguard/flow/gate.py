@@ -5,12 +5,12 @@ The excess waits (`flow/waiting`), bounded in entries, bytes, memory and time: a
 waited longer is rejected, because its client has given up. How long clients wait is learned
 (`flow/patience`). A queue without that bound is a metastable trap: a node serves the dead while the
 living time out. A CONNECT that would be late is rejected at once only if one was late lately: how
-fast a crowd drains is not known while it comes in (docs/overload.md, "CONNECT"). A CONNECT whose
-socket dies frees its slot at once, waiting or in process.
+fast a crowd drains is not known while it comes in (docs/explain/overload.md, "CONNECT"). A CONNECT
+whose socket dies frees its slot at once, waiting or in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
-nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must hold"), unless it
-is memory that presses.
+nobody waiting it is ADMIT (invariants 11 and 10 of docs/explain/overload.md, "What must hold"),
+unless it is memory that presses.
 """
 
 from math import inf

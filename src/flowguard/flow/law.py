@@ -1,4 +1,4 @@
-"""WindowLaw: from a node's pressure to its window (docs/overload.md, "Window").
+"""WindowLaw: from a node's pressure to its window (docs/explain/overload.md, "Window").
 
 It is the `controller`, with the window as its value. Three things are less simple than they might
 be, because they measure better so (20 clients, delays of 0 to 300 ms;

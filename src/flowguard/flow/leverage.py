@@ -1,4 +1,4 @@
-"""Leverage: how much of the loop's work windows can put off (docs/overload.md, "Leverage").
+"""Leverage: how much of the loop's work windows can put off (docs/explain/overload.md, "Leverage").
 
 Cutting windows takes from clients that have more than one packet, in process or waiting. Where
 their packets, the deliveries of these, and what other nodes forward are a twentieth of the loop's

@@ -1,4 +1,4 @@
-"""Pressure: what a node sees of itself by what is still fine (docs/overload.md, "Pressure").
+"""Pressure of a node by its own signals (docs/explain/overload.md, "Pressure").
 
 Each signal is divided by its objective, so that 1 means just fine; the worst one is the node's
 pressure, and its cause. Two signals are not plain quotients: a store that says it is delayed or

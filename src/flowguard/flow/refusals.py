@@ -4,7 +4,7 @@ While CONNECTs wait, accepting and refusing take at most a share of the loop's t
 of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
 node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says
 when it is worth coming back, and, once somebody was late, who else would be (`Outlook`;
-docs/overload.md, "CONNECT").
+docs/explain/overload.md, "CONNECT").
 """
 
 from collections import deque
@@ -50,10 +50,11 @@ class RefusalBudget:
     """Seconds of the loop that accepting and refusing may take: a token bucket.
 
     In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
-    (invariant 16 of docs/overload.md), if whoever starts a unit of work asks `allows` before and
-    reports its cost. It is a share of what messages leave (`observe`): where they need most of the
-    loop, refusing would else take all of the rest. On a machine where the loop runs for a tenth of
-    the time, it is that share of a tenth: what refusing takes would else be all there is.
+    (invariant 16 of docs/explain/overload.md), if whoever starts a unit of work asks `allows`
+    before and reports its cost. It is a share of what messages leave (`observe`): where they need
+    most of the loop, refusing would else take all of the rest. On a machine where the loop runs for
+    a tenth of the time, it is that share of a tenth: what refusing takes would else be all there
+    is.
     """
 
     __slots__ = ("_at_s", "_balance_s", "_burst_s", "_left", "_share", "running_share")

@@ -4,7 +4,8 @@
 and gives the shadow the same sample. Two equal policies report the same window, but:
 
 - The shadow sees no CONNECTs, and judges windows only: a crowd of CONNECTs that waits does not
-  press its window. What other limits do with a crowd, a simulation tells (docs/simulation.md).
+  press its window. What other limits do with a crowd, a simulation tells
+  (docs/operate/simulation.md).
 - The samples show the load that the real policy lets in. So the shadow tells what it would do
   next, not where it would have led.
 - Pauses are judged by the window alone: what a limit of rate (`Grant.credits`) would have held back

@@ -1,4 +1,4 @@
-"""Signals that a node observes of itself, and their pressure (docs/overload.md, "Pressure").
+"""Signals of a node and their pressure (docs/explain/overload.md, "Pressure").
 
 A `Sample` is one tick's observation, in natural units. `Objectives` say what is still fine. Their
 quotient is the node's `Pressure`: 1.0 means just at the objective, and its worst part is the cause.

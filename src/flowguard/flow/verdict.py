@@ -20,7 +20,7 @@ class Reason(StrEnum):
 
     A new one for CONNECTs begins with GATE_, or is listed in `ops.metrics`; one that `flowguard
     explain` may give for a client's messages is put in words in `ops.explain_words`;
-    docs/limits.md lists bounds.
+    docs/explain/limits.md lists bounds.
     """
 
     GATE_BUFFER_FULL = "gate_buffer_full"

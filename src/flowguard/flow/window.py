@@ -5,8 +5,8 @@ node's (`NodeWindow`, set by the policy every tick), or a smaller one of the cli
 is the client's (`AdmissionWindow`).
 Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
 work: a client above a shrunken limit just admits nothing until enough of its packets are done. One
-packet is always possible, whatever it weighs; with others it has to fit. (docs/overload.md, "What
-counts"; invariants 1 and 2 of "What must hold".)
+packet is always possible, whatever it weighs; with others it has to fit. (docs/explain/overload.md,
+"What counts"; invariants 1 and 2 of "What must hold".)
 """
 
 from typing import Final, final

@@ -2,7 +2,7 @@
 
 The one place that knows where a node keeps its numbers: metrics, `flowguard top` and `flowguard
 explain` read what is written here. Numbers are in the unit that their name ends with; a pressure is
-a quotient by the objective of its signal, 1 is just at it (docs/overload.md, "Pressure").
+a quotient by the objective of its signal, 1 is just at it (docs/explain/overload.md, "Pressure").
 """
 
 import os

@@ -2,4 +2,4 @@
 broker.
 
 They are the interface between programs that run and programs that analyse
-(docs/parquet-schema.md)."""
+(docs/reference/parquet-schema.md)."""

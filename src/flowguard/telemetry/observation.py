@@ -1,4 +1,4 @@
-"""Observation: a watched node, as rows of docs/parquet-schema.md.
+"""Observation: a watched node, as rows of docs/reference/parquet-schema.md.
 
 It reads what the node keeps anyway, and is told of attempts to connect; time and memory are
 arguments. Counts of events are those since the rows before, across the end of a run.

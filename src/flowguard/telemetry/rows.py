@@ -1,4 +1,4 @@
-"""Rows of tables `samples` and `decisions` (docs/parquet-schema.md), live or simulated.
+"""Rows of tables `samples` and `decisions` (docs/reference/parquet-schema.md), live or simulated.
 
 A row has all columns but `run_id`, in the order of the schema.
 """

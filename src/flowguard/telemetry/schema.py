@@ -1,7 +1,7 @@
 """The tables of a run, version 1: names, types, units, meaning.
 
-docs/parquet-schema.md is made from this file (`python -m flowguard.telemetry.schema`). A reader
-refuses a table of another version; a new optional column is no new version.
+docs/reference/parquet-schema.md is made from this file (`python -m flowguard.telemetry.schema`). A
+reader refuses a table of another version; a new optional column is no new version.
 """
 
 import sys
@@ -243,7 +243,7 @@ VIOLATIONS: Final = Table(
         _RUN_ID,
         Column("node", INT, "which node; null: the whole world", nullable=True),
         _T,
-        Column("invariant", STRING, "its number and name in docs/overload.md"),
+        Column("invariant", STRING, "its number and name in docs/explain/overload.md"),
         Column("detail", STRING, "what was seen"),
     ),
     ("run_id", "t_s", "node", "invariant"),
@@ -288,7 +288,7 @@ and the same seed gives the same content.
 
 
 def page() -> str:
-    """The text of docs/parquet-schema.md."""
+    """The text of docs/reference/parquet-schema.md."""
     lines = [_PREFACE]
     for table in TABLES.values():
         lines += [f"## {table.name}", "", table.meaning, ""]

@@ -12,7 +12,7 @@ from flowguard.cli.settings import settings_toml
 from flowguard.config import Settings
 from flowguard.section import meanings
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
@@ -24,7 +24,7 @@ def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
 def test_the_page_shows_what_the_command_prints() -> None:
     page = PAGE.read_text()
     block = page.split("```toml\n", 1)[1].split("```", 1)[0]
-    assert block == settings_toml(), "docs/configuration.md: paste `flowguard settings` again"
+    assert block == settings_toml(), f"{PAGE}: paste `flowguard settings` again"
 
 
 def described() -> Iterator[tuple[str, str]]:

@@ -41,7 +41,7 @@ from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller
 from tests.interop.broker import Broker, running_broker
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "explain" / "durability.md"
 SETTINGS = StoreSettings(durability="os", disk_reserve_bytes=0)
 MESSAGE = Publish(
     "t/\u00e9",

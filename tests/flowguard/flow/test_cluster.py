@@ -1,4 +1,4 @@
-"""Whose window a client has, by what its node heard (docs/overload.md, "Many nodes").
+"""Whose window a client has, by what its node heard (docs/explain/overload.md, "Many nodes").
 
 Relief on one node never raises the window of a client whose path still holds a node with P >= 1.2;
 a dead node's record cannot brake > 5 s; off-path brake >= 0.5. "Relief" has two parts. A lower

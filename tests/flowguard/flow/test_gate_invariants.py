@@ -1,4 +1,4 @@
-"""Invariants of the gate: 2, 10, 11 and 16 of docs/overload.md, "What must hold"."""
+"""Invariants of the gate: 2, 10, 11 and 16 of docs/explain/overload.md, "What must hold"."""
 
 from hypothesis import given
 from hypothesis import strategies as st

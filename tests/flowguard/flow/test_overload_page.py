@@ -1,4 +1,4 @@
-"""docs/overload.md has every knob of the law, with the default it really has, and every policy."""
+"""docs/explain/overload.md has every knob of the law with its default, and every policy."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from flowguard.config import KIB, MIB, FlowSettings, PolicyName
 
-PAGE = (Path(__file__).parents[3] / "docs" / "overload.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "explain" / "overload.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
 DERIVED = {"unfinished_bytes_max", "memory_max_bytes"}
 """Absent by default: the page says in words what takes their place."""

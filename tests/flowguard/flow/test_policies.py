@@ -5,7 +5,7 @@
 3. Same samples, same grants; same seed, same decisions.
 4. Its gate gives every CONNECT exactly one outcome, counts who is inside and who waits, has room
    for no more than it says, and does not mind being told twice that somebody is gone; it is
-   invariant 11 of docs/overload.md.
+   invariant 11 of docs/explain/overload.md.
 5. Refusals are counted by reason, each once.
 """
 

@@ -1,6 +1,6 @@
 """Windows of clients whose store is slow, whatever they weigh.
 
-Invariants 1 to 3 of docs/overload.md, "What must hold".
+Invariants 1 to 3 of docs/explain/overload.md, "What must hold".
 
 A durable subscriber, five for the wide topic, are offline: each PUBLISH of QoS 1 and 2 goes through
 the journal and counts. `accounts` says what is in process, independently of the node's own sums.

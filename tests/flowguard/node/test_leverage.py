@@ -105,7 +105,7 @@ def test_a_tick_takes_what_was_counted_and_begins_anew() -> None:
 
 
 def test_a_store_that_hangs_leaves_the_window_to_clients_with_one_packet_each() -> None:
-    """No smaller window could put their work off (docs/overload.md, "Leverage")."""
+    """No smaller window could put their work off (docs/explain/overload.md, "Leverage")."""
     stage, (client,) = slow({})
     client.send(*messages(1))
     stage.advance(3)

@@ -1,4 +1,4 @@
-"""docs/limits.md names every bound there is, and only metrics that exist."""
+"""docs/explain/limits.md names every bound there is, and only metrics that exist."""
 
 import re
 from pathlib import Path
@@ -9,14 +9,16 @@ from flowguard.bounds import GROUPS, LONG, RECORDING, WORK
 from flowguard.config import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "limits.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "explain" / "limits.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()
     if line.startswith("| ")
 ][1:]
 METRICS = set(
-    re.findall(r"^\| `(flowguard_\w+)`", (DOCS / "operations.md").read_text(), re.MULTILINE)
+    re.findall(
+        r"^\| `(flowguard_\w+)`", (DOCS / "operate" / "operations.md").read_text(), re.MULTILINE
+    )
 )
 """Of the page that another test compares with the broker."""
 NO_BOUNDS = {

@@ -21,7 +21,7 @@ from flowguard.telemetry.progress import RecordingProgress
 from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "operations.md"
 KEPT = Properties(session_expiry_interval=60)
 """A session that is kept, for clients that say so."""
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -76,7 +76,7 @@ def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
         exported.add((name, family.type, unit_of(name), family.documentation))
     row = r"^\| `(flowguard_\w+)`(?: by \w+)? \| (\w+) \| (\w+) \| (.+) \|$"
     listed = re.findall(row, PAGE.read_text(), re.MULTILINE)
-    assert set(listed) == exported, "docs/operations.md: the table of metrics"
+    assert set(listed) == exported, "docs/operate/operations.md: the table of metrics"
     assert len(listed) == len(exported)
 
 

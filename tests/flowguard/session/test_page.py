@@ -1,4 +1,4 @@
-"""docs/session.md is drawn from the tables of the code; its message says what is to be pasted."""
+"""docs/explain/session.md has the tables of the code; a failure shows the text to paste."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ import pytest
 from flowguard.flow import Pause
 from flowguard.session.states import CONNECTION, RECEIVED, SENT, Event, Step, Undelivered
 
-PAGE = Path(__file__).parents[3] / "docs" / "session.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explain" / "session.md"
 SOURCES = Path(__file__).parents[3] / "src" / "flowguard"
 
 
@@ -60,4 +60,4 @@ TABLES = {
 def test_the_page_shows_what_the_code_has(name: str) -> None:
     page = PAGE.read_text()
     shown = page.split(f"<!-- {name} -->\n", 1)[1].split("\n\n", 1)[0].rstrip("\n") + "\n"
-    assert shown == TABLES[name], f"docs/session.md, {name}: paste this\n{TABLES[name]}"
+    assert shown == TABLES[name], f"docs/explain/session.md, {name}: paste this\n{TABLES[name]}"

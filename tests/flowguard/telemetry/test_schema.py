@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_of_the_schema_is_up_to_date() -> None:
-    assert (ROOT / "docs/parquet-schema.md").read_text() == page(), (
-        "python -m flowguard.telemetry.schema > docs/parquet-schema.md"
+    assert (ROOT / "docs/reference/parquet-schema.md").read_text() == page(), (
+        "python -m flowguard.telemetry.schema > docs/reference/parquet-schema.md"
     )
 
 

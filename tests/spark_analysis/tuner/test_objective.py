@@ -13,7 +13,7 @@ from spark_analysis.tuner.objective import (
     names,
 )
 
-DOCS = Path(__file__).parents[3] / "docs" / "tuning.md"
+DOCS = Path(__file__).parents[3] / "docs" / "operate" / "tuning.md"
 GOOD = """
 title = "t"
 [[objectives]]
@@ -65,7 +65,7 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
         ),
         (GOOD + "[weights]\ncrowd = 0.0", "weights: the weight of crowd is not more than 0"),
         (GOOD + "[held_out]\nshare = 1.0", "held_out.share: Input should be less than 1"),
-        ("qqq = 1\n" + GOOD, "qqq: unknown key; see docs/tuning.md"),
+        ("qqq = 1\n" + GOOD, "qqq: unknown key; see docs/operate/tuning.md"),
         ('title = "t"\nobjektives = 1', "objektives: unknown key; did you mean objectives?"),
         ("title = ", "is not valid TOML"),
         ("title = " + "[" * 9_999, "is not valid TOML"),

@@ -1,4 +1,4 @@
-"""The durable log: a message stored once, read by any number of subscribers (docs/log.md).
+"""The durable log: a message stored once, read by any number of subscribers (docs/explain/log.md).
 
 Sans-IO: rows lie in sorted key-value spaces (`LogRows`), which an engine or a list gives.
 

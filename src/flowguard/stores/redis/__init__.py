@@ -1,4 +1,4 @@
-"""Store on Redis: sessions outlive the machine that serves them (docs/redis.md).
+"""Store on Redis: sessions outlive the machine that serves them (docs/operate/redis.md).
 
 - `store`      `RedisStore`, the contract on a server or a Redis Cluster
 - `changes`    a batch as what it leaves of each session

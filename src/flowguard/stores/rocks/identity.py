@@ -3,7 +3,7 @@
 A directory is copied as a whole: by a backup, by hand, or when a split leaves two sides alone
 with what they had. So one vector for the directory says what it has received: of each node the
 highest clock value, and everything below it. An entry that is missing although it was received
-is settled; one that was never received is new (docs/durability.md, "Merging").
+is settled; one that was never received is new (docs/explain/durability.md, "Merging").
 
 That holds only if no two copies continue under one number. So a copy draws a new one when it is
 first opened. A copy is recognised by a file that backups leave in it, or, made by hand, by the

@@ -1,4 +1,4 @@
-"""Merging two replicas of one queue (docs/durability.md, "Merging").
+"""Merging two replicas of one queue (docs/explain/durability.md, "Merging").
 
 An entry that both have stays. One that only one has stays if the other never received it; if it
 did, it has settled it. The entries of the session that was connected later, the winner's, keep
