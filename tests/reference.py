@@ -1,0 +1,295 @@
+"""Write the pages of docs/reference from the code: `python -m tests.reference`.
+
+`tests/test_reference.py` compares them with what this program writes.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
+
+from flowguard.cli import app
+from flowguard.cli.settings import settings_toml
+from flowguard.flow.verdict import Cut, Pause, Reason
+from flowguard.node.door import CheckOutcome, LayerFault, Rest
+from flowguard.ops.metrics import registry_of
+from flowguard.ops.status import MemoryStatus, View
+from flowguard.session.states import CONNECTION, RECEIVED, SENT, Event, Step, Undelivered
+from flowguard.stores import StoreLoad
+from flowguard.telemetry import schema
+from flowguard.telemetry.progress import RecordingProgress
+from simulations.reference import keys_toml
+from tests.support.stage import Stage
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDER: Final = ROOT / "docs" / "reference"
+BOUNDED_LOGS: Final = {
+    "ErrorLog": ("error", "`exc_info`"),
+    "PeerLog": ("warning", "`address`, `client_id`, `reason`, `why`"),
+}
+"""Level and fields of the logs in `flowguard.broker.error_log`."""
+UNITS: Final = ("seconds", "bytes", "packets", "ratio")
+LEVELS: Final = ("info", "warning", "error")
+Rows = Iterable[Iterable[str]]
+
+
+def page(title: str, *parts: str) -> str:
+    note = "`python -m tests.reference` writes this page; do not edit it."
+    return "\n\n".join([f"# {title}", note, *(part.strip("\n") for part in parts)]) + "\n"
+
+
+def table(head: Iterable[str], rows: Rows) -> str:
+    names = list(head)
+    lines = [names, ["---"] * len(names), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def settings() -> str:
+    return page(
+        "Settings",
+        "`flowguard settings` prints this file. [Configuration](../operate/configuration.md) "
+        "explains how to set a key.",
+        f"```toml\n{settings_toml()}```",
+    )
+
+
+def scenarios() -> str:
+    return page(
+        "Keys of a scenario file",
+        "`flowguard simulate --keys` prints this file. "
+        "[Simulation](../operate/simulation.md) has examples.",
+        f"```toml\n{keys_toml()}```",
+    )
+
+
+def metric_families() -> Iterator[Any]:
+    """Yield every metric of a node that has a shadow, a store and a recording."""
+    stage = Stage({"flow": {"shadow_policy": "static-1"}})
+    stage.node.store_load = StoreLoad(free_bytes=1)
+    stage.node.door.places = 1
+    stage.connect("c").publish("t", qos=1)
+    stage.advance(0.1)
+    memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
+    recording = RecordingProgress("live", 1)
+    view = View(stage.node, lambda: stage.now_s, lambda: memory, recording)
+    yield from text_string_to_metric_families(generate_latest(registry_of(view)).decode())
+
+
+def metrics() -> str:
+    rows = []
+    for family in metric_families():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        by = f" by {', '.join(labels)}" if labels else ""
+        unit = name.removesuffix("_total").rpartition("_")[2]
+        unit = unit if unit in UNITS else "count"
+        rows.append((f"`{name}`{by}", family.type, unit, family.documentation))
+    return page(
+        "Metrics",
+        "`GET /metrics` has these for Prometheus. Each name ends in its unit. Labels have few, "
+        "known values; no series is named after a client. Values are read at the scrape. Metrics "
+        "of a shadow or a recording exist only with one.",
+        table(("Metric", "Type", "Unit", "Meaning"), rows),
+    )
+
+
+def members(kind: type[Enum]) -> str:
+    """Return a table of the members of an enum, with the text below each."""
+    (found,) = (
+        node
+        for node in ast.parse(inspect.getsource(inspect.getmodule(kind) or kind)).body
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    said = [node.value.value for node in found.body if isinstance(node, ast.Expr)][1:]  # type: ignore[attr-defined]
+    texts = [inspect.cleandoc(str(text)).replace("\n", " ") for text in said]
+    rows = zip(kind, texts, strict=True)
+    return table(("Reason", "Meaning"), ((f"`{member.value}`", text) for member, text in rows))
+
+
+REASONS: Final[Mapping[type[Enum], str]] = {
+    Reason: "## Rejected or dropped\n\n"
+    "The label `reason` of `flowguard_connects_refused_total` and "
+    "`flowguard_messages_dropped_total`. The log and `flowguard explain` name them too.",
+    Pause: "## Why a client is paused\n\n"
+    "A paused client's packets wait, or its socket is not read. The broker still processes "
+    "acknowledgements and PINGREQ that it reads. `flowguard explain` shows the cause instead of "
+    "`closed`: `journal` (the store is behind), `applications` (Kafka is unavailable) or "
+    "`draining`.",
+    Undelivered: "## Why a client gets nothing\n\n"
+    "The first failed check before a message is sent. The message then waits in the client's "
+    "queue; a QoS 0 message is dropped and counted.",
+    Rest: "## Why a listener accepts no connections\n\n"
+    "Further connections wait in the listen backlog.",
+    LayerFault: "## Failures before MQTT\n\n"
+    "The label `reason` of `flowguard_layer_faults_total`: failures of TLS, WebSocket or the PROXY "
+    "protocol.",
+    CheckOutcome: "## Outcomes of authentication\n\n"
+    "The label `outcome` of `flowguard_identity_checks_total`.",
+    Cut: "## Cuts of CONNECTs in process\n\nReasons to admit fewer CONNECTs at once.",
+}
+
+
+def reasons() -> str:
+    parts = [part for kind, text in REASONS.items() for part in (text, members(kind))]
+    return page("Reasons", *parts)
+
+
+def exchange(steps: Mapping[tuple[Enum, Event], Step]) -> str:
+    return table(
+        ("State", "Event", "Answer", "Next state"),
+        (
+            (state.value, event.value, step.answer.value, step.state.value)
+            for (state, event), step in steps.items()
+        ),
+    )
+
+
+def session_states() -> str:
+    rows = ((state.value, event, after.value) for (state, event), after in CONNECTION.items())
+    return page(
+        "States of a session",
+        "The tables come from `flowguard.session.states`; tests drive the code by them. "
+        "[A session](../explain/session.md) explains them.",
+        "## The connection",
+        table(("State", "Event", "Next state"), rows),
+        "## A message to the client\n\nQoS 1 and 2, by packet identifier. The events are the "
+        "client's acknowledgements.",
+        exchange(SENT),
+        "## A message from the client\n\nQoS 2, by packet identifier.",
+        exchange(RECEIVED),
+    )
+
+
+def texts_of(node: ast.expr, constants: Mapping[str, ast.expr]) -> Iterator[str]:
+    """Yield the values that the first argument of a log call can have."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp():
+            yield from texts_of(node.body, constants)
+            yield from texts_of(node.orelse, constants)
+        case ast.Subscript(value=ast.Name(id=name)) if name in constants:
+            for value in getattr(constants[name], "values", ()):
+                yield from texts_of(value, constants)
+        case ast.JoinedStr():
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values
+            )
+        case _:
+            raise ValueError(ast.unparse(node))
+
+
+def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield event, level and fields of each log call of a file."""
+    tree = ast.parse(path.read_text())
+    constants = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level)):
+                if level in LEVELS:
+                    names = [word.arg or "..." for word in node.keywords]
+                    fields = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+                    for text in texts_of(node.args[0], constants):
+                        yield text, level, fields.replace("`...`", "...")
+            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(text))]):
+                if kind in BOUNDED_LOGS:
+                    yield text, *BOUNDED_LOGS[kind]
+                    yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "`count`, `kind_...`"
+
+
+def log_events() -> str:
+    paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "broker_adapter").rglob("*.py")]
+    rows = sorted({event for path in paths for event in events_in(path)})
+    return page(
+        "Log events",
+        "[Operations](../operate/operations.md#the-log) describes format, level and limits of the "
+        "log. `...` stands for further fields, or for a part of the text that varies.",
+        table(("Event", "Level", "Fields"), rows),
+    )
+
+
+def cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
+
+
+def value_of(param: Any) -> str:
+    """Return the placeholder of an option's value, or "" of a flag."""
+    if getattr(param, "is_flag", False):
+        return ""
+    annotation = param.type_descriptor.annotation
+    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+    for kind in kinds:
+        if issubclass(kind, Enum):
+            return " " + "\\|".join(str(choice.value) for choice in kind)
+    return f" {param.metavar or param.name.upper()}"
+
+
+def default_of(param: Any) -> str:
+    value = getattr(param.default, "value", param.default)
+    if param.required:
+        return "required"
+    is_shown = isinstance(value, str | int | float | Path) and value is not False and value != ""
+    return f"`{value}`" if is_shown and value is not True else ""
+
+
+def command(path: str, found: Any) -> Iterator[str]:
+    """Yield the sections of a command and of the commands below it."""
+    arguments = [param for param in found.params if param.param_type_name == "argument"]
+    usage = " ".join([path, *(param.metavar or param.name.upper() for param in arguments)])
+    yield f"## {path}\n\n`{cell(usage)}`\n\n{found.help or ''}"
+    rows = []
+    for param in found.params:
+        if getattr(param, "hidden", False) or param.name == "help":
+            continue
+        is_option = param.param_type_name == "option"
+        words = (
+            [*param.opts, *param.secondary_opts]
+            if is_option
+            else [param.metavar or param.name.upper()]
+        )
+        name = f"`{', '.join(words)}`{value_of(param) if is_option else ''}"
+        rows.append((name, default_of(param), cell(param.help or "")))
+    if rows:
+        yield table(("Option", "Default", "Meaning"), rows)
+    for name, inner in getattr(found, "commands", {}).items():
+        yield from command(f"{path} {name}", inner)
+
+
+def command_line() -> str:
+    group: Any = get_command(app)
+    parts = []
+    for name in group.list_commands(None):
+        parts += command(f"flowguard {name}", group.get_command(None, name))
+    return page("Command line", "`flowguard COMMAND --help` prints the same.", *parts)
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "settings": settings,
+    "command-line": command_line,
+    "metrics": metrics,
+    "log-events": log_events,
+    "reasons": reasons,
+    "session-states": session_states,
+    "scenario-keys": scenarios,
+    "parquet-schema": schema.page,
+}
+
+
+def main() -> None:
+    for name, text in PAGES.items():
+        (FOLDER / f"{name}.md").write_text(text())
+
+
+if __name__ == "__main__":
+    main()
