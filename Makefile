@@ -82,7 +82,7 @@ lint: $(DEV)  ## check format, lint, types and layers
 	@.venv/bin/lint-imports
 
 docs: $(DEV)  ## build the documentation into site/; fails on a broken link
-	@$(PY) -m mkdocs build --strict $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 spec: $(DEV)  ## list the statements of the MQTT standards with their tests
 	@$(PY) tests/spec/coverage.py $(ARGS)

@@ -1,6 +1,7 @@
 """`make docs`: the pages as a site; a link that leads nowhere fails it."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser import open_page
 from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).parents[1]
@@ -19,9 +21,11 @@ PARTS = (
     *(path.name for path in ROOT.glob("*.md")),
 )
 
+PHONE_WIDTH = 390
+
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="no MkDocs: make docs"),
+    pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="no MkDocs: make docs"),
 ]
 
 
@@ -40,6 +44,7 @@ def build(folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict"],
         cwd=folder,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         timeout=HANG_S,
@@ -58,6 +63,32 @@ def test_the_site_is_built_without_a_warning_and_has_every_page(sources: Path) -
     assert all((sources / "site" / page).exists() for page in pages)
     assert (sources / "site" / "index.html").exists()
     assert (sources / "site" / "benchmarks" / "results" / "brokers.html").exists()
+
+
+@pytest.mark.browser
+def test_every_page_fits_a_phone_and_asks_no_other_server(sources: Path) -> None:
+    """Tables and code scroll inside their boxes, so no page is wider than the screen."""
+    code, said = build(sources)
+    assert code == 0, said
+    wide = []
+    with open_page(sources / "chromium") as page:
+        page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=PHONE_WIDTH,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
+        for path in sorted((sources / "site").rglob("*.html")):
+            page.call("Page.navigate", url=path.resolve().as_uri())
+            page.wait_for("document.readyState === 'complete'")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > PHONE_WIDTH:
+                wide.append(f"{path.name}: {width} pixels")
+        asked = {address.partition(":")[0] for address in page.requests}
+    assert not wide, "\n".join(wide)
+    assert asked <= {"file", "data", "blob"}
+    assert not page.errors
 
 
 @pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](../operate/operations.md#no-such-place)"])
