@@ -21,11 +21,12 @@ from flowguard.flow.verdict import Cut, Pause, Reason
 from flowguard.node.door import CheckOutcome, LayerFault, Rest
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import MemoryStatus, View
-from flowguard.session.states import CONNECTION, RECEIVED, SENT, Event, Step, Undelivered
+from flowguard.session.states import Undelivered
 from flowguard.stores import StoreLoad
 from flowguard.telemetry import schema
 from flowguard.telemetry.progress import RecordingProgress
 from simulations.reference import keys_toml
+from tests.flowguard.session.transitions import CONNECTION, RECEIVED, SENT, Event, Step
 from tests.support.stage import Stage
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -155,8 +156,7 @@ def session_states() -> str:
     rows = ((state.value, event, after.value) for (state, event), after in CONNECTION.items())
     return page(
         "States of a session",
-        "The tables come from `flowguard.session.states`; tests drive the code by them. "
-        "[A session](../explain/session.md) explains them.",
+        "Tests drive the code by these tables. [A session](../explain/session.md) explains them.",
         "## The connection",
         table(("State", "Event", "Next state"), rows),
         "## A message to the client\n\nQoS 1 and 2, by packet identifier. The events are the "

@@ -1,4 +1,4 @@
-"""A connection by itself: `states.CONNECTION`, and what goes both ways once it is connected."""
+"""A connection by itself: `transitions.CONNECTION`, and what goes both ways while connected."""
 
 from flowguard.codec.packets import (
     Connack,

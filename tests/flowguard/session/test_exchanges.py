@@ -1,4 +1,4 @@
-"""Both exchanges, driven by their tables in `session.states`: what the code does is what they say.
+"""Both exchanges, driven by their tables in `transitions`: what the code does is what they say.
 
 A model walks through the table beside a session, with and without a store that has to be asked.
 """
@@ -16,7 +16,9 @@ from flowguard.codec.packets import (
     Pubrel,
 )
 from flowguard.session.host import IN_PROCESS
-from flowguard.session.states import (
+from flowguard.types import Publish, ReasonCode
+from tests.flowguard.session.alone import Alone
+from tests.flowguard.session.transitions import (
     RECEIVED,
     SENT,
     Event,
@@ -26,8 +28,6 @@ from flowguard.session.states import (
     received_state,
     sent_state,
 )
-from flowguard.types import Publish, ReasonCode
-from tests.flowguard.session.alone import Alone
 
 REFUSAL = ReasonCode.UNSPECIFIED_ERROR
 UNKNOWN = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
