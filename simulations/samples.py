@@ -7,17 +7,20 @@ process counted after its last sample comes with the first one of its next life.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow import Grant
+from flowguard.flow import Grant, Rung
 from flowguard.flow.pressure import objectives_of
 from flowguard.telemetry.pending import Row
-from flowguard.telemetry.rows import Decisions, dead_row, sample_row
+from flowguard.telemetry.rows import RUNGS, Decisions, sample_row
 from simulations.counters import MachineCounters
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
     from simulations.machine import Machine
+
+_DEAD: Final = (False, *(0.0,) * 6, None, 0.0, 0, RUNGS[Rung.BUFFER], *(0,) * 17, None, *(0.0,) * 5)
+"""The columns of table `samples` after node and time, while there is no process."""
 
 
 @final
@@ -43,7 +46,7 @@ class Samples:
         """Row of table `samples`: what is to be seen at `t_s`, which is now."""
         broker = self._machine.broker
         if broker is None:
-            return dead_row(self._machine.index, t_s)
+            return (self._machine.index, t_s, *_DEAD)
         return sample_row(
             self._machine.index,
             t_s,

@@ -106,7 +106,7 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     assert node.window.in_process == 0
     assert node.window.in_process_bytes == 0
     assert node.window.active == node.window.permits == 0
-    assert node.guard.starved_count == 0
+    assert not node.guard.starved
     assert node.guard.gate.in_process == node.guard.gate.buffered == 0
     assert node.input_budget.used_bytes == 0
     assert node.outbox_budget.used_bytes == 0

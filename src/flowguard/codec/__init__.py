@@ -35,8 +35,6 @@ from flowguard.codec.packets import (
     Unsubscribe,
     Will,
 )
-from flowguard.codec.properties import decode_properties, encode_properties
-from flowguard.types import Publish
 
 __all__ = [
     "PacketDecoder",
@@ -49,13 +47,10 @@ __all__ = [
     "pubcomp_frame",
     "PINGREQ_FRAME",
     "PINGRESP_FRAME",
-    "decode_properties",
-    "encode_properties",
     "Packet",
     "Connect",
     "Will",
     "Connack",
-    "Publish",
     "Puback",
     "Pubrec",
     "Pubrel",

@@ -29,11 +29,8 @@ from flowguard.flow.gate import ConnectGate
 from flowguard.flow.guard import Guard
 from flowguard.flow.holders import Holders
 from flowguard.flow.observer import Observer
-from flowguard.flow.policies import make_policy
-from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Rung
-from flowguard.flow.pool import FairPool
-from flowguard.flow.shadow import Shadow
-from flowguard.flow.signals import Pressure, Sample, Signal
+from flowguard.flow.policy import Arrival, Gate, Grant, Rung
+from flowguard.flow.signals import Signal
 from flowguard.flow.verdict import Admission, Pause, Reason, Verdict
 from flowguard.flow.window import AdmissionWindow, NodeWindow
 
@@ -46,7 +43,6 @@ __all__ = [
     "ConnectGate",
     "Cost",
     "FairBudget",
-    "FairPool",
     "Gate",
     "Grant",
     "Guard",
@@ -54,16 +50,11 @@ __all__ = [
     "NodeWindow",
     "Observer",
     "Pause",
-    "Policy",
-    "Pressure",
     "PressureRecord",
     "Reason",
     "Rung",
-    "Sample",
-    "Shadow",
     "Signal",
     "Tell",
     "Verdict",
-    "make_policy",
     "tell_nobody",
 ]

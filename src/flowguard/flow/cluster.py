@@ -209,10 +209,6 @@ class Cluster:
             self._refresh(now_s)
         return self._lost
 
-    def is_guarded(self, now_s: float) -> bool:
-        """Whether windows are capped because a peer was lost."""
-        return self.lost(now_s) > 0 and now_s < self._guard_from_s + GUARD_S + RELEASE_S
-
     def peers(self, now_s: float) -> list[PressureRecord]:
         """The other nodes that count now, by name, with window and pressure as aged."""
         if now_s > self._valid_until_s:

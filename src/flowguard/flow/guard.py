@@ -146,7 +146,7 @@ class Guard(Generic[C]):
         self._connect_room_bytes = inf
         self.stuck_bytes = 0
         """Resident memory above the limit that stays although hardly any connection is left."""
-        self._starved: dict[C, None] = {}
+        self.starved: dict[C, None] = {}
         """Who waits because the host takes nothing at all."""
         self._rationed: dict[C, None] = {}
         """Who has spent its credits of this round (`Grant.credits`)."""
@@ -221,7 +221,7 @@ class Guard(Generic[C]):
         node, window = self.window, client.window
         assert window is not None
         if node.closed and not node.shared:
-            self._starved[client] = None
+            self.starved[client] = None
         elif window.is_full:
             return
         elif node.shared:
@@ -236,16 +236,11 @@ class Guard(Generic[C]):
         their work is done."""
         if self.gate.holds(client):
             self.gate.settle(client, now_s)
-        self._starved.pop(client, None)
+        self.starved.pop(client, None)
         self._rationed.pop(client, None)
         self.pool.leave(client)
         if client.window is not None:
             client.window.rest(waits=False)
-
-    @property
-    def starved_count(self) -> int:
-        """Clients that wait because the host takes nothing at all."""
-        return len(self._starved)
 
     # --- turns -------------------------------------------------------------------------------
 
@@ -254,7 +249,7 @@ class Guard(Generic[C]):
         """Whether `turn` would find something to do, though nothing new came in."""
         return bool(
             self.gate.is_ready
-            or (self._starved and not self._is_full())
+            or (self.starved and not self._is_full())
             or (self.window.shared and len(self.pool) > 0 and self._free > 0)
         )
 
@@ -266,8 +261,8 @@ class Guard(Generic[C]):
         window.closed = self._is_full()
         if window.shared:
             self._take_turns(now_s)
-        if self._starved and not window.closed:
-            starved, self._starved = self._starved, {}
+        if self.starved and not window.closed:
+            starved, self.starved = self.starved, {}
             for client in starved:
                 client.schedule()
 

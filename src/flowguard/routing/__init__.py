@@ -21,12 +21,7 @@ from flowguard.routing.filters import (
     valid_filter,
 )
 from flowguard.routing.index import TopicIndex
-from flowguard.routing.retained import (
-    RetainedMessage,
-    RetainedMessages,
-    RetainedWalk,
-    RetainOutcome,
-)
+from flowguard.routing.retained import RetainedMessage, RetainedMessages, RetainOutcome
 from flowguard.routing.shared import SharedGroup
 from flowguard.routing.table import Routes, SubscriptionTable
 
@@ -35,7 +30,6 @@ __all__ = [
     "RetainOutcome",
     "RetainedMessage",
     "RetainedMessages",
-    "RetainedWalk",
     "Routes",
     "SharedGroup",
     "SubscriptionTable",

@@ -11,14 +11,8 @@ from flowguard.flow.signals import Objectives, Pressure
 from flowguard.telemetry.pending import Row
 
 RUNGS: Final = {rung: rung.name.lower() for rung in Rung}
-_DEAD: Final = (False, *(0.0,) * 6, None, 0.0, 0, RUNGS[Rung.BUFFER], *(0,) * 17, None, *(0.0,) * 5)
 Memory = tuple[int, int]
 """Bytes held, and bytes beyond which the process dies."""
-
-
-def dead_row(node: int, t_s: float) -> Row:
-    """A row of table `samples`: there is no process."""
-    return (node, t_s, *_DEAD)
 
 
 def sample_row(

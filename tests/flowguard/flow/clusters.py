@@ -5,7 +5,7 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
-from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.flow.cluster import GUARD_S, RELEASE_S, Cluster, PressureRecord
 
 NODES = ("a", "b", "c", "d")
 WINDOW_MAX = 100
@@ -20,6 +20,11 @@ def cluster(
 ) -> Cluster:
     settings = FlowSettings(cluster_rule=rule, window_floor=floor, window_max=WINDOW_MAX)
     return Cluster("own", 1, settings, peers_max)
+
+
+def is_guarded(here: Cluster, now_s: float) -> bool:
+    """Whether windows are capped because a peer was lost."""
+    return here.lost(now_s) > 0 and now_s < here._guard_from_s + GUARD_S + RELEASE_S
 
 
 def record(

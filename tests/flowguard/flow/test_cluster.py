@@ -31,6 +31,7 @@ from tests.flowguard.flow.clusters import (
     WINDOW_MAX,
     cluster,
     heard,
+    is_guarded,
     loads,
     paths,
     pressures,
@@ -157,7 +158,7 @@ def test_a_single_node_has_its_own_window_always() -> None:
         for path in (None, frozenset[str](), frozenset({"own"}), frozenset({"own", "unheard"})):
             assert here.window_for(path, now_s) == window
         assert here.lost(now_s) == 0
-        assert not here.is_guarded(now_s)
+        assert not is_guarded(here, now_s)
 
 
 def test_no_brake_takes_a_window_below_the_floor() -> None:
@@ -212,16 +213,16 @@ def test_a_dead_nodes_record_brakes_no_longer_than_five_seconds(
 
 def test_a_lost_peer_caps_windows_for_30_s_and_is_released_slowly() -> None:
     here = heard({"a": (100.0, 0.0), "b": (100.0, 0.0)})
-    assert (here.lost(4.9), here.is_guarded(4.9)) == (0, False)
+    assert (here.lost(4.9), is_guarded(here, 4.9)) == (0, False)
     here.merge(record("b", 2), 4.9)
-    assert (here.lost(LOST_S), here.is_guarded(LOST_S)) == (1, True)
+    assert (here.lost(LOST_S), is_guarded(here, LOST_S)) == (1, True)
     seen = []
     for tick in range(450):
         now_s = LOST_S + tick * TICK_S
         here.merge(record("b", 3 + tick), now_s)
         seen.append(here.window_for(None, now_s))
         assert here.lost(now_s) == 1, "counted once"
-        assert here.is_guarded(now_s) == (seen[-1] < WINDOW_MAX)
+        assert is_guarded(here, now_s) == (seen[-1] < WINDOW_MAX)
     assert set(seen[:300]) == {50.0}
     assert seen[350] == pytest.approx(100 / 2**0.5)
     assert seen[401] == 100.0
@@ -234,7 +235,7 @@ def test_each_loss_begins_the_guard_anew() -> None:
     assert here.lost(30.0) == 1
     assert here.lost(35.0) == 2
     assert here.window_for(None, 64.9) == 50.0
-    assert not here.is_guarded(75.0)
+    assert not is_guarded(here, 75.0)
 
 
 def test_a_goodbye_is_not_a_loss() -> None:
@@ -253,7 +254,7 @@ def test_a_node_that_comes_back_counts_again() -> None:
     assert here.lost(6.0) == 1
     assert here.merge(replace(record("a", 1, 3.0), incarnation=2), 7.0)
     assert here.window_for(None, 7.0) == 3.0
-    assert here.is_guarded(7.0)
+    assert is_guarded(here, 7.0)
 
 
 # --- All of it, over time
@@ -334,7 +335,7 @@ class Gossip(RuleBasedStateMachine):
             least = min([self.own[0], *(one.window for one in on_path)])
             window = self.here.window_for(path, self.now_s)
             assert window <= min(least, cap)
-            if not self.here.is_guarded(self.now_s):
+            if not is_guarded(self.here, self.now_s):
                 assert window >= BRAKE_MIN * least
 
 

@@ -49,9 +49,8 @@ from flowguard.stores.redis.queue_functions import QUEUES
 WHOLE: Final = -1
 """Instead of a part: all of the commit."""
 REFUSED_FENCED: Final = 1
-"""Another token is the session's owner, or the bucket's."""
-REFUSED_BEHIND: Final = 2
-"""Redis has not the session's last commit, or not the session: it has gone back."""
+"""Another token is the session's owner, or the bucket's. 2: Redis has gone back, and has not the
+session's last commit, or not the session."""
 
 _TEXT: Final = """
 local function each_page(at, count, call)
