@@ -5,9 +5,17 @@ A layer has the five methods of a socket that the reactor uses, with the same er
 layer itself has to say. Layers stand on each other: WebSocket on TLS on a socket.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
-from socket import SHUT_RD
-from typing import Protocol
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
+from typing import Final, Protocol
+
+from flowguard.node.door import LayerFault
+
+PENDING_MAX_BYTES: Final = 64 * 1024
+"""Bytes of a layer that the stream below does not take; a peer that has caused more without reading
+is closed."""
+FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
 
 class ByteStream(Protocol):
@@ -93,3 +101,39 @@ class OnSocket:
     def close(self) -> None:
         """Close the socket, without a word."""
         self._sock.close()
+
+
+class Answering(OnSocket):
+    """The part of a layer that sends bytes of its own, besides those of the stream above."""
+
+    __slots__ = ("_on_fault", "_pending", "_said_last")
+
+    def __init__(self, sock: ByteStream, on_fault: Callable[[LayerFault], None]) -> None:
+        super().__init__(sock)
+        self._on_fault = on_fault
+        self._pending = b""
+        """Bytes that the stream below has not taken."""
+        self._said_last = False
+
+    def flush(self) -> bool:
+        """Send them; False: some are left."""
+        while self._pending:
+            try:
+                sent_bytes = self._sock.send(self._pending, FLAGS)
+            except BlockingIOError:
+                return False
+            self._pending = self._pending[sent_bytes:]
+        return True
+
+    def _leave(self) -> None:
+        try:
+            self.flush()
+        except OSError:
+            return  # The peer has closed, but the data it sent counts: the next `recv` returns it.
+        if len(self._pending) > PENDING_MAX_BYTES:
+            self._fail(LayerFault.UNREAD)
+            raise ConnectionResetError("the peer asks, and reads no answer")
+
+    def _fail(self, fault: LayerFault) -> None:
+        self._said_last = True
+        self._on_fault(fault)

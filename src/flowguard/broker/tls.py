@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
+from socket import SHUT_WR
 from typing import Any, Final, Self, final
 
-from flowguard.broker.layer import ByteStream, OnSocket, end_reading
+from flowguard.broker.layer import Answering, ByteStream, end_reading
 from flowguard.errors import ConfigError
 from flowguard.lines import read
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
@@ -21,8 +21,6 @@ from flowguard.node.door import LayerFault
 
 RECORD_BYTES: Final = 16 * 1024
 """The most plaintext of a TLS record."""
-PENDING_MAX_BYTES: Final = 64 * 1024
-"""Ciphertext that a socket does not take; a peer that has more caused without reading is closed."""
 HELLO_MAX_BYTES: Final = 16 * 1024
 """Maximum size of a ClientHello. OpenSSL takes 131 KB, and allocates them as soon as it knows the
 length. Key shares, tickets and names of today need 2 to 4 KB."""
@@ -41,7 +39,6 @@ CHANGE_CIPHER: Final = 20
 RECORD_HEAD_BYTES: Final = 5
 RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """The random of a ServerHello that asks for another ClientHello (RFC 8446, 4.1.3)."""
-FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 NOT_TLS: Final = (
     "HTTP_REQUEST",
@@ -183,7 +180,7 @@ class TlsKeeper:
 
 
 @final
-class TlsStream(OnSocket):
+class TlsStream(Answering):
     """TLS on a stream (`broker.layer`)."""
 
     __slots__ = (
@@ -191,10 +188,7 @@ class TlsStream(OnSocket):
         "_context",
         "_hello",
         "_incoming",
-        "_on_fault",
         "_outgoing",
-        "_pending",
-        "_said_last",
         "_server",
         "_tls",
         "begun",
@@ -210,20 +204,16 @@ class TlsStream(OnSocket):
         server: str | None = None,
     ) -> None:
         """`server`: whose name the other end has to prove; None: this is the server's end."""
-        super().__init__(sock)
+        super().__init__(sock, on_fault)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._context = context
         self._server = server
         self._tls: ssl.SSLObject | None = None
         """None: nothing has come yet, and whoever waits unread takes no memory for it."""
-        self._on_fault = on_fault
         self._hello: bytes | None = b"" if server is None else None
         """The start of a ClientHello that is not complete, or None if none is expected."""
         self._chain_bytes = 0
-        self._pending = b""
-        """Ciphertext that the socket has not taken."""
-        self._said_last = False
         self.begun = False
         self.established = False
         self.identity: str | None = None
@@ -347,15 +337,6 @@ class TlsStream(OnSocket):
             raise BlockingIOError
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _leave(self) -> None:
-        try:
-            self.flush()
-        except OSError:
-            return  # The peer has closed, but the data it sent counts: the next `recv` returns it.
-        if len(self._pending) > PENDING_MAX_BYTES:
-            self._fail(LayerFault.UNREAD)
-            raise ConnectionResetError("the peer asks, and reads no answer")
-
     def send(self, data: bytes, flags: int = 0) -> int:
         """Encrypt and send as much as the socket takes, in records; what was encrypted counts."""
         if self._pending and not self.flush():
@@ -375,14 +356,7 @@ class TlsStream(OnSocket):
         """Send ciphertext; False: some is left."""
         if self._outgoing.pending:
             self._pending += self._outgoing.read()
-        if not self._pending:
-            return True
-        try:
-            sent_bytes = self._sock.send(self._pending, FLAGS)
-        except BlockingIOError:
-            return False
-        self._pending = self._pending[sent_bytes:]
-        return not self._pending
+        return super().flush()
 
     def shutdown(self, how: int) -> None:
         """Say close_notify, and that nothing follows; what comes is not looked at any more."""
@@ -397,10 +371,6 @@ class TlsStream(OnSocket):
                     pass  # It waits for the peer's answer, or there was no handshake.
                 self.flush()
         self._sock.shutdown(how)
-
-    def _fail(self, fault: LayerFault) -> None:
-        self._said_last = True
-        self._on_fault(fault)
 
 
 def _hello_of(data: bytes) -> tuple[bool, bool]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
+from socket import SHUT_WR
 from struct import Struct, error
 from typing import Any, Final, final
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
-from flowguard.broker.layer import ByteStream, Layer, OnSocket, end_reading
+from flowguard.broker.layer import Answering, ByteStream, Layer, end_reading
 from flowguard.node.door import LayerFault
 
 try:
@@ -32,10 +32,7 @@ SUBPROTOCOL: Final = "mqtt"
 REQUEST_MAX_BYTES: Final = 8 * 1024
 FRAME_BYTES: Final = 16 * 1024
 """The largest frame that is sent: as much may wait for the socket."""
-PENDING_MAX_BYTES: Final = 64 * 1024
-"""Frames that a socket does not take; a peer that asks for more and reads nothing is closed."""
 CONTROL_MAX_BYTES: Final = 125
-FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 ANY: Final = "*"
 
 FINAL: Final = 0x80
@@ -228,17 +225,14 @@ def broken_close(payload: bytes) -> int:
 
 
 @final
-class WebSocketStream(OnSocket):
+class WebSocketStream(Answering):
     """WebSocket on a stream (`broker.layer`), which may be TLS."""
 
     __slots__ = (
         "_lower",
-        "_on_fault",
         "_origins",
-        "_pending",
         "_reader",
         "_request",
-        "_said_last",
         "established",
     )
 
@@ -250,15 +244,11 @@ class WebSocketStream(OnSocket):
         on_fault: Callable[[LayerFault], None],
     ) -> None:
         """`lower`: the layer that `sock` is, None: it is a socket."""
-        super().__init__(sock)
+        super().__init__(sock, on_fault)
         self._lower = lower
         self._origins = origins
-        self._on_fault = on_fault
         self._request = b""
         self._reader = FrameReader()
-        self._pending = b""
-        """Bytes that the stream below has not taken."""
-        self._said_last = False
         self.established = False
 
     @property
@@ -355,15 +345,6 @@ class WebSocketStream(OnSocket):
         if self._said_last:
             end_reading(self._sock)
 
-    def _leave(self) -> None:
-        try:
-            self.flush()
-        except OSError:
-            return  # The peer has closed, but the data it sent counts: the next `recv` returns it.
-        if len(self._pending) > PENDING_MAX_BYTES:
-            self._fail(LayerFault.UNREAD)
-            raise ConnectionResetError("the peer asks, and reads no answer")
-
     def send(self, data: bytes, flags: int = 0) -> int:
         """Send as much as the stream below takes, in frames; what is in one counts, and so does all
         that comes behind a close frame, where nobody may send any more."""
@@ -382,13 +363,7 @@ class WebSocketStream(OnSocket):
 
     def flush(self) -> bool:
         """Send what was framed; False: some is left, here or below."""
-        while self._pending:
-            try:
-                sent_bytes = self._sock.send(self._pending, FLAGS)
-            except BlockingIOError:
-                return False
-            self._pending = self._pending[sent_bytes:]
-        return self._lower is None or self._lower.flush()
+        return super().flush() and (self._lower is None or self._lower.flush())
 
     def shutdown(self, how: int) -> None:
         """Send a close frame, and say below that nothing follows."""
