@@ -214,14 +214,11 @@ class PutSession:
         self.user = user
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class DropSession:
     """The session ends, with all that belongs to it."""
 
     client_id: str
-
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
 
 
 @dataclass(slots=True)
@@ -388,7 +385,7 @@ class AppendToLog:
 
 
 @mypyc_attr(acyclic=True)
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class PutLogPlace:
     """A session reads the durable log from here on; or does not any more."""
 
@@ -397,13 +394,9 @@ class PutLogPlace:
     """A token of the store's; None: after all that is logged before this operation; empty: messages
     enter the session's queue, it need not read."""
 
-    def __init__(self, client_id: str, place: bytes | None) -> None:
-        self.client_id = client_id
-        self.place = place
-
 
 @mypyc_attr(acyclic=True)
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class PutLogStart:
     """A subscription of a session that reads the log is new. What was logged since it starts and
     before this operation is read for it alone, everything later with the session's others."""
@@ -412,16 +405,8 @@ class PutLogStart:
     filter: str
     place: bytes | None
     """A token of the store's; None: the subscription is new; empty: nothing of that is left."""
-    since_s: float
+    since_s: float = 0.0
     """Of a new one: when it starts, seconds since the Unix epoch; NEVER_S: with this operation."""
-
-    def __init__(
-        self, client_id: str, filter: str, place: bytes | None, since_s: float = 0.0
-    ) -> None:
-        self.client_id = client_id
-        self.filter = filter
-        self.place = place
-        self.since_s = since_s
 
 
 StoreOp = (

@@ -11,11 +11,14 @@ from flowguard.codec.packets import Packet
 
 Body = Callable[[bytes, int, int, int, int], Packet]
 
-FROM_CLIENT: Final[dict[int, Body]] = {
+BOTH: Final[dict[int, Body]] = {
     t.PUBACK: bodies.decode_puback,
     t.PUBREC: bodies.decode_pubrec,
     t.PUBREL: bodies.decode_pubrel,
     t.PUBCOMP: bodies.decode_pubcomp,
+}
+FROM_CLIENT: Final[dict[int, Body]] = {
+    **BOTH,
     t.SUBSCRIBE: bodies.decode_subscribe,
     t.UNSUBSCRIBE: bodies.decode_unsubscribe,
     t.PINGREQ: bodies.decode_pingreq,
@@ -24,10 +27,7 @@ FROM_CLIENT: Final[dict[int, Body]] = {
 }
 FROM_SERVER: Final[dict[int, Body]] = {
     t.CONNACK: decode_connack,
-    t.PUBACK: bodies.decode_puback,
-    t.PUBREC: bodies.decode_pubrec,
-    t.PUBREL: bodies.decode_pubrel,
-    t.PUBCOMP: bodies.decode_pubcomp,
+    **BOTH,
     t.SUBACK: bodies.decode_suback,
     t.UNSUBACK: bodies.decode_unsuback,
     t.PINGRESP: bodies.decode_pingresp,

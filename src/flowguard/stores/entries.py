@@ -7,11 +7,11 @@ count and identifiers, varints; the message
 from struct import Struct
 from typing import Final
 
-from flowguard.codec.primitives import decode_variable, encode_variable
-from flowguard.errors import CorruptionError, MalformedPacket
+from flowguard.codec.primitives import encode_variable
+from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.messages import decode_message, encode_message
-from flowguard.stores.rows import VERSION, unpack
+from flowguard.stores.rows import VERSION, number, unpack
 
 _ENTRY: Final = Struct(">BBI")
 _F64: Final = Struct(">d")
@@ -49,16 +49,9 @@ def decode_entry(value: bytes, topic: str | None = None) -> Delivery:
         pos += _F64.size
     identifiers: list[int] = []
     if flags & _IDENTIFIED:
-        count, pos = _number(value, pos)
+        count, pos = number(value, pos)
         for _ in range(count):
-            identifier, pos = _number(value, pos)
+            identifier, pos = number(value, pos)
             identifiers.append(identifier)
     message = decode_message(value, pos, topic=topic)
     return Delivery(message, flags & 3, bool(flags & _RETAIN), tuple(identifiers), expires_at_s)
-
-
-def _number(value: bytes, pos: int) -> tuple[int, int]:
-    try:
-        return decode_variable(value, pos, len(value))
-    except MalformedPacket as error:
-        raise CorruptionError(f"a record is damaged: {error}") from error

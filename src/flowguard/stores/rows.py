@@ -9,7 +9,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from flowguard.errors import CorruptionError
+from flowguard.codec.primitives import decode_variable
+from flowguard.errors import CorruptionError, MalformedPacket
 from flowguard.records import WillRecord
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.types import SubscriptionOptions
@@ -39,6 +40,14 @@ def text(rest: bytes) -> str:
     try:
         return rest.decode()
     except UnicodeDecodeError as error:
+        raise CorruptionError(f"a record is damaged: {error}") from error
+
+
+def number(value: bytes, pos: int) -> tuple[int, int]:
+    """Return a number of one to four bytes, and its end; raises `CorruptionError`."""
+    try:
+        return decode_variable(value, pos, len(value))
+    except MalformedPacket as error:
         raise CorruptionError(f"a record is damaged: {error}") from error
 
 

@@ -4,24 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from flowguard import records
 from flowguard.errors import StoreError
-from flowguard.records import (
-    NEVER_S,
-    Append,
-    Delivery,
-    PutInbound,
-    PutRetained,
-    PutSession,
-    PutSubscription,
-    PutWill,
-    QueueEntry,
-    Release,
-    Sent,
-    SessionRecord,
-    Settle,
-    StoreOp,
-    is_group,
-)
 from flowguard.stores.base import Store
 from flowguard.types import Publish
 
@@ -53,8 +37,8 @@ def transfer(
     later_s = 0
     if source.clock is not None and target.clock is not None:
         later_s = round(target.clock() - source.clock())
-    records = list(source.sessions())
-    for record in records:
+    sessions = list(source.sessions())
+    for record in sessions:
         if record.ends_at_s is not None:
             record.ends_at_s += later_s
         if record.log_place:
@@ -63,17 +47,17 @@ def transfer(
                 "it is not copied"
             )
     found = Transferred()
-    for done, record in enumerate(records):
-        progress(done, len(records))
+    for done, record in enumerate(sessions):
+        progress(done, len(sessions))
         target.commit(session_ops(record))
         found.entries += _copy_queue(source, target, record, later_s)
-        if is_group(record.client_id):
+        if records.is_group(record.client_id):
             found.groups += 1
         else:
             found.sessions += 1
-    batch: list[StoreOp] = []
+    batch: list[records.StoreOp] = []
     for message, expires_at_s in source.retained():
-        batch.append(PutRetained(message, expires_at_s + later_s))
+        batch.append(records.PutRetained(message, expires_at_s + later_s))
         found.retained += 1
         if len(batch) == PAGE:
             target.commit(batch)
@@ -82,29 +66,29 @@ def transfer(
     return found
 
 
-def session_ops(record: SessionRecord) -> list[StoreOp]:
+def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
     """Operations that make such a session, without queue and place in the log."""
     name = record.client_id
-    ops: list[StoreOp] = [
-        PutSession(
+    ops: list[records.StoreOp] = [
+        records.PutSession(
             name, record.expiry_interval_s, record.ends_at_s, record.is_application, record.user
         )
     ]
     ops += [
-        PutSubscription(name, filter, options, record.retained_after.get(filter))
+        records.PutSubscription(name, filter, options, record.retained_after.get(filter))
         for filter, options in record.subscriptions.items()
     ]
-    ops += [PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
+    ops += [records.PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
     if record.will is not None:
-        ops.append(PutWill(name, record.will))
+        ops.append(records.PutWill(name, record.will))
     return ops
 
 
-def _copy_queue(source: Store, target: Store, record: SessionRecord, later_s: int) -> int:
+def _copy_queue(source: Store, target: Store, record: records.SessionRecord, later_s: int) -> int:
     """Copy the entries of one session; how many there were."""
     name, count, after_pos = record.client_id, 0, 0
     while page := source.fetch(name, after_pos, PAGE):
-        ops: list[StoreOp] = []
+        ops: list[records.StoreOp] = []
         for entry in page:
             ops += _entry_ops(name, entry, later_s)
         target.commit(ops)
@@ -113,29 +97,29 @@ def _copy_queue(source: Store, target: Store, record: SessionRecord, later_s: in
     ops = []
     if record.next_pos > after_pos + 1:  # The last positions were settled: they stay given out.
         last_pos = record.next_pos - 1
-        ops += (Append(name, last_pos, nothing(1)), Settle(name, last_pos))
+        ops += (records.Append(name, last_pos, nothing(1)), records.Settle(name, last_pos))
     if record.sent_pos:
-        ops.append(Sent(name, record.sent_pos))
+        ops.append(records.Sent(name, record.sent_pos))
     target.commit(ops)
     return count
 
 
-def _entry_ops(name: str, entry: QueueEntry, later_s: int) -> list[StoreOp]:
+def _entry_ops(name: str, entry: records.QueueEntry, later_s: int) -> list[records.StoreOp]:
     delivery, pos = entry.delivery, entry.pos
     if delivery is None:
         owed = nothing(2)
-        return [Append(name, pos, owed), Release(name, pos, entry.packet_id, owed)]
+        return [records.Append(name, pos, owed), records.Release(name, pos, entry.packet_id, owed)]
     # A delivery of its own: what the source noted in it means nothing to the target.
-    copy = Delivery(
+    copy = records.Delivery(
         delivery.message,
         delivery.qos,
         delivery.retain,
         delivery.identifiers,
         delivery.expires_at_s + later_s,
     )
-    return [Append(name, pos, copy)]
+    return [records.Append(name, pos, copy)]
 
 
-def nothing(qos: int) -> Delivery:
+def nothing(qos: int) -> records.Delivery:
     """A message that nobody gets: it only takes a position."""
-    return Delivery(Publish("-", b"", qos), qos, False, (), NEVER_S)
+    return records.Delivery(Publish("-", b"", qos), qos, False, (), records.NEVER_S)

@@ -7,26 +7,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, final
 
+from flowguard import records
 from flowguard.errors import CorruptionError, StoreError
-from flowguard.records import (
-    Append,
-    AppendToLog,
-    Delivery,
-    DropInbound,
-    DropRetained,
-    DropSession,
-    DropSubscription,
-    PutInbound,
-    PutRetained,
-    PutSession,
-    PutSubscription,
-    PutWill,
-    Release,
-    Sent,
-    SessionRecord,
-    Settle,
-    StoreOp,
-)
 from flowguard.stores.redis.keys import KeyNames, bucket_of
 from flowguard.stores.redis.queues import QueueLayout
 from flowguard.stores.redis.values import (
@@ -94,12 +76,12 @@ class SessionChange:
     def _clear(self) -> None:
         self._put: dict[bytes, bytes] = {}
         self._dropped: dict[bytes, None] = {}
-        self._added: dict[int, Delivery] = {}
-        self._settled: dict[int, Delivery | None] = {}
-        self._released: dict[int, tuple[int, Delivery | None]] = {}
+        self._added: dict[int, records.Delivery] = {}
+        self._settled: dict[int, records.Delivery | None] = {}
+        self._released: dict[int, tuple[int, records.Delivery | None]] = {}
 
-    def apply(self, op: StoreOp) -> None:
-        if isinstance(op, PutSession):
+    def apply(self, op: records.StoreOp) -> None:
+        if isinstance(op, records.PutSession):
             self.is_there = True
             row = encode_session(
                 op.expiry_interval_s,
@@ -110,32 +92,32 @@ class SessionChange:
             self._set(EXPIRY, row)
         elif not self.is_there:
             return
-        elif isinstance(op, DropSession):
+        elif isinstance(op, records.DropSession):
             self._clear()
             self.is_there = False
             self.is_written_anew = True
             self.next_pos, self.sent_pos = 1, 0
-        elif isinstance(op, Append):
+        elif isinstance(op, records.Append):
             if op.pos >= self.next_pos:
                 self._added[op.pos] = op.delivery
                 self.next_pos = op.pos + 1
-        elif isinstance(op, Settle):
+        elif isinstance(op, records.Settle):
             self._settle(op.pos, op.delivery)
-        elif isinstance(op, Sent):
+        elif isinstance(op, records.Sent):
             self.sent_pos = max(self.sent_pos, op.pos)
-        elif isinstance(op, Release):
+        elif isinstance(op, records.Release):
             self._release(op.pos, op.packet_id, op.delivery)
         else:
             self._apply_to_fields(op)
 
-    def _release(self, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+    def _release(self, pos: int, packet_id: int, delivery: records.Delivery | None) -> None:
         if pos >= self.next_pos:
             return
         self.sent_pos = max(self.sent_pos, pos)
         if pos not in self._settled and pos not in self._released:
             self._released[pos] = packet_id, delivery
 
-    def _settle(self, pos: int, delivery: Delivery | None) -> None:
+    def _settle(self, pos: int, delivery: records.Delivery | None) -> None:
         if pos >= self.next_pos:
             return
         released = self._released.pop(pos, None)
@@ -143,19 +125,19 @@ class SessionChange:
             known = delivery if released is None else released[1] or delivery
             self._settled.setdefault(pos, known)
 
-    def _apply_to_fields(self, op: StoreOp) -> None:
+    def _apply_to_fields(self, op: records.StoreOp) -> None:
         match op:
-            case PutSubscription(_, filter, options, after):
+            case records.PutSubscription(_, filter, options, after):
                 self._set(SUBSCRIPTION + filter.encode(), encode_subscription(options, after))
-            case DropSubscription(_, filter):
+            case records.DropSubscription(_, filter):
                 self._unset(SUBSCRIPTION + filter.encode())
-            case PutInbound(_, packet_id):
+            case records.PutInbound(_, packet_id):
                 self._set(INBOUND + b"%d" % packet_id, b"")
-            case DropInbound(_, packet_id):
+            case records.DropInbound(_, packet_id):
                 self._unset(INBOUND + b"%d" % packet_id)
-            case PutWill(_, None):
+            case records.PutWill(_, None):
                 self._unset(WILL)
-            case PutWill(_, will) if will is not None:
+            case records.PutWill(_, will) if will is not None:
                 self._set(WILL, encode_will(will))
             case _:
                 raise StoreError(f"Redis does not keep a {type(op).__name__}")
@@ -220,7 +202,7 @@ class CommitChanges:
 
     __slots__ = ("_owned", "retained", "sessions")
 
-    def __init__(self, owned: dict[str, OwnedSession], ops: Iterable[StoreOp]) -> None:
+    def __init__(self, owned: dict[str, OwnedSession], ops: Iterable[records.StoreOp]) -> None:
         self._owned = owned
         self.sessions: dict[str, SessionChange] = {}
         self.retained: dict[int, dict[bytes, bytes | None]] = {}
@@ -228,21 +210,21 @@ class CommitChanges:
         for op in ops:
             self._apply(op)
 
-    def _apply(self, op: StoreOp) -> None:
-        if isinstance(op, PutRetained):
+    def _apply(self, op: records.StoreOp) -> None:
+        if isinstance(op, records.PutRetained):
             topic = op.message.topic.encode()
             value = encode_retained(op.message, op.expires_at_s)
             self.retained.setdefault(bucket_of(topic), {})[topic] = value
-        elif isinstance(op, DropRetained):
+        elif isinstance(op, records.DropRetained):
             topic = op.topic.encode()
             self.retained.setdefault(bucket_of(topic), {})[topic] = None
-        elif isinstance(op, AppendToLog):
+        elif isinstance(op, records.AppendToLog):
             raise StoreError("a log of messages is kept by RocksDB only, not by Redis")
         else:
             change = self.sessions.get(op.client_id)
             if change is None:
                 owned = self._owned.get(op.client_id)
-                if owned is None and not isinstance(op, PutSession):
+                if owned is None and not isinstance(op, records.PutSession):
                     return  # Nobody knows this session.
                 change = self.sessions[op.client_id] = SessionChange(owned)
             change.apply(op)
@@ -325,7 +307,7 @@ class CommitCall:
 
 def session_record(
     client_id: str, fields: dict[bytes, bytes], state: bytes, waiting: int, released: int
-) -> SessionRecord:
+) -> records.SessionRecord:
     """The session that Redis has, with so many entries, and positions released.
 
     Raises `CorruptionError`."""
@@ -333,7 +315,7 @@ def session_record(
         _, size_bytes, next_pos, sent_pos = decode_state(state)
         row = fields.pop(EXPIRY)
         expiry_interval_s, ends_at_s = decode_session(row)
-        record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
+        record = records.SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(row)
         record.user = session_user(row)
         record.next_pos, record.sent_pos = next_pos, sent_pos

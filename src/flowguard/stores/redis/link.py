@@ -181,7 +181,9 @@ class RedisLink:
         Raises `StallError` (also where nobody knows what was done), or the `StoreError` of the
         first answer that is an error.
         """
-        found = self._exchange_or_again(commands)
+        return self._checked(self._exchange_or_again(commands))
+
+    def _checked(self, found: list[Any]) -> list[Any]:
         for answer in found:
             if isinstance(answer, Exception):
                 raise failure(answer, self.where) from answer
@@ -194,10 +196,7 @@ class RedisLink:
         if isinstance(found[0], Exception) and "Function not found" in str(found[0]):
             self.load_functions()
             return self.ask(commands)
-        for answer in found:
-            if isinstance(answer, Exception):
-                raise failure(answer, self.where) from answer
-        return found
+        return self._checked(found)
 
     def commit(
         self, function: bytes, calls: Sequence[Call], replicas: int, wait_ms: int

@@ -15,11 +15,12 @@ The functions in Redis read states and the sizes of entries, and nothing else.
 from struct import Struct
 from typing import Final
 
-from flowguard.codec.primitives import decode_variable, encode_variable
-from flowguard.errors import CorruptionError, MalformedPacket
+from flowguard.codec.primitives import encode_variable
+from flowguard.errors import CorruptionError
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.stores.rows import (
     VERSION,
+    number,
     retained_after,
     subscription_flags,
     subscription_options,
@@ -81,7 +82,7 @@ def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
     """Its options, and the topic after which retained messages are owed; None: none are. Raises
     `CorruptionError`."""
     _, flags = unpack(_SUBSCRIPTION, value)
-    identifier, end = _number(value, _SUBSCRIPTION.size)
+    identifier, end = number(value, _SUBSCRIPTION.size)
     return subscription_options(flags, identifier), retained_after(flags, value[end:])
 
 
@@ -93,10 +94,3 @@ def decode_retained(value: bytes) -> tuple[Publish, float]:
     """The message, and when it expires. Raises `CorruptionError`."""
     _, expires_at_s = unpack(_RETAINED, value)
     return decode_message(value, _RETAINED.size), expires_at_s
-
-
-def _number(value: bytes, pos: int) -> tuple[int, int]:
-    try:
-        return decode_variable(value, pos, len(value))
-    except MalformedPacket as error:
-        raise CorruptionError(f"a record is damaged: {error}") from error
