@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Pubrel, Subscribe
 from flowguard.flow import Reason
-from flowguard.node.authentication import CheckAnswer, Hooks
+from flowguard.node.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
-from flowguard.session.connection import ServerConnection
-from flowguard.types import MQTT_5, MQTT_311, Properties, ReasonCode, SubscriptionOptions
+from flowguard.types import MQTT_5, MQTT_311, Properties, SubscriptionOptions
+from tests.support.authentication import SaidNames
 from tests.support.stage import Client, Stage, StoreOnDisk, StoreWithLog
 
 RULES = """
@@ -28,17 +27,6 @@ receive = ["b/#", "all/#"]
 CHANGED = RULES.replace('["a/#", "all/#"]', '["all/#"]')
 """Ann may not receive a/# any more."""
 Change = Callable[[Stage, Client, int], Client]
-
-
-class SaidNames:
-    """A checker that believes what clients say of themselves."""
-
-    def check(
-        self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
-    ) -> None:
-        if connect.username is not None:
-            connection.principal = Principal(connect.username)
-        answer(ReasonCode.SUCCESS, now_s, "")
 
 
 def make_stage(store: StoreOnDisk | None = None, log_threshold: int = 0) -> Stage:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from flowguard.access.rights import TOPICS_MAX, Principal
+from flowguard.access.rights import TOPICS_MAX
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback, Pubrec, Will
 from flowguard.flow import Pause, Reason
-from flowguard.node.authentication import CheckAnswer, Hooks
+from flowguard.node.authentication import Hooks
 from flowguard.ops.explain import explain
-from flowguard.session.connection import ServerConnection
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
+from tests.support.authentication import SaidNames
 from tests.support.stage import Client, Stage, StoreWithLog
 
 NOT_AUTHORIZED = ReasonCode.NOT_AUTHORIZED
@@ -31,17 +31,6 @@ anonymous = true
 receive = ["news/#"]
 """
 KEPT = Properties(session_expiry_interval=3_600)
-
-
-class SaidNames:
-    """A checker that believes what clients say of themselves."""
-
-    def check(
-        self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
-    ) -> None:
-        if connect.username is not None:
-            connection.principal = Principal(connect.username)
-        answer(ReasonCode.SUCCESS, now_s, "")
 
 
 def make_stage(rules: str = RULES, **settings: dict[str, object]) -> Stage:
