@@ -27,7 +27,7 @@ from flowguard.broker.memory import bounds_of, memory_gauge
 from flowguard.broker.server import Running, listen, serve
 from flowguard.broker.stores import open_store as open_named_store
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.settings import load_settings
+from flowguard.cli.settings import load
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.flow.signals import PRESSURE_MAX, TICK_S
@@ -159,7 +159,7 @@ def main(
 ) -> None:
     use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
-    settings = load_settings(None)
+    settings = load(None, os.environ).settings
     store: Store = MemoryStore()
     if data is not None:
         store = open_store(data, **settings.store.model_dump())

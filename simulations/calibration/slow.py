@@ -5,6 +5,7 @@ So the result of a check is about the model (gate, journal, windows, retries), h
 processes here.
 """
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import trio
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.settings import load_settings
+from flowguard.cli.settings import load
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 
@@ -38,7 +39,7 @@ class SlowStore(MemoryStore):
 
 
 async def _main(config: Path) -> None:
-    bounds = bounds_of(load_settings(config))
+    bounds = bounds_of(load(config, os.environ).settings)
     async with trio.open_nursery() as nursery:
 
         async def serving(task_status: trio.TaskStatus[Running]) -> None:

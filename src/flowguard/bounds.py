@@ -125,14 +125,14 @@ class Bounds:
     def of(cls, settings: Settings, memory_bytes: int) -> "Bounds":
         """Share `memory_bytes` out; raises ConfigError where what is set does not fit in it."""
         kept = _kept(settings)
-        long = _wanted(_long(settings), settings, kept)
+        long = _wanted(_long(settings), settings)
         if settings.telemetry.record_dir or settings.telemetry.record_topic:
             long.append(RECORDING)
         if settings.store.application_store == "kafka" and settings.kafka.groups_prefix:
-            long += _wanted((GROUPS,), settings, kept)
+            long += _wanted((GROUPS,), settings)
         if settings.store.kind != "rocks":
             long = [share for share in long if not share.key.startswith("store.")]
-        work = _wanted(WORK, settings, kept)
+        work = _wanted(WORK, settings)
         least_bytes = PROCESS_BYTES + _least_bytes(long, kept) + _least_bytes(work, kept)
         if least_bytes > memory_bytes:
             raise ConfigError(_too_little(memory_bytes, least_bytes, [*long, *work], kept))
@@ -227,24 +227,13 @@ def _kept(settings: Settings) -> dict[str, int]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _wanted(shares: tuple[Share, ...], settings: Settings, kept: Mapping[str, int]) -> list[Share]:
+def _wanted(shares: tuple[Share, ...], settings: Settings) -> list[Share]:
     """The shares, each with a least value of what one packet, or one client, is promised."""
     promised = {key: settings.session.packet_size_max for key in HOLDS_A_PACKET}
     for of_one, of_all in OF_A_CLIENT.items():
         if _is_set(settings, of_one):
             promised[of_all] = max(promised.get(of_all, 0), _value(settings, of_one) or 0)
-    return [
-        share
-        if share.key in kept
-        else Share(
-            share.key,
-            share.weight,
-            share.unit_bytes,
-            max(share.least, promised.get(share.key, 0)),
-            share.most,
-        )
-        for share in shares
-    ]
+    return [replace(each, least=max(each.least, promised.get(each.key, 0))) for each in shares]
 
 
 def _least_bytes(shares: list[Share], kept: Mapping[str, int]) -> int:

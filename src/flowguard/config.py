@@ -4,7 +4,7 @@ Unknown keys are errors. No setting means "unlimited" by being zero: what may be
 """
 
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,7 +12,7 @@ from flowguard.address import KafkaTopic
 from flowguard.errors import ConfigError
 from flowguard.kafka_settings import KafkaSettings
 from flowguard.network_settings import NetworkSettings
-from flowguard.section import Section
+from flowguard.section import LISTED, Section
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -383,19 +383,13 @@ class TelemetrySettings(Section):
 class HttpSettings(Section):
     """The port for metrics, status and health (docs/operate/operations.md)."""
 
-    names: tuple[str, ...] = ()
+    names: Annotated[tuple[str, ...], LISTED] = ()
     """Accepted names in the Host header, besides IP addresses and localhost."""
     token_file: Path | None = None
     """File whose first line is the token for requests from other machines; if absent, the page is
     only for this machine."""
     backup_interval_s: float = Field(10.0, ge=0)
     """Pause between two copies of the store; all commits wait during a copy, seconds."""
-
-    @field_validator("names", mode="before")
-    @classmethod
-    def _listed(cls, names: object) -> object:
-        """The names; an environment variable lists them in one text: `a.example,b.example`."""
-        return names.replace(",", " ").split() if isinstance(names, str) else names
 
     @field_validator("names")
     @classmethod

@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, IPvAnyNetwork, field_validator, model_validator
 
 from flowguard.address import Address
 from flowguard.errors import ConfigError
-from flowguard.section import Section
+from flowguard.section import LISTED, Section
 
 
 class NamedCertificate(Section):
@@ -46,7 +46,7 @@ class ListenerSettings(Section):
     """Maximum number of connections through this listener; further ones stay in the listen
     backlog."""
 
-    proxies: tuple[IPvAnyNetwork, ...] = ()
+    proxies: Annotated[tuple[IPvAnyNetwork, ...], LISTED] = ()
     """Proxies that send the client's address by PROXY protocol v2; other connections are closed."""
     ipv6_only: bool = False
     """Exclude IPv4 clients from `[::]`."""
@@ -59,12 +59,6 @@ class ListenerSettings(Section):
             if names.count(name) > 1:
                 raise ValueError(f"{name} has more than one certificate")
         return certs
-
-    @field_validator("proxies", mode="before")
-    @classmethod
-    def _listed(cls, values: object) -> object:
-        """One as a text, too: `10.0.0.0/8`."""
-        return values.replace(",", " ").split() if isinstance(values, str) else values
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +78,7 @@ class ListenerSettings(Section):
 class NetworkSettings(Section):
     """Listeners, and certificates for those that name none (docs/operate/security.md)."""
 
-    listeners: tuple[ListenerSettings, ...] = ()
+    listeners: Annotated[tuple[ListenerSettings, ...], LISTED] = ()
     """Addresses to listen on, each a text or a table with its own certificate and limit; if empty,
     127.0.0.1:1883."""
     cert: Path | None = None
@@ -122,15 +116,9 @@ class NetworkSettings(Section):
     """Allow clients without a user name; if absent, only if there are no users."""
     allow_plaintext: bool = False
     """Allow listeners beyond loopback without TLS."""
-    origins: tuple[str, ...] = ()
+    origins: Annotated[tuple[str, ...], LISTED] = ()
     """Origins of web pages that may connect by WebSocket, such as `https://shop.example`, or `*`.
     The broker's own address is always allowed."""
-
-    @field_validator("listeners", "origins", mode="before")
-    @classmethod
-    def _listed(cls, values: object) -> object:
-        """Several in one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
-        return values.replace(",", " ").split() if isinstance(values, str) else values
 
     @field_validator("listeners")
     @classmethod

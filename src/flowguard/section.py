@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 WORDS: Final = {
@@ -28,6 +28,14 @@ WORDS: Final = {
 """What TOML calls what pydantic names after types of Python, by kind of the error."""
 OWN: Final = "Value error, "
 """What pydantic puts before a sentence of ours."""
+
+
+def _split(values: object) -> object:
+    return values.replace(",", " ").split() if isinstance(values, str) else values
+
+
+LISTED: Final = BeforeValidator(_split)
+"""Several values may be one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
 
 
 class Section(BaseModel):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 import trio
@@ -62,6 +62,13 @@ SUCCEEDED = (
 )
 FULL = "Free space on its disk, then start again. No acknowledged message is lost."
 LOST = "Check the Redis server first; on restart the broker continues with the data it finds."
+ADVICE: Final[dict[type[StoreError], str]] = {
+    CorruptionError: DAMAGED,
+    RemovedError: REMOVED,
+    LockedError: SUCCEEDED,
+    DataLostError: LOST,
+    StoreError: "Nothing was acknowledged that is not stored. Look at the disk, then start again.",
+}
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 E = TypeVar("E", bound=FlowguardError)
@@ -194,18 +201,9 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
     if failed is None or others is not None:
         raise group
     cause = next(_leaves(failed))
-    what = "Nothing was acknowledged that is not stored. Look at the disk, then start again."
-    if isinstance(cause, CorruptionError):
-        what = DAMAGED
-    elif isinstance(cause, RemovedError):
-        what = REMOVED
-    elif isinstance(cause, LockedError):
-        what = SUCCEEDED
-    elif isinstance(cause, DataLostError):
-        what = LOST
     return refused(
         f"flowguard ends: its store failed: {cause}",
-        what,
+        next(what for kind, what in ADVICE.items() if isinstance(cause, kind)),
         EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
     )
 
@@ -230,10 +228,6 @@ def _open(settings: Settings, data: Path) -> Store:
             return open_store(settings, data, StandingBy(listener, unix_clock()))
     except ConfigError as error:
         raise refused("flowguard cannot start", str(error), 2) from error
-    except ModuleNotFoundError as error:
-        is_for_kafka = (error.name or "").startswith("aiokafka")
-        typer.echo(needs_extra("kafka" if is_for_kafka else settings.store.kind), err=True)
-        raise typer.Exit(2) from error
     except OSError as error:
         raise refused(
             f"flowguard cannot use {data}: {error.strerror}",

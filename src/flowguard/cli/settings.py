@@ -21,6 +21,7 @@ from flowguard.bounds import Bounds
 from flowguard.broker.memory import bounds_of
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
+from flowguard.lines import read
 from flowguard.section import Section, complaint, meanings
 
 PREFIX = "FLOWGUARD_"
@@ -52,19 +53,13 @@ class Limits:
     """The values of section `flow`, by key."""
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Defaults, overridden by the file, overridden by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like.
-
-    Raises ConfigError naming the key or file, and what is wrong with it.
-    """
-    return load(path, environ).settings
-
-
 def load(
     path: Path | None, environ: Mapping[str, str], limits: Limits | None = None
 ) -> LoadedSettings:
-    """Settings as by `load_settings`, with origins; limits override the file, and variables the
-    limits."""
+    """Defaults, overridden by the file, by limits, by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like.
+
+    Raises ConfigError naming the key or file, and what is wrong with it.
+    """
     values: Values = {} if path is None else _read(path)
     origins = {key: str(path) for key in _keys_in(values)}
     if limits is not None:
@@ -110,9 +105,7 @@ def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
 
 def _read(path: Path) -> Values:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        return tomllib.loads(read(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedEr
 
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
-    from flowguard.stores.rocks.offline.reader import Findings, StoreReader
+    from flowguard.stores.rocks.offline.reader import StoreReader
 
 EXIT_BAD: Final = 1
 EXIT_USAGE: Final = 2
@@ -102,7 +102,7 @@ def verify(
             f"{found.payloads:,} shared messages, {found.retained:,} retained, "
             f"{found.orphans:,} without a reference."
         )
-        _list_problems(out, found)
+        _list_problems(out, found.problems)
         if found.problems_count:
             more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
             raise StoreError(
@@ -137,7 +137,7 @@ def salvage(
             f"{out} has {found.sessions:,} sessions, {found.groups:,} shared subscriptions with a "
             f"queue, {found.entries:,} queued messages, {found.retained:,} retained."
         )
-        _list_problems(console, found)
+        _list_problems(console, found.problems)
         if found.problems_count:
             raise StoreError(
                 f"not everything could be saved: {found.problems_count:,} problems; "
@@ -216,7 +216,7 @@ def copy(
     """Copy all sessions, queues and retained messages: from RocksDB to Redis, say, or back."""
     from flowguard.cli.store_copy import copy as copy_all
 
-    with _complaints("copy"), _progress("copying") as progress, _needs_redis("copy"):
+    with _complaints("copy"), _progress("copying") as progress:
         found = copy_all(source, target, redis_prefix, redis_layout, progress)
     plain().print(
         f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
@@ -247,11 +247,7 @@ def import_tbmq(
     redis_layout: RedisLayout = "stream",
 ) -> None:
     """Take over the queues of a TBMQ in Redis; stop its broker first (docs/operate/redis.md)."""
-    with (
-        _complaints("import-tbmq"),
-        _progress("importing") as progress,
-        _needs_redis("import-tbmq"),
-    ):
+    with _complaints("import-tbmq"), _progress("importing") as progress:
         from flowguard.cli import store_import
 
         found = store_import.import_tbmq(
@@ -269,8 +265,7 @@ def import_tbmq(
         f"{found.sessions:,} sessions, {found.subscriptions:,} subscriptions and "
         f"{found.entries:,} queued messages are imported."
     )
-    for problem in found.problems[:PROBLEMS_SHOWN]:
-        console.print(shown(problem), style="red")
+    _list_problems(console, found.problems)
     if found.problems:
         what = f"{len(found.problems):,} messages could not be read, and are left there"
         raise _wrong("import-tbmq", what, EXIT_BAD)
@@ -325,8 +320,8 @@ def backup(
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
 
 
-def _list_problems(console: Console, found: "Findings") -> None:
-    for problem in found.problems[:PROBLEMS_SHOWN]:
+def _list_problems(console: Console, problems: Sequence[str]) -> None:
+    for problem in problems[:PROBLEMS_SHOWN]:
         console.print(shown(problem), style="red")
 
 
@@ -446,9 +441,11 @@ def _change_log(directory: Path, command: str, act: Callable[["MessageLog"], obj
 
 @contextmanager
 def _complaints(command: str) -> Iterator[None]:
-    """Turn an error of the store into a line or two, and exit code 1."""
+    """Turn an error of the store, or of an address, into a line or two, and exit."""
     try:
         yield
+    except ConfigError as error:
+        raise _wrong(command, str(error)) from error
     except LockedError as error:
         raise _wrong(command, _until_it_ends(error), EXIT_BAD) from error
     except CorruptionError as error:
@@ -461,20 +458,6 @@ def _complaints(command: str) -> Iterator[None]:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
         raise _wrong(command, what, EXIT_BAD) from error
-
-
-@contextmanager
-def _needs_redis(command: str) -> Iterator[None]:
-    """Say how to have the driver where it is missing, and what is wrong with an address."""
-    from flowguard.cli.plugins import needs_extra
-
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        typer.echo(needs_extra("redis"), err=True)
-        raise typer.Exit(EXIT_USAGE) from error
-    except ConfigError as error:
-        raise _wrong(command, str(error)) from error
 
 
 @contextmanager

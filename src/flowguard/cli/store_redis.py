@@ -5,13 +5,11 @@ from contextlib import closing
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from flowguard.cli.console import shown
-from flowguard.cli.plugins import needs_extra
 from flowguard.cli.store_info import QueueSize, largest_queues, size_text, state_text
 from flowguard.errors import StoreError
 from flowguard.records import GROUP_PREFIX, is_group
@@ -21,12 +19,8 @@ if TYPE_CHECKING:
 
 
 def open_reader(url: str, prefix: str) -> "RedisReader":
-    """The reader; where the driver is missing, how to have it, and exit."""
-    try:
-        from flowguard.stores.redis.reader import RedisReader
-    except ModuleNotFoundError as error:
-        typer.echo(needs_extra("redis"), err=True)
-        raise typer.Exit(2) from error
+    from flowguard.stores.redis.reader import RedisReader
+
     return RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
 
 

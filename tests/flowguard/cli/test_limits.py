@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowguard.cli.settings import load, load_settings, read_limits, settings_toml, with_limits
+from flowguard.cli.settings import load, read_limits, settings_toml, with_limits
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.types import MQTT_5
@@ -98,7 +98,7 @@ def test_settings_shows_who_said_what_as_a_file_that_means_the_same(limits: Path
     assert f"window_max = 50  # {limits}" in lines
     assert "unfinished_max = 300  # FLOWGUARD_FLOW__UNFINISHED_MAX" in lines
     again = write(limits.with_name("again.toml"), shown)
-    assert load_settings(again, {}) == load(None, environment, read_limits(limits)).settings
+    assert load(again, {}).settings == load(None, environment, read_limits(limits)).settings
 
 
 def test_without_files_and_variables_settings_sets_nothing() -> None:

@@ -1,15 +1,20 @@
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from flowguard.address import parse_address
-from flowguard.cli.settings import load_settings
+from flowguard.cli.settings import load
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.section import Section
 
 LISTENER = "[[network.listeners]]\naddress = '127.0.0.1:0'\n"
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    return load(path, environ).settings
 
 
 @pytest.fixture
