@@ -16,7 +16,7 @@ from flowguard.broker.stores import check_store
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import checks_of, read_token, rules_of
-from flowguard.cli.plugins import needs_extra
+from flowguard.cli.plugins import needs
 from flowguard.cli.settings import load, read_limits
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
@@ -79,6 +79,4 @@ def _check_extras(settings: Settings) -> None:
         elif telemetry.record_topic is not None:
             from flowguard.telemetry import topic  # noqa: F401
     except ModuleNotFoundError as error:
-        extras = {"redis": "redis", "aiokafka": "kafka", "pyarrow": "telemetry"}
-        missing = (error.name or "").partition(".")[0]
-        raise UnreadyError(needs_extra(extras.get(missing, missing))) from error
+        raise UnreadyError(needs(error) or str(error)) from error
