@@ -216,5 +216,8 @@ async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:
         for upstream, was_up in were_up.items():
             if upstream.is_up is not was_up:
                 were_up[upstream] = upstream.is_up
-                log.warning("upstream is gone" if was_up else "upstream is back", at=upstream.name)
+                log.warning(
+                    "upstream unavailable" if was_up else "upstream available again",
+                    at=upstream.name,
+                )
         await trio.sleep(TICK_S)

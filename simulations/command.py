@@ -67,7 +67,7 @@ def simulate(
         bool, typer.Option("--keys", help="Explain the keys of a scenario file.")
     ] = False,
 ) -> None:
-    """Replay a crowd in virtual time against flowguard's real controllers, and others'."""
+    """Replay a crowd in virtual time against the policies of flowguard and other brokers."""
     width = None if sys.stdout.isatty() else 80
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     try:

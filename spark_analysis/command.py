@@ -58,8 +58,8 @@ def analyze(
     Policies and parameter sets stand side by side, with seeds as means and intervals. Runs that
     are damaged, unfinished or of another version are named and left out.
 
-    With --follow instead: a summary per minute on the terminal and in DIR/running.json, which goes
-    on where it was after a restart. The runs of a topic are then below DIR/runs, each complete and
+    --follow instead writes a summary per minute to the terminal and to DIR/running.json, and
+    continues it after a restart. The runs of a topic are then below DIR/runs, each complete and
     once, to be analysed as any others.
     """
     console = terminal.quiet_console()

@@ -41,8 +41,8 @@ def sweep(
 ) -> None:
     """Simulate a grid, or a Latin hypercube, of limits and scenarios on Spark.
 
-    The defaults are always among them. Runs that are finished in DIR are not repeated, so the same
-    command goes on where it was; one that fails is reported, and the others go on.
+    The defaults are always among them. Finished runs in DIR are not repeated, so the
+    same command continues a sweep. A failed run is reported, and the others continue.
     """
     console = terminal.quiet_console()
     with terminal.step(console, "loading Spark"):

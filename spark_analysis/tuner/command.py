@@ -35,18 +35,18 @@ def tune(
         Path,
         typer.Option("--out", metavar="DIR", help="Where limits.toml, tuning.html and tables/ go."),
     ],
-    policy: Annotated[str, typer.Option(help="Whose limits.")] = "flowguard",
+    policy: Annotated[str, typer.Option(help="Policy whose limits are chosen.")] = "flowguard",
     master: Master = LOCAL,
     memory: Memory = None,
     partitions: Partitions = PARTITIONS,
 ) -> None:
-    """Choose limits by recorded runs: limits.toml, and a page that says why.
+    """Choose limits by recorded runs; write limits.toml and a page with the reasons.
 
     Runs whose parameters have a key of section `flow` try other limits; those without are the
     defaults, and everything is compared with them, seed by seed. Limits are chosen on one part of
     the seeds and judged on the other.
 
-    Where the runs do not support a recommendation there is none: a sentence says why, and the exit
+    If the runs do not support a recommendation, one sentence gives the reason, and the exit
     code is 3.
     """
     console = terminal.quiet_console()

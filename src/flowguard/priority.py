@@ -57,7 +57,7 @@ def named_give_way(beginning: str) -> None:
     else:
         why = "" if named else "no thread has such a name"
     if why:
-        log.info("threads keep their priority", named=beginning, why=why)
+        log.info("thread priority unchanged", named=beginning, why=why)
 
 
 def threads_named(beginning: str) -> list[int]:

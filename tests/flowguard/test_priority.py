@@ -75,7 +75,7 @@ def test_the_log_says_why_threads_keep_their_priority(
         named_give_way("nobody:")
         monkeypatch.setattr(priority, "THREADS", tmp_path / "task")
         named_give_way("worker:")
-    assert [line["event"] for line in lines] == ["threads keep their priority"] * 2
+    assert [line["event"] for line in lines] == ["thread priority unchanged"] * 2
     assert lines[0]["why"] == "no thread has such a name"
     assert "No such file or directory" in lines[1]["why"]
 

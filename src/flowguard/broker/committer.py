@@ -244,6 +244,6 @@ class Committer:
             return
         self._is_waiting = error is not None
         if error is not None:
-            log.warning("the store takes nothing now: commits wait", why=str(error))
+            log.warning("store unavailable; commits are queued", why=str(error))
         else:
-            log.info("the store takes commits again")
+            log.info("store available again")

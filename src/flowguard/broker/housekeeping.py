@@ -29,17 +29,17 @@ BUSY_MIN_S = 0.05
 RUNNING_SHARE_MIN = 0.1
 """The least share assumed: refused clients are told so in the end, however busy the machine is."""
 TROUBLES = {
-    Trouble.READING: "a group of brokers cannot be read: what is in it waits",
-    Trouble.COMMITS: "what a group has acknowledged cannot be kept: it may come again",
-    Trouble.TOPIC: "the topic of a group of brokers is not as it is to be",
-    Trouble.HELD: "records of a group cannot be read here: what is behind them waits",
-    Trouble.RECORD: "a record of a group is damaged and lost: all that are will be counted",
+    Trouble.READING: "group unreadable; its messages wait",
+    Trouble.COMMITS: "group acknowledgements not saved; messages may come again",
+    Trouble.TOPIC: "group topic has wrong settings",
+    Trouble.HELD: "group records unreadable; later records wait",
+    Trouble.RECORD: "damaged group record lost; further ones are counted",
 }
 OVER = {
-    Trouble.READING: "a group of brokers is read again",
-    Trouble.COMMITS: "what a group acknowledges is kept again",
-    Trouble.TOPIC: "the topic of a group of brokers is as it is to be",
-    Trouble.HELD: "all records of a group can be read again",
+    Trouble.READING: "group readable again",
+    Trouble.COMMITS: "group acknowledgements saved again",
+    Trouble.TOPIC: "group topic correct again",
+    Trouble.HELD: "group records readable again",
 }
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""
@@ -90,7 +90,7 @@ class _Tick:
             for client_id, count in self._stored_apart.take_lost().items():
                 node.router.applications.lost_count += count
                 client = printable(client_id)
-                log.warning("an application has lost messages", client=client, count=count)
+                log.warning("application lost messages", client=client, count=count)
             self._tell_troubles()
 
     def _tell_troubles(self) -> None:

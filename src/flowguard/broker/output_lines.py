@@ -76,7 +76,7 @@ class OutputLines:
                     self.dropped += 1
                 elif self.dropped > self._reported and not self._lines:
                     count, self._reported = self.dropped - self._reported, self.dropped
-                    log.warning("lines were dropped", descriptor=self._fd, count=count)
+                    log.warning("log lines dropped", descriptor=self._fd, count=count)
                 self._changed.notify_all()
 
     def _written(self, data: bytes) -> bool:

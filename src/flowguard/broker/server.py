@@ -89,7 +89,7 @@ async def serve(
     _load_policies(bounds.settings.flow, shadow)
     clock = store.clock or unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
-    turned_away = PeerLog("peer turned away")
+    turned_away = PeerLog("peer rejected")
     node = Node(
         bounds,
         clock(),
@@ -108,7 +108,7 @@ async def serve(
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
         for part in check_restored(node):
-            log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))
+            log.warning("stored data exceed their limit; kept", what=str(part))
         _tell_what_there_is(node, store, sessions, descriptors)
         addresses = [doorway.address for doorway in doorways]
         _warn_of_open_doors(node, addresses)

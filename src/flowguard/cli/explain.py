@@ -24,7 +24,7 @@ def explain(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Say why a client is paused or gets nothing, what is dropped for it, what the node decided.
+    """Explain why a client is paused or gets nothing, what is dropped, what the node decided.
 
     The exit code is 1 if there is no such client, or no broker.
     """

@@ -13,7 +13,7 @@ def import_conf(
     conf: Annotated[Path, typer.Argument(metavar="MOSQUITTO_CONF", help="As mosquitto -c.")],
     out: Annotated[Path | None, typer.Option(help="Where to write it; absent: stdout.")] = None,
 ) -> None:
-    """Write settings that do what a mosquitto.conf does, and report the outcome of each line.
+    """Translate a mosquitto.conf into settings, and report the outcome of each line.
 
     It exits with 1 if a listener is left out. An existing file is not overwritten. `flowguard
     check` judges the result.

@@ -15,7 +15,7 @@ READING_S: Final = 60.0
 def reload(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """Have a running broker read certificates, users, keys and rules again, as SIGHUP does.
+    """Reload certificates, users, keys and rules of a running broker, as SIGHUP does.
 
     Connections stay. If a file is invalid nothing changes, and the exit code is 1.
     """

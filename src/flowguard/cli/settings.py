@@ -173,7 +173,7 @@ def settings(
 ) -> None:
     """Print every setting with its meaning and default, as a TOML file for `serve --config`.
 
-    What a file or a variable sets is no comment, and who set it stands behind it.
+    Values from a file or a variable are no comments, and their source follows them.
     """
     try:
         loaded = load(config, os.environ, read_limits(limits))

@@ -414,10 +414,10 @@ def log_add(directory: Folder = DEFAULT) -> None:
 
 @log.command("drop")
 def log_drop(
-    number: Annotated[int, typer.Argument(help="Of a sealed generation.")],
+    number: Annotated[int, typer.Argument(help="Number of a sealed generation.")],
     directory: Folder = DEFAULT,
 ) -> None:
-    """Drop a generation with all its messages, whoever has not read them."""
+    """Drop a generation with all its messages, read or unread."""
     _change_log(directory, "drop", lambda log: log.drop(number))
 
 

@@ -60,9 +60,9 @@ def storm(
     html_to: options.HtmlTo = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Put load on a broker, and say what its clients saw.
+    """Put load on a broker, and report the results of its clients.
 
-    Ctrl-C ends a storm early and still gives its result.
+    Ctrl-C ends a storm early and prints its result.
 
     The exit code is 1 if clients did not get in, an acknowledged message was lost or none came at
     all; of --kit, if an experiment failed or was unclear.

@@ -40,7 +40,7 @@ class SystemdSocket:
         try:
             self._socket.sendto("\n".join(lines).encode(), self._path)
         except OSError as error:
-            log.warning("systemd was not told", what=lines[0], why=error.strerror)
+            log.warning("systemd notification failed", what=lines[0], why=error.strerror)
 
     def close(self) -> None:
         self._socket.close()

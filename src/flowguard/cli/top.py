@@ -24,7 +24,7 @@ def top(
 ) -> None:
     """Show a broker's pressure and its causes, windows, gate, refusals and drops; Ctrl-C ends it.
 
-    Where the output is no terminal one frame is printed.
+    If the output is no terminal, one frame is printed.
     """
     console = Console(highlight=False)
     history = StatusHistory(url)

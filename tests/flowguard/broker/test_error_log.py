@@ -55,7 +55,7 @@ async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) 
             await wire.send(connect_packet("intruder", version))
             await wire.expect(Connack)
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
     assert line["client_id"] == "intruder"
     assert line["reason"] == "0x87 not_authorized"
@@ -69,7 +69,7 @@ async def test_a_peer_that_breaks_the_protocol_is_named_with_what_it_did() -> No
             await wire.stream.send_all(b"\xc0\x01\x00")  # PINGREQ with a body.
             await wire.expect(Disconnect)
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
     assert line["client_id"] == "broken"
     assert line["reason"] == "0x81 malformed_packet"
@@ -84,7 +84,7 @@ async def test_what_is_no_mqtt_at_all_is_named_by_its_address() -> None:
             await wire.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
             assert await wire.receive() is None
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
     assert line["client_id"] == "unknown"
 
@@ -98,9 +98,9 @@ async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:
                 await wire.send(connect_packet(f"c{number}"))
                 await wire.expect(Connack)
                 await wire.close()
-    assert len([line for line in lines if line["event"] == "peer turned away"]) <= 2 * SHOWN_MAX
-    shown = sum(line["event"] == "peer turned away" for line in lines)
-    counted = [line for line in lines if line["event"] == "peer turned away, not shown"]
+    assert len([line for line in lines if line["event"] == "peer rejected"]) <= 2 * SHOWN_MAX
+    shown = sum(line["event"] == "peer rejected" for line in lines)
+    counted = [line for line in lines if line["event"] == "peer rejected, not shown"]
     assert shown + sum(line["count"] for line in counted) == 20
     assert all(line["kind_not_authorized"] == line["count"] for line in counted)
 
@@ -119,7 +119,7 @@ async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
             await wire.send(connect_packet(client_id))
             await wire.expect(Connack)
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["client_id"] == shown
 
 

@@ -222,7 +222,7 @@ async def test_the_log_says_when_there_is_no_room_and_when_there_is_again(tmp_pa
         "store full; durable messages and new durable sessions are rejected",
         "store writable again",
     ]
-    (refused,) = [line for line in lines if line["event"] == "peer turned away"]
+    (refused,) = [line for line in lines if line["event"] == "peer rejected"]
     assert refused["why"] == "the store is full"
 
 

@@ -29,7 +29,7 @@ def log_to(lines: OutputLines) -> None:
 def read_until_report(fd: int) -> list[bytes]:
     """The lines that were kept, and the report of those that were dropped."""
     found = b""
-    while not (b"lines were dropped" in found and found.endswith(b"\n")):
+    while not (b"log lines dropped" in found and found.endswith(b"\n")):
         found += os.read(fd, PIPE_BYTES)
     return found.splitlines()
 

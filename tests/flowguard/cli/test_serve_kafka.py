@@ -177,7 +177,7 @@ def test_what_retention_has_taken_from_an_application_is_counted_and_the_rest_co
         more = range(MESSAGES, MESSAGES + PIECE)
         assert received(broker, "app-1", PIECE) == list(more)
     said = broker.log.read_text()
-    assert "an application has lost messages" in said
+    assert "application lost messages" in said
     assert f"count={gone}" in said
     assert "client=app-1" in said
 

@@ -14,5 +14,5 @@ log = structlog.get_logger()
 def bug_of(task: asyncio.Task[Any], filter: str) -> str:
     """Why a task has ended, for people; the log has where. `filter`: empty: of all groups."""
     error = None if task.cancelled() else task.exception()
-    log.error("a task for groups of brokers has ended by a bug", group=filter, exc_info=error)
+    log.error("group task failed; it is started again", group=filter, exc_info=error)
     return f"a bug, and it is begun again: {error!r}"

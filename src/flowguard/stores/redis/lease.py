@@ -153,7 +153,7 @@ class _Watch:
         if holder not in ("", self._holder):
             self._holder = holder
             log.info(
-                "stands by, and begins when the other broker ends",
+                "standby: starts when the other broker ends",
                 other=holder,
                 prefix=self._prefix,
                 server=self._link.where,
@@ -175,9 +175,9 @@ class _Watch:
         """The lease is ours."""
         self._sees_again()
         if self._holder:
-            log.info("takes over", prefix=self._prefix, of=self._holder)
+            log.info("standby: takes over the store", prefix=self._prefix, of=self._holder)
 
     def _sees_again(self) -> None:
         if self._is_blind:
             self._is_blind = False
-            log.info("Redis answers who stands by again", server=self._link.where)
+            log.info("standby: redis available again", server=self._link.where)

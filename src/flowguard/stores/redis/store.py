@@ -208,7 +208,7 @@ class RedisStore:
             link.call(self._queues.commit, call.keys, (self._token, number, *call.arguments))
             again += 1
         if again:
-            log.warning("Redis had lost what it had confirmed: written again", commits=again)
+            log.warning("redis had lost confirmed commits; written again", commits=again)
 
     def _adopt(self) -> None:
         """Become the owner of everything below the prefix: from here on all others are fenced."""

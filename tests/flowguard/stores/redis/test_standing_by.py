@@ -56,11 +56,11 @@ def test_it_says_for_whom_it_stands_by_and_when_it_takes_over() -> None:
     first = (0, b"host-a, process 7", 2_900)
     lines, told = claim(first, first, first, FREE, FREE)
     waits, begins = lines
-    assert waits["event"] == "stands by, and begins when the other broker ends"
+    assert waits["event"] == "standby: starts when the other broker ends"
     assert waits["other"] == begins["of"] == "host-a, process 7"
     assert waits["server"] == "redis://here"
     assert waits["prefix"] == begins["prefix"]
-    assert begins["event"] == "takes over"
+    assert begins["event"] == "standby: takes over the store"
     assert len(told) == 3
     assert told[0].startswith("host-a, process 7 has ")
 
@@ -84,10 +84,10 @@ def test_who_stands_by_outlives_a_redis_that_is_away_and_says_so_once() -> None:
     first = (0, b"a", 2_900)
     lines, told = claim(first, AWAY, AWAY, *[first] * LOOKS, FREE, FREE)
     assert [line["event"] for line in lines] == [
-        "stands by, and begins when the other broker ends",
+        "standby: starts when the other broker ends",
         "standby: cannot read the lease from redis",
-        "Redis answers who stands by again",
-        "takes over",
+        "standby: redis available again",
+        "standby: takes over the store",
     ]
     assert told[1] == told[2] == str(AWAY)
 
@@ -95,7 +95,7 @@ def test_who_stands_by_outlives_a_redis_that_is_away_and_says_so_once() -> None:
 def test_whose_lease_ended_while_redis_was_away_has_a_leases_time_to_renew_it() -> None:
     first = (0, b"a", 2_900)
     lines, _ = claim(first, AWAY, *[FREE] * LOOKS, FREE, FREE)
-    assert lines[-1]["event"] == "takes over"
+    assert lines[-1]["event"] == "standby: takes over the store"
 
 
 def test_who_has_seen_nobody_to_stand_by_for_does_not_wait_for_redis() -> None:
