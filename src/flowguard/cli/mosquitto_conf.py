@@ -5,8 +5,6 @@ access control is not taken; all are left out for a line with which Mosquitto do
 Mosquitto has no limit and flowguard has one, the limit stays.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +16,7 @@ from flowguard.address import PORT_MAX
 from flowguard.cli import mosquitto_options as options
 from flowguard.cli.mosquitto_listener import Access, MosquittoListener
 from flowguard.cli.mosquitto_options import Option, Unfit, Value, unstartable
+from flowguard.cli.settings import toml_value
 from flowguard.config import Settings
 
 PORT: Final = 1883
@@ -261,7 +260,5 @@ class MosquittoImport:
 
 def _toml(value: object) -> str:
     if isinstance(value, list):
-        return "[\n" + "".join(f"    {_toml(each)},\n" for each in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + "}"
-    return json.dumps(value, ensure_ascii=False)
+        return "[\n" + "".join(f"    {toml_value(each)},\n" for each in value) + "]"
+    return toml_value(value)

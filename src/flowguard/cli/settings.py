@@ -196,7 +196,7 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
             origin = None if loaded is None else loaded.origins.get(f"{title}.{name}")
             if loaded is not None and origin is not None:
                 value = loaded.settings.model_dump(mode="json")[title][name]
-                lines.append(f"{name} = {_toml(value)}  # {origin}")
+                lines.append(f"{name} = {toml_value(value)}  # {origin}")
             elif item.default is None:
                 lines.append(f"# {name} is absent")
             else:
@@ -204,11 +204,11 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: object) -> str:
-    """A value as TOML writes it in one line."""
+def toml_value(value: object) -> str:
+    """Return a value as TOML writes it in one line."""
     if isinstance(value, dict):
-        items = [f"{key} = {_toml(item)}" for key, item in value.items() if item is not None]
+        items = [f"{key} = {toml_value(item)}" for key, item in value.items() if item is not None]
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value)
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

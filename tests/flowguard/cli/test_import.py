@@ -255,3 +255,8 @@ def test_import_opens_no_more_when_a_line_of_access_is_not_taken(
     assert any(each.text == line.strip() and not each.taken for each in found.remarks)
     assert found.left_out
     assert opened(found) <= opened(before)
+
+
+def test_any_file_name_makes_valid_toml() -> None:
+    found = settings("listener 1883 127.0.0.1\npassword_file /users\x7f😀\n")
+    assert found["network"]["password_file"] == "/users\x7f😀"

@@ -1,3 +1,5 @@
+import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -5,7 +7,7 @@ from typing import cast
 import pytest
 
 from flowguard.address import parse_address
-from flowguard.cli.settings import load
+from flowguard.cli.settings import load, settings_toml
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.section import Section
@@ -271,3 +273,11 @@ def test_an_address(text: str, address: tuple[str, int]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="expected HOST:PORT"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("text", ["Zähler", "😀", "\x7f", 'a "quoted" \\ one'])
+def test_any_text_can_be_read_back_from_the_settings_that_are_shown(text: str, file: Path) -> None:
+    quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    file.write_text(f"[network]\ntoken_issuer = {quoted}\n", encoding="utf-8")
+    shown = settings_toml(load(file, {}))
+    assert tomllib.loads(shown)["network"] == {"token_issuer": text}
