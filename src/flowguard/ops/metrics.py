@@ -1,7 +1,7 @@
 """Prometheus metrics: read off the node's status when somebody scrapes, nothing before.
 
 Names end in their unit (`_seconds`, `_bytes`) and, for counters, in `_total`; a label takes a few
-known values and never a client's name. docs/operate/operations.md lists them all.
+known values and never a client's name. docs/reference/metrics.md lists them all.
 """
 
 from collections.abc import Iterator, Mapping
