@@ -11,7 +11,8 @@ from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.in_process import InProcess, Target
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import SUCCESS, Router
-from flowguard.records import Append, Delivery, StoreOp, packet_id_of
+from flowguard.records import Append, Delivery, StoreOp
+from flowguard.session.dispatch import are_free
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -39,11 +40,10 @@ class DurableBursts:
         if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
             return None
         burst = burst.first_of(count)
-        inflight, first_pos = session.inflight, session.next_pos
-        if any([packet_id_of(first_pos + at, 1) in inflight for at in range(count)]):
+        if not are_free(session.inflight, session.next_pos, count):
             return None
         deliveries = burst.deliveries()
-        size_bytes = sum([delivery.size_bytes for delivery in deliveries])
+        size_bytes = sum(delivery.size_bytes for delivery in deliveries)
         if session.queue.reserve(size_bytes, count) is not None:
             return None
         counters = node.counters

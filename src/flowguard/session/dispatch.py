@@ -206,19 +206,15 @@ class Dispatch(Outbox):
         self._put_burst(burst.frames)
 
     def takes_in_flight(self, burst: Burst, session: Receiver, first_pos: int) -> bool:
-        """Whether `send` would send each of the packets now, at QoS 1, from that position on.
-
-        But for the node's budget, which counts them for all who get them.
-        """
+        """Whether `send` would send each of the packets now, at QoS 1, from that position on; the
+        node's budget is checked elsewhere, for all sessions together."""
         inflight, count = session.inflight, burst.count
-        first_id = packet_id_of(first_pos, 1)
         return (
             self.takes_as_is(burst)
             and not self.has_more
             and len(inflight) + count <= self.inflight_max
             and self.outbox_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
-            and first_id + count - 1 <= QOS_1_IDS
-            and (not inflight or are_free(inflight, first_id, count))
+            and are_free(inflight, first_pos, count)
         )
 
     def send_in_flight(self, burst: Burst, session: Receiver) -> None:
@@ -262,6 +258,9 @@ class Dispatch(Outbox):
         self._put_burst(burst.numbered(first_id))
 
 
-def are_free(inflight: dict[int, Delivery | None], first_id: int, count: int) -> bool:
-    """Whether none of so many identifiers is in use."""
-    return all([packet_id not in inflight for packet_id in range(first_id, first_id + count)])
+def are_free(inflight: dict[int, Delivery | None], first_pos: int, count: int) -> bool:
+    """Whether positions have consecutive packet identifiers at QoS 1, none of them in use."""
+    first_id = packet_id_of(first_pos, 1)
+    return first_id + count - 1 <= QOS_1_IDS and (
+        not inflight or all(each not in inflight for each in range(first_id, first_id + count))
+    )

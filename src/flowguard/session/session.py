@@ -164,7 +164,7 @@ class Session(Receiver):
             return False
         outbound.send_stored(burst, self, first_pos, deliveries)
         count, counters = burst.count, node.counters
-        self.queue.forget(sum([delivery.size_bytes for delivery in deliveries]), count)
+        self.queue.forget(sum(delivery.size_bytes for delivery in deliveries), count)
         counters.publish_sent += count
         counters.publish_bytes_sent += burst.payload_bytes
         return True

@@ -12,9 +12,9 @@ STUCK = 3
 MORE = 20
 
 
-def almost_a_lap(stage: Stage) -> None:
-    """As many messages as make the next one want the identifier of the first that is stuck."""
-    stage.node.registry.sessions["s"].next_pos += QOS_1_IDS - STUCK - 1
+def almost_a_lap(stage: Stage, ahead: int = 1) -> None:
+    """As many messages as make one of the next want the identifier of the first that is stuck."""
+    stage.node.registry.sessions["s"].next_pos += QOS_1_IDS - STUCK - ahead
 
 
 def publish(stage: Stage, numbers: range, qos: int, *, together: bool) -> None:
@@ -35,8 +35,9 @@ def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("ahead", [1, MORE // 2])
 def test_unacknowledged_messages_do_not_stop_those_of_the_next_lap(
-    version: int, durable: bool, qos: int, together: bool
+    version: int, durable: bool, qos: int, together: bool, ahead: int
 ) -> None:
     stage = Stage()
     connect = stage.connect_durable if durable else stage.connect
@@ -45,7 +46,7 @@ def test_unacknowledged_messages_do_not_stop_those_of_the_next_lap(
     publish(stage, range(STUCK), qos, together=together)
     stuck = client.publishes(acknowledge=False)
     assert len(stuck) == STUCK
-    almost_a_lap(stage)
+    almost_a_lap(stage, ahead)
     for lap in range(3):
         publish(stage, range(MORE), qos, together=together)
         found = client.publishes(acknowledge=lap > 0)
@@ -54,7 +55,7 @@ def test_unacknowledged_messages_do_not_stop_those_of_the_next_lap(
         assert not used & {message.packet_id for message in found}
         if lap == 0 and qos == 1:
             client.send(*(Puback(message.packet_id) for message in found))
-        almost_a_lap(stage)
+        almost_a_lap(stage, ahead)
     check_budgets(stage.node, [])
     end_all_sessions(stage.node, stage.now_s)
 
