@@ -159,13 +159,13 @@ def _of(path: Path, found: Iterator[tuple[int, str, str]]) -> Iterator[Sentence]
             yield Sentence(file, line, kind, sentence)
 
 
-def marked_in_code(of: Iterable[Sentence]) -> dict[str, tuple[int, int]]:
-    """Return sentences and marked ones of the code in each file."""
+def marked_by_file(of: Iterable[Sentence]) -> dict[str, tuple[int, int]]:
+    """Return sentences and marked ones of each file: of its code, and "FILE KIND" of texts."""
     counts: dict[str, tuple[int, int]] = {}
     for each in of:
-        if each.kind in CODE:
-            total, marked = counts.get(each.file, (0, 0))
-            counts[each.file] = total + 1, marked + (each.habit is not None)
+        key = each.file if each.kind in CODE else f"{each.file} {each.kind}"
+        total, marked = counts.get(key, (0, 0))
+        counts[key] = total + 1, marked + (each.habit is not None)
     return counts
 
 
@@ -182,7 +182,7 @@ def main() -> None:
     for kind, marks in sorted(shares.items()):
         print(f"{kind:10} {len(marks):6} sentences, {100 * sum(marks) / len(marks):4.1f} % marked")
     if arguments.write:
-        counts = marked_in_code(sentences())
+        counts = marked_by_file(sentences())
         record = {file: marked for file, (_, marked) in counts.items() if marked}
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
