@@ -391,7 +391,7 @@ def _hello_of(data: bytes) -> tuple[bool, bool]:
                 wanted_bytes = 4 + int.from_bytes(head[1:])
                 if size_bytes >= wanted_bytes or wanted_bytes > HELLO_MAX_BYTES:
                     return True, wanted_bytes > HELLO_MAX_BYTES
-        elif data[start] != CHANGE_CIPHER:
+        elif data[start] != CHANGE_CIPHER or end != body + 1:
             return True, False
         start = end
     return False, True

@@ -102,7 +102,13 @@ def test_a_hello_that_is_not_complete_is_not_given_to_openssl(two: Ends) -> None
 
 
 @pytest.mark.parametrize(
-    "first", [b"\x80\x2e\x01\x03\x03" + bytes(20), CHANGE_CIPHER * 2 + b"\x17\x03\x03\x40\x00"]
+    "first",
+    [
+        b"\x80\x2e\x01\x03\x03" + bytes(20),
+        CHANGE_CIPHER * 2 + b"\x17\x03\x03\x40\x00",
+        CHANGE_CIPHER + b"\x14\x03\x03\xff\xff" + bytes(1_000),
+        b"\x14\x03\x03\x00\x00",
+    ],
 )
 def test_what_begins_with_something_else_does_not_wait_in_openssl(two: Ends, first: bytes) -> None:
     two.deliver(first)
