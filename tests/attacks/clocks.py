@@ -17,6 +17,7 @@ from tests.attacks.probes import peak_memory
 from tests.attacks.victim import ANSWER_S, MIB, Victim, victim
 from tests.support.authority import Authority
 from tests.support.real import connect_packet
+from tests.support.stalling import built
 
 # --- wills without a right -----------------------------------------------------------------------
 
@@ -138,18 +139,6 @@ async def half_handshake(broker: Victim, context: ssl.SSLContext, is_long: bool)
 PATIENCE_S = 1.5
 STALL_S = 2.5
 PAUSE_S = 0.1
-STALLING = """
-#include <sys/syscall.h>
-#include <stdlib.h>
-#include <unistd.h>
-static int when_it_goes_on(long call, int fd) {
-    while (access(getenv("STALLED"), F_OK) == 0) usleep(10000);
-    return (int)syscall(call, fd);
-}
-int fsync(int fd) { return when_it_goes_on(SYS_fsync, fd); }
-int fdatasync(int fd) { return when_it_goes_on(SYS_fdatasync, fd); }
-"""
-"""While a file is there no sync of the broker returns, as on a file system that is frozen."""
 
 
 async def stalled_disk(size: Size) -> Finding:
@@ -164,7 +153,7 @@ async def stopped(size: Size) -> Finding:
 
 async def at_stalled_disk(size: Size, also: Callable[[Victim], None]) -> Finding:
     file = size.folder / "stalled"
-    environ = {"LD_PRELOAD": str(built(size.folder)), "STALLED": str(file)}
+    environ = {"LD_PRELOAD": str(library(size.folder)), "STALLED": str(file)}
     flow = {"connect_patience_s": PATIENCE_S}
     async with victim(size.folder, {"flow": flow}, store="rocks", environ=environ) as broker:
         reader = await broker.connect("reader", durable=True)
@@ -198,16 +187,12 @@ async def wait_of_newcomer(broker: Victim, number: int, waits_s: list[float]) ->
     waits_s.append(time.monotonic() - began_s)
 
 
-def built(folder: Path) -> Path:
-    """The library that stalls. Raises CannotRun if there is no compiler."""
-    source, library = folder / "stalling.c", folder / "stalling.so"
-    source.write_text(STALLING)
+def library(folder: Path) -> Path:
+    """Return the library that stalls. Raises CannotRun if there is no compiler."""
     try:
-        command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source)]
-        subprocess.run(command, check=True, capture_output=True)
+        return built(folder)
     except (OSError, subprocess.CalledProcessError) as error:
         raise CannotRun("a disk that stalls needs a C compiler") from error
-    return library
 
 
 ATTACKS = [

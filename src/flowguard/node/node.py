@@ -416,7 +416,8 @@ class Node(Lifecycle[ServerConnection]):
                 self.broke(error)
 
     def _tick_stalled(self, now_s: float) -> None:
-        stalled_s = self.journal.committing_s(now_s)
+        journal = self.journal  # A commit cannot begin while the store waits for something else.
+        stalled_s = max(journal.committing_s(now_s), journal.waiting_s(now_s))
         if stalled_s > STALLED_S:
             self.handshakes.store_away(now_s, stalled_s)
 

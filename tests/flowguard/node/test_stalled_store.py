@@ -66,3 +66,15 @@ def test_a_durable_newcomer_is_answered_within_the_patience() -> None:
     reader = come(stage, "reader", durable=True)
     assert answer(reader) == ReasonCode.SUCCESS
     assert [message.payload for message in reader.publishes()] == [b"x"]
+
+
+def test_newcomers_are_answered_while_the_store_cannot_begin_a_commit() -> None:
+    stage = Stage({"flow": {"connect_patience_s": PATIENCE_S}})
+    stage.hold_commits = True
+    stage.node.journal.is_held = True  # As while the thread of the store does something else.
+    clean, durable = come(stage, "clean", durable=False), come(stage, "new", durable=True)
+    stage.advance(2)
+    assert answer(clean) == ReasonCode.SUCCESS
+    assert answer(durable) is None
+    stage.advance(PATIENCE_S - 1)
+    assert answer(durable) == ReasonCode.SERVER_UNAVAILABLE

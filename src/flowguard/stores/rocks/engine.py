@@ -3,7 +3,7 @@
 The only file that imports rocksdict. Rules that its users can rely on:
 
 * A write never waits for RocksDB: where it would, it raises `StallError`. rocksdict holds the GIL
-  while it writes, also during a stall; only `flush_wal` releases it.
+  while it writes, also during a stall; only `flush_wal` does not. `wait_for_disk` comes before it.
 * Every scan has an upper bound and ends inside one call: a live iterator keeps the directory locked
   after `close`. rocksdict's lower bound overwrites the upper one, so there is none.
 * A scan that fails in the middle raises: such an iterator is not valid any more, like one at its
@@ -390,13 +390,14 @@ class RocksEngine:
     def write(self, batch: EngineBatch, *, sync: bool = True, wait: bool = False) -> None:
         """Apply the batch, and sync it where the settings say so too.
 
-        `wait`: through a stall, with the whole process; only where it serves nobody.
+        `wait`: through a stall, with the whole process; only if it serves no client.
 
-        Raises `StallError` (nothing was written), `NoSpaceError` and `DescriptorsError` (nothing
-        was written, and nothing will be before `reopen`), `SyncError` (the batch was written and
-        may be lost), `StoreError`.
+        Raises `StallError` (nothing was written), `NoSpaceError` and `DescriptorsError` (nothing is
+        written before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
         """
         with self._changing():
+            if self._synced is not None:
+                self._synced.wait_for_disk()
             self._open_db().write(batch, self._patient if wait else self._impatient)  # type: ignore[arg-type]
         if sync and self._syncs:
             self.sync()

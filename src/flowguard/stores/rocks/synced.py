@@ -37,14 +37,20 @@ class Synced:
 
     def __init__(self, folder: Path) -> None:
         """Open it. Raises `OSError`."""
+        self._number = read_synced(folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(folder / SYNCED, flags, 0o644)
 
     def note(self, number: int) -> None:
         """Note that all writes up to `number` are on the disk."""
+        self._number = number
         # Where it cannot be said, less is known, and nothing is wrong.
         with suppress(OSError):
             os.pwrite(self._fd, _RECORD.pack(number, crc32(_NUMBER.pack(number))), 0)
+
+    def wait_for_disk(self) -> None:
+        """Write the number again: that waits while the file system is frozen, without the GIL."""
+        self.note(self._number)
 
     @property
     def is_removed(self) -> bool:

@@ -4,6 +4,7 @@ A trap's test fails when rocksdict is repaired, too: then the rule that goes rou
 """
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from flowguard.flow.signals import StoreState
 from flowguard.priority import lowered
 from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit
+from tests.support.patience import HANG_S
+from tests.support.stalling import built
 
 SETTINGS = StoreSettings(durability="os", write_buffer_bytes=MIB)
 STALLS_AFTER = 1_000
@@ -201,6 +204,58 @@ def test_no_room_is_an_error_that_sticks_until_it_is_opened_again(
     assert rows_of(engine) == [(b"a", b"1")]
     put(engine, {b"b": b"1"})
     assert rows_of(engine) == [(b"a", b"1"), (b"b", b"1")]
+
+
+FROZEN = """
+import sys
+import threading
+from pathlib import Path
+from flowguard.stores.rocks.engine import RocksEngine
+from tests.flowguard.stores.rocks.test_engine import SETTINGS
+
+engine = RocksEngine(Path(sys.argv[1]), SETTINGS)
+batch = engine.batch()
+batch.put(b"key", b"value", engine.meta.handle)
+print("open", flush=True)
+sys.stdin.readline()
+thread = threading.Thread(target=engine.write, args=(batch,))
+thread.start()
+for _ in range(100):
+    thread.join(0.01)  # A thread that waits with the GIL would never let this one go on.
+print("waits" if thread.is_alive() else "has ended", flush=True)
+thread.join()
+print(engine.meta.get(b"key"), flush=True)
+engine.close()
+"""
+
+
+def test_other_threads_go_on_while_the_file_system_is_frozen(tmp_path: Path) -> None:
+    stalled = tmp_path / "stalled"
+    try:
+        environment = {"LD_PRELOAD": str(built(tmp_path)), "STALLED": str(stalled)}
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("there is no C compiler")
+    with subprocess.Popen(
+        [sys.executable, "-c", FROZEN, str(tmp_path / "store")],
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "open\n"
+            stalled.touch()
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], HANG_S)
+            assert ready
+            assert process.stdout.readline() == "waits\n"
+            stalled.unlink()
+            assert process.stdout.readline() == "b'value'\n"
+        finally:
+            process.kill()
 
 
 def test_after_close_there_is_an_error_not_a_crash(engine: RocksEngine) -> None:
