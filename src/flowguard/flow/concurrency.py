@@ -12,7 +12,8 @@ had grown to its maximum in calm would be no gate for the crowd that follows.
 The node's own pressure counts from `NODE_FROM` on only. The window law holds it between 0.8 and 1.2
 on purpose; a C that followed it there would never grow and be cut now and then, down to its minimum
 beside clients that publish without end. Nor is a CONNECT slow because of C if it waits for the same
-commits and turns as every packet (docs/explain/overload.md, "CONNECT").
+commits and turns as every packet (docs/explain/overload.md, "CONNECT"). While the store stands
+still, C makes way for all CONNECTs that wait (`store_stands`).
 """
 
 from collections import deque
@@ -106,6 +107,14 @@ class ConcurrencyLimit:
         """A CONNECT admitted at `admitted_s` is answered, or its connection is gone."""
         if admitted_s >= self._since_s:
             self._samples.append((now_s, now_s - admitted_s))
+
+    def store_stands(self, connects_count: int) -> None:
+        """Allow all `connects_count` CONNECTs in process, those that wait included.
+
+        Call it instead of `tick` while the store stands still. CONNECTs in process wait for the
+        store then, and a smaller limit makes no commit faster.
+        """
+        self._controller.move(max(self._controller.value, connects_count))
 
     def tick(self, now_s: float, pressure: float, in_process: int, packet_s: float = 0.0) -> None:
         """One step of the law under the node's `pressure`; call every `TICK_S`.

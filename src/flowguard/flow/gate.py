@@ -18,6 +18,7 @@ from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow.concurrency import ConcurrencyLimit
+from flowguard.flow.controller import GROW_BELOW
 from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import pressure_on
@@ -33,6 +34,8 @@ WAIT_PRESSURE_MAX: Final = 2.0
 """Pressure of a crowd, however long it waits: windows are cut mildly."""
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
+DRIFTS: Final = 2.0
+"""Drifts of the loop in the measured time of a commit: at its begin and at its end."""
 UNDER_WAY: Final = 128
 """Sockets that are accepted at once, whose CONNECTs come to the gate one after the other."""
 
@@ -46,6 +49,8 @@ class ConnectGate(Generic[K]):
         "_concurrency",
         "_held_bytes_max",
         "_in_process",
+        "_in_process_bytes",
+        "_is_calm",
         "_is_full",
         "_ladder",
         "_let_in_count",
@@ -77,17 +82,19 @@ class ConnectGate(Generic[K]):
         """On accepting and refusing, since the last tick."""
         self._ticked_s = -inf
         self._ladder = Ladder()
+        self._is_calm = True
         self._is_full = False
         self._held_bytes_max = inf
-        """Memory that those who wait may hold until the next tick."""
+        """Memory that CONNECTs may hold until the next tick."""
         self._newest_bytes = 0
         """What the newest CONNECT holds."""
         self._let_in_count = 0
         """Sockets since the last tick that had not waited for long, less those that got places."""
         self._outside_s = 0.0
         """How long the newest socket had waited for us; 0 while nobody waits."""
-        self._in_process: dict[K, float] = {}
-        """Since when, seconds."""
+        self._in_process: dict[K, tuple[float, int]] = {}
+        """The time of admission, seconds, and the memory that the CONNECT holds."""
+        self._in_process_bytes = 0
         self.cuts = self._concurrency.cuts
         self.refused: dict[Reason, int] = {}
         self.reason: Reason | None = None
@@ -159,18 +166,20 @@ class ConnectGate(Generic[K]):
         assert key not in self._waiting
         self._advance(now_s)
         waiting = self._waiting
+        held_bytes = arrival.size_bytes + arrival.held_bytes
         waiting.supersede(arrival.client_id)
         stopped = self._ladder.rung is Rung.STOP
         if stopped and self._is_full:
             return self._reject(Reason.GATE_MEMORY)
         if self._has_place and not waiting.hopeful:
-            self._admit(key, now_s)
+            self._admit(key, held_bytes, now_s)
             return Verdict.ADMIT
         if stopped:
             return self._reject(Reason.GATE_PRESSURE)
         reason = waiting.why_not(arrival.size_bytes)
-        self._newest_bytes = arrival.size_bytes + arrival.held_bytes
-        if waiting.held_bytes + self._newest_bytes > self._held_bytes_max:
+        self._newest_bytes = held_bytes
+        is_first = self._is_calm and not len(waiting)
+        if not is_first and self._connecting_bytes + held_bytes > self._held_bytes_max:
             reason = Reason.GATE_MEMORY
         since_s = now_s if self._is_next else now_s - arrival.waited_s
         if reason is None and now_s - since_s >= waiting.patience_s:
@@ -189,12 +198,14 @@ class ConnectGate(Generic[K]):
         Safe to repeat: an end and an answer may both report.
         """
         self._advance(now_s)
-        admitted_s = self._in_process.pop(key, None)
-        if admitted_s is None:
+        admitted = self._in_process.pop(key, None)
+        if admitted is None:
             came_s = self._waiting.leave(key)
             if came_s is not None:
                 self._patience.gave_up(now_s - came_s, now_s)
             return
+        admitted_s, held_bytes = admitted
+        self._in_process_bytes -= held_bytes
         self._concurrency.settled(admitted_s, now_s)
         if self._waiting.hopeful:
             self._outlook.completed()
@@ -220,9 +231,10 @@ class ConnectGate(Generic[K]):
                 self._outlook.was_late()
                 return key, self._reject(Reason.GATE_DEADLINE)
         if self._has_place:
+            held_bytes = waiting.held_bytes
             key = waiting.take_next()
             if key is not None:
-                self._admit(key, now_s)
+                self._admit(key, held_bytes - waiting.held_bytes, now_s)
                 return key, Verdict.ADMIT
         return None
 
@@ -237,14 +249,20 @@ class ConnectGate(Generic[K]):
         """Every `TICK_S`: adapt the limit and the rung to what the node has observed."""
         now_s = sample.now_s
         self._advance(now_s)
+        self._is_calm = pressure.value < GROW_BELOW
         self._is_full = pressure.cause is Signal.MEMORY
-        self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
+        self._held_bytes_max = self._connecting_bytes + sample.connect_room_bytes
         self._watch_loop(sample)
         self._let_in_count = 0
         if not len(self._waiting):
             self._outside_s = 0.0
-        on_places = pressure_on(Actuator.PLACES, pressure).value
-        self._concurrency.tick(now_s, on_places, len(self._in_process), sample.response_s)
+        in_process = len(self._in_process)
+        commit_s = sample.commit_s - DRIFTS * sample.drift_s
+        if commit_s > self._concurrency.objective_s:
+            self._concurrency.store_stands(in_process + self._waiting.hopeful)
+        else:
+            on_places = pressure_on(Actuator.PLACES, pressure).value
+            self._concurrency.tick(now_s, on_places, in_process, sample.response_s)
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
         self._ladder.step(pressure.value)
@@ -296,9 +314,14 @@ class ConnectGate(Generic[K]):
             self._budget.spend(cost_s, now_s)
 
     @property
+    def _connecting_bytes(self) -> int:
+        """Memory of all CONNECTs, waiting or in process."""
+        return self._waiting.held_bytes + self._in_process_bytes
+
+    @property
     def _is_crammed(self) -> bool:
         """Whether there is no memory for as many more as may be under way from the door."""
-        held_bytes = self._waiting.held_bytes + UNDER_WAY * self._newest_bytes
+        held_bytes = self._connecting_bytes + UNDER_WAY * self._newest_bytes
         return held_bytes >= self._held_bytes_max
 
     @property
@@ -329,8 +352,9 @@ class ConnectGate(Generic[K]):
         if 0.0 < elapsed_s < inf:
             budget.observe(max(0.0, sample.worked_s - aside_s) / elapsed_s, elapsed_s)
 
-    def _admit(self, key: K, now_s: float) -> None:
-        self._in_process[key] = now_s
+    def _admit(self, key: K, held_bytes: int, now_s: float) -> None:
+        self._in_process[key] = now_s, held_bytes
+        self._in_process_bytes += held_bytes
         if self._let_in_count:
             self._let_in_count -= 1  # Whoever was let in may have got its place.
         self._concurrency.admitted(len(self._in_process))

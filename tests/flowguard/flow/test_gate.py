@@ -10,8 +10,9 @@ import pytest
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
+from flowguard.flow.concurrency import LIMIT_START
 from flowguard.flow.policy import Arrival, Gate
-from flowguard.flow.signals import CALM, TICK_S, Sample
+from flowguard.flow.signals import CALM, TICK_S, Pressure, Sample, Signal
 from tests.flowguard.flow.gates import (
     PATIENCE_S,
     Busy,
@@ -120,6 +121,47 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
     assert gate.admit_next(PATIENCE_S - 2.1) is None
     assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
+
+
+def test_while_the_store_stands_all_waiting_connects_go_in_and_no_pressure_cuts_the_limit() -> None:
+    gate = gate_of(limit=100, buffer_max=100)
+    names = [f"{key}" for key in range(40)]
+    for name in names:
+        gate.offer(name, arrival_of(), 0.0)
+    assert (gate.in_process, gate.buffered) == (LIMIT_START, 40 - LIMIT_START)
+    stored = Pressure(16.0, Signal.STORE, {Signal.STORE: 16.0})
+    for now_s in (0.3, 0.4, 0.5):
+        gate.tick(Sample(now_s, commit_s=now_s), stored)
+        while gate.admit_next(now_s) is not None:
+            pass
+    assert (gate.limit, gate.in_process, gate.buffered) == (40, 40, 0)
+    gate.tick(Sample(0.6, commit_s=0.2), stored)
+    assert gate.limit == 20
+
+
+def test_connects_that_went_in_since_the_last_tick_still_hold_their_memory() -> None:
+    gate = gate_of(limit=100, buffer_max=100)
+    for key in range(LIMIT_START + 4):
+        gate.offer(f"{key}", arrival_of(), 0.0)
+    gate.tick(Sample(0.5, commit_s=0.5, connect_room_bytes=300.0), CALM)
+    while gate.admit_next(0.5) is not None:
+        pass
+    assert (gate.in_process, gate.buffered) == (LIMIT_START + 4, 0)
+    verdicts = [gate.offer(name, arrival_of(), 0.5) for name in "abcd"]
+    assert verdicts == [Verdict.DELAY] * 3 + [Verdict.REJECT]
+    assert gate.refused == {Reason.GATE_MEMORY: 1}
+
+
+@pytest.mark.parametrize(("commit_s", "drift_s"), [(0.2, 0.0), (0.6, 0.2)])
+def test_a_commit_that_is_slow_because_the_loop_is_away_is_no_store_that_stands(
+    commit_s: float, drift_s: float
+) -> None:
+    gate = gate_of(limit=100, buffer_max=100)
+    for key in range(40):
+        gate.offer(f"{key}", arrival_of(), 0.0)
+    for now_s in (0.3, 0.4, 0.5):
+        gate.tick(Sample(now_s, commit_s=commit_s, drift_s=drift_s), CALM)
+    assert gate.limit == LIMIT_START
 
 
 FULL = Sample(0.0, worked_s=0.096, connecting_s=0.08)
