@@ -288,7 +288,7 @@ def test_invariant_11_every_connect_has_one_outcome_at_any_gate(name: PolicyName
     run_state_machine_as_test(contract, settings=settings(max_examples=EXAMPLES // 2))
 
 
-def test_the_settings_that_are_minded_are_those_that_are_looked_at() -> None:
+def test_the_settings_that_are_minded_are_those_that_policies_read_and_gates_do_not() -> None:
     class Watched:
         """Settings that know who asked."""
 
