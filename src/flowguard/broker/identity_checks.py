@@ -80,6 +80,11 @@ class IdentityChecks:
         self._asked = trio.Event()
         self._door = Door()
 
+    @property
+    def asks(self) -> bool:
+        """Whether clients must prove their identity by more than a certificate."""
+        return self._network.asks
+
     def read(self) -> Proofs:
         """Read users and keys as the files have them now. Raises ConfigError, ModuleNotFoundError
         without argon2 or PyJWT."""

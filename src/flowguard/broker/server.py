@@ -111,7 +111,7 @@ async def serve(
             log.warning("stored data exceed their limit; kept", what=str(part))
         _tell_what_there_is(node, store, sessions, descriptors)
         addresses = [doorway.address for doorway in doorways]
-        _warn_of_open_doors(node, addresses)
+        _warn_of_open_listeners(doorways, hooks, checks)
         places = min(descriptors.places, node.bounds.sockets_max)
         widen_table(places + descriptors.used + descriptors.reserve)
         for doorway in doorways:
@@ -173,12 +173,16 @@ def _go_on(reactor: Reactor, clock: Callable[[], float]) -> None:
     reactor.wake()
 
 
-def _warn_of_open_doors(node: Node, addresses: list[Address]) -> None:
-    if not node.hooks.asks:
+def _warn_of_open_listeners(
+    doorways: list[Doorway], hooks: Hooks | None, checks: "IdentityChecks | None"
+) -> None:
+    """Log the listeners that require no client certificate, if nothing else authenticates."""
+    listeners = [each for each in doorways if each.tls is None or not each.tls.requires_certificate]
+    if listeners and not any(part is not None and part.asks for part in (hooks, checks)):
         log.warning(
             "authentication is disabled: anyone who can reach these listeners can connect; "
             "keep them on 127.0.0.1 or behind a proxy that authenticates",
-            listens_on=", ".join(map(str, addresses)),
+            listens_on=", ".join(str(each.address) for each in listeners),
         )
 
 

@@ -170,9 +170,14 @@ class TlsKeeper:
         self._context = context
 
     @property
+    def requires_certificate(self) -> bool:
+        """Whether clients without a certificate are rejected."""
+        return self._files.client_ca is not None
+
+    @property
     def handshake_bytes(self) -> int:
         """Memory that an unfinished handshake takes besides that of its connection, at most."""
-        return HANDSHAKE_BYTES if self._files.client_ca is None else CHAIN_BYTES
+        return CHAIN_BYTES if self.requires_certificate else HANDSHAKE_BYTES
 
     def accept(self, sock: ByteStream) -> "TlsStream":
         """The server's end of TLS on a socket that has just been accepted."""

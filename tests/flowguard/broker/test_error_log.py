@@ -121,21 +121,3 @@ async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["client_id"] == shown
-
-
-# --- everybody -------------------------------------------------------------------------------
-
-
-async def test_who_asks_nobody_is_warned_at_the_start() -> None:
-    with capture_logs() as lines:
-        async with broker():
-            pass
-    (line,) = [line for line in lines if "authentication is disabled" in line["event"]]
-    assert line["log_level"] == "warning"
-
-
-async def test_who_asks_everybody_is_not_warned() -> None:
-    with capture_logs() as lines:
-        async with broker(hooks=Hooks(authenticator=SameVerdict(ReasonCode.SUCCESS))):
-            pass
-    assert not [line for line in lines if "authentication is disabled" in line["event"]]
