@@ -1,7 +1,7 @@
-"""Certificates that have expired: OpenSSL loads them without a warning, and peers reject them."""
+"""Files of TLS that have expired: OpenSSL loads them without a warning, and peers reject them."""
 
 import re
-import ssl
+from base64 import b64decode
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -10,16 +10,17 @@ from flowguard.errors import ConfigError
 from flowguard.lines import read
 from flowguard.network_settings import NetworkSettings
 
-PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+PEM: Final = re.compile(r"-----BEGIN (?:CERTIFICATE|X509 CRL)-----(.+?)-----END ", re.DOTALL)
 VALIDITY: Final = re.compile(
-    rb"0.(?:\x17\r\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\r|\x18\x0f)(\d{12}|\d{14})Z", re.DOTALL
+    rb"(?:\x17\r\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\r|\x18\x0f)(\d{12}|\d{14})Z", re.DOTALL
 )
-"""Start and end of a certificate, in the only forms that RFC 5280, 4.1.2.5, allows."""
+"""Start and end of a certificate or a list, in the only forms that RFC 5280, 4.1.2.5, allows."""
 
 
 def expired(network: NetworkSettings, now_s: float) -> list[str]:
-    """Return a sentence for each file of these settings with a certificate that has expired."""
-    paths = [network.cert, network.client_ca]
+    """Return a sentence for each file of these settings in which something has expired."""
+    lists = [network.crl, *[listener.crl for listener in network.listeners]]
+    paths = [network.cert, network.client_ca, *lists]
     for listener in network.listeners:
         paths += [listener.cert, listener.chain, listener.client_ca]
         paths += [each.cert for each in listener.certs]
@@ -28,14 +29,16 @@ def expired(network: NetworkSettings, now_s: float) -> list[str]:
         with suppress(ConfigError):  # A listener has read each file that it uses.
             end = min(_ends(read(path).decode(errors="replace")), default=None)
             if end is not None and end.timestamp() <= now_s:
-                why = f"a certificate in it expired on {end.date()}, so peers reject it: renew"
-                found.append(f"{path}: {why}")
+                what, effect = "a certificate in it", "peers reject it"
+                if path in lists:
+                    what, effect = "its list of revoked certificates", "each client is rejected"
+                found.append(f"{path}: {what} expired on {end.date()}, so {effect}: renew")
     return found
 
 
 def _ends(text: str) -> list[datetime]:
-    """Return when each certificate of a file expires."""
-    found = [VALIDITY.search(ssl.PEM_cert_to_DER_cert(each)) for each in PEM.findall(text)]
+    """Return when each certificate or list of a file expires."""
+    found = [VALIDITY.search(b64decode(each)) for each in PEM.findall(text)]
     ends = [each[1].decode() for each in found if each is not None]
     years = {12: "%y", 14: "%Y"}
     return [datetime.strptime(f"{end}+0000", f"{years[len(end)]}%m%d%H%M%S%z") for end in ends]

@@ -93,6 +93,20 @@ def test_each_file_with_a_certificate_that_has_expired_is_said(tmp_path: Path) -
     ]
 
 
+def test_a_list_of_revoked_certificates_that_has_expired_is_said(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    of_all, of_one = authority.revoke(authority.issue("a")), authority.revoke()
+    listeners = [{"address": "mqtts://127.0.0.1:0", "crl": of_one}]
+    network = NetworkSettings.model_validate({"listeners": listeners, "crl": of_all})
+    now_s = of_all.stat().st_mtime
+    assert expired(network, now_s) == []
+    said = expired(network, now_s + 31 * 86_400)
+    assert [each.partition(" expired on ")[0] for each in said] == [
+        f"{path}: its list of revoked certificates" for path in (of_all, of_one)
+    ]
+    assert all(each.endswith("so each client is rejected: renew") for each in said)
+
+
 def test_a_certificate_that_no_listener_uses_may_be_missing(tmp_path: Path) -> None:
     network = NetworkSettings(cert=tmp_path / "missing.pem")
     assert expired(network, 0.0) == []
