@@ -41,7 +41,7 @@ serve-redis: $(RUN)  ## run it on a redis-server of its own, in flowguard-redis
 compile: rooms  ## compile the packages that every message passes, with mypyc
 	@echo "compiled: .compiled"
 
-demo: $(RUN)  ## show a flash crowd against a small broker, live in the terminal, one minute
+demo: $(RUN)  ## show a flash crowd against a small broker, live in the terminal, about 20 s after the set-up
 	@$(PY) -m flowguard demo $(ARGS)
 
 test: $(DEV)  ## run all tests; as root, install other brokers and clients first (ARGS for pytest)
@@ -73,7 +73,7 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@scripts/setup-fuzzer.sh
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
-check: lint test  ## run lint and test: the one gate before a commit
+check: lint test  ## run all checks and tests
 
 lint: $(DEV)  ## check format, lint, types and layers
 	@$(PY) -m ruff format --check .
