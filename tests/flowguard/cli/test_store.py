@@ -435,6 +435,7 @@ def test_who_holds_the_directory_is_said(tmp_path: Path) -> None:
             code, _, complaint = run_here("store", command, str(tmp_path / "data"))
             assert code == 1
             assert f"is open in process {broker.process.pid} since" in complaint
+            assert complaint.count("stop that one") == 1
         queue_a_message(broker, b"it does not mind")
 
 
@@ -448,6 +449,7 @@ def test_a_backup_finds_out_that_a_broker_runs_and_asks_it(
         code, shown, _ = run_here("store", "backup", str(copy), "--data", str(data))
         assert code == 0
         assert f"is open in process {broker.process.pid} since" in shown
+        assert "stop that one" not in shown
         assert f"{copy} is a copy of the store of the broker" in shown
     assert run_here("store", "verify", str(copy))[0] == 0
 

@@ -187,7 +187,8 @@ class StoreReader:
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self.close()
-        if isinstance(error, StoreError) and str(self._view) in str(error):
+        is_viewed = self._view != self.folder  # An error of the folder itself keeps its parts.
+        if isinstance(error, StoreError) and is_viewed and str(self._view) in str(error):
             raise error.__class__(self.told(error)) from error
 
     def told(self, error: Exception) -> str:
