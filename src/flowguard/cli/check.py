@@ -13,7 +13,7 @@ from flowguard.broker.certificates import expired
 from flowguard.broker.descriptors import descriptors_for, shortfalls
 from flowguard.broker.doorway import check_doorways
 from flowguard.broker.stores import check_store
-from flowguard.cli.console import refused
+from flowguard.cli.console import count, refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import checks_of, read_token, rules_of
 from flowguard.cli.plugins import needs
@@ -32,13 +32,13 @@ def check(
     this machine lacks what it takes: an extra, descriptors, memory, or a certificate that has not
     expired.
     """
-    count, lacking = 0, list[str]()
+    listeners_count, lacking = 0, list[str]()
     try:
         loaded = load(config, os.environ, read_limits(limits))
         settings = loaded.settings
         network = settings.network
         with _collected(lacking):
-            count = check_doorways(network)
+            listeners_count = check_doorways(network)
         with _collected(lacking):
             checks_of(network)
         rules = rules_of(network)
@@ -56,8 +56,8 @@ def check(
         raise refused(
             f"{config} is good, but this machine is not ready for it", "\n".join(lacking), 2
         )
-    roles = "no rules" if rules is None else f"{len(rules)} roles"
-    typer.echo(f"{config} is good: {count} listeners, {roles}")
+    roles = "no rules" if rules is None else count(len(rules), "role")
+    typer.echo(f"{config} is good: {count(listeners_count, 'listener')}, {roles}")
 
 
 @contextmanager

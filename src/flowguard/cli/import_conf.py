@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flowguard.cli.console import plain, refused, shown
+from flowguard.cli.console import count, plain, refused, shown
 from flowguard.cli.mosquitto_conf import MosquittoImport
 
 
@@ -28,7 +28,7 @@ def import_conf(
         what = f"{shown(remark.text)}: " if remark.text else ""
         said.print(f"{remark.place}: {what}{verdict}: {remark.said}")
     not_taken = sum(not remark.taken for remark in found.remarks)
-    said.print(f"{len(found.remarks)} remarks, {not_taken} of them on what was not taken")
+    said.print(f"{count(len(found.remarks), 'remark')}, {not_taken} of them on what was not taken")
     if not found.settings["network.listeners"]:
         raise refused("nothing is written: every listener is left out")
     _write(found, out)

@@ -13,6 +13,8 @@ from flowguard.types import ReasonCode
 
 FRAME_S = 0.25
 PLAIN_S = 5.0
+UNDELIVERED = "acknowledged, undelivered"
+DROPS = "dropped at full queues, or lost"
 
 
 async def watch(running: Crowd | Traffic, title: str, console: Console) -> None:
@@ -155,7 +157,7 @@ def _messages(tally: TrafficTally) -> Table:
     table.add_row("received", f"{tally.received:,}", f"{tally.received / seconds:,.0f} per second")
     table.add_row("missing", f"{tally.missing:,}", f"of {tally.expected:,} deliveries")
     lost = "red" if tally.acknowledged_lost else ""
-    table.add_row(Text("acknowledged and lost", style=lost), f"{tally.acknowledged_lost:,}", "")
+    table.add_row(Text(UNDELIVERED, style=lost), f"{tally.acknowledged_lost:,}", DROPS)
     for count, name, what in (
         (tally.refused, "refused", _codes(tally.refusals)),
         (tally.duplicates, "duplicates", ""),
@@ -174,7 +176,7 @@ def _slowness(tally: TrafficTally) -> Table:
     table = _table("slow subscribers")
     table.add_row("received", f"{tally.slow_received:,}", "")
     lost = "red" if tally.slow_lost else ""
-    table.add_row(Text("acknowledged and lost", style=lost), f"{tally.slow_lost:,}", "")
+    table.add_row(Text(UNDELIVERED, style=lost), f"{tally.slow_lost:,}", DROPS)
     table.add_row("longest silence", f"{tally.silence_s:,.1f} s", "without any acknowledgement")
     table.add_row("caught up after", f"{tally.catch_up_s:,.1f} s", "from the last PUBLISH")
     return table

@@ -47,7 +47,7 @@ GOOD = '[network]\nacl_file = "HERE/acl.toml"\nlisteners = ["127.0.0.1:0", "unix
 @pytest.mark.slow
 def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) -> None:
     config = write(tmp_path, GOOD)
-    assert flowguard("check", str(config)) == (0, f"{config} is good: 2 listeners, 1 roles")
+    assert flowguard("check", str(config)) == (0, f"{config} is good: 2 listeners, 1 role")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["acl.toml", "broker.toml"]
 
 

@@ -1,6 +1,10 @@
+import io
+
 import pytest
 import trio
+from rich.console import Console
 
+from flowguard.cli.storm_view import show_result
 from flowguard.storm import CrowdPlan, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import broker, end_by_the_books, target
@@ -46,6 +50,13 @@ async def test_what_a_full_queue_dropped_is_booked_to_the_slow_one() -> None:
     assert tally.slow_lost > 0
     assert tally.slow_lost <= tally.acknowledged_lost == tally.missing
     assert tally.slow_received + tally.slow_lost == tally.sent
+    shown = io.StringIO()
+    show_result(traffic, "storm", Console(file=shown, width=120))
+    lines = [line for line in shown.getvalue().splitlines() if "undelivered" in line]
+    assert len(lines) == 2
+    assert all("acknowledged, undelivered" in line for line in lines)
+    assert all("dropped at full queues, or lost" in line for line in lines)
+    assert "acknowledged and lost" not in shown.getvalue()
 
 
 @pytest.mark.slow
