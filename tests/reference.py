@@ -205,7 +205,7 @@ def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
             case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(text))]):
                 if kind in BOUNDED_LOGS:
                     yield text, *BOUNDED_LOGS[kind]
-                    yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "`count`, `kind_...`"
+                    yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "count by error or reason"
 
 
 def log_events() -> str:

@@ -49,8 +49,7 @@ class BoundedLog:
     def flush(self) -> None:
         """End the interval: say how many were not shown, and show again."""
         if self._suppressed:
-            kinds = {f"kind_{kind}": count for kind, count in self._suppressed.items()}
-            self._say(f"{self._event}, not shown", {"count": self._suppressed.total(), **kinds})
+            self._say(f"{self._event}, not shown", self._suppressed)
         self._shown.clear()
         self._suppressed.clear()
 

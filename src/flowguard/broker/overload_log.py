@@ -45,7 +45,13 @@ class OverloadLog:
             pressure = {"pressure_max": round(grant.pressure.value, 2)}
             cause = {"cause": str(grant.pressure.cause), "why": grant.why} if pressed else {}
             window = {"window_min": self._window_min, "window": node.window.limit}
-            log.warning("protected", **changed, **window, **pressure, **cause)
+            log.warning(
+                "overload" if pressed else "rejections, drops or errors",
+                **changed,
+                **window,
+                **pressure,
+                **cause,
+            )
             self._logged = counts
             self._due_s = now_s + INTERVAL_S
         self._window_min = node.window.limit

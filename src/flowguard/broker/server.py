@@ -203,12 +203,14 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
     node.drain(clock())
     with trio.move_on_after(node.settings.node.drain_s):
         await _until(lambda: reactor.is_quiet)
+    disconnected = node.connected_count
     for connection in reactor.connections():
         connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
     reactor.turns.end_slice(clock())
     with trio.move_on_after(FAREWELL_S):
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
-    log.info("drained", dropped=node.counters.publish_dropped)
+    dropped = node.counters.publish_dropped
+    log.info("drained", disconnected=disconnected, dropped_since_start=dropped)
     if node.guard.shadow is not None:
         _log_shadow(node.guard.shadow.report())
 

@@ -77,6 +77,8 @@ async def on_signals(
             if stopping:
                 os._exit(128 + number)  # At once: an exception would wait for every task's end.
             stopping = True
+            if on_hang_up is not None:  # A server; other commands have a screen, and no log.
+                log.info("signal received", signal=signal.Signals(number).name)
             stop()
 
 

@@ -8,11 +8,13 @@ import sys
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from flowguard.broker import server
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Auth, Connack, Disconnect, Puback
 from flowguard.errors import StoreError
+from flowguard.flow.verdict import Reason
 from flowguard.node.authentication import Hooks
 from flowguard.stores import Fenced
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
@@ -50,12 +52,16 @@ async def told_to_leave(wire: Wire) -> None:
 
 
 async def test_connected_clients_are_told_and_new_ones_are_refused() -> None:
-    async with broker() as running:
-        wires = [await connect(running, f"{v}", v) for v in (MQTT_311, MQTT_5)]
-        running.stop.set()
-        for wire in wires:
-            await told_to_leave(wire)
-        await listening_ends(running)
+    with capture_logs() as lines:
+        async with broker() as running:
+            wires = [await connect(running, f"{v}", v) for v in (MQTT_311, MQTT_5)]
+            running.node.counters.dropped[Reason.MESSAGE_EXPIRED] = 1
+            running.stop.set()
+            for wire in wires:
+                await told_to_leave(wire)
+            await listening_ends(running)
+    (line,) = [line for line in lines if line["event"] == "drained"]
+    assert (line["disconnected"], line["dropped_since_start"]) == (2, 1)
 
 
 async def test_what_is_in_process_is_finished_and_acknowledged_first() -> None:

@@ -32,7 +32,7 @@ def test_what_was_dropped_is_named_with_its_reason() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     (line,) = ticked(stage, log)
-    assert line["event"] == "protected"
+    assert line["event"] == "rejections, drops or errors"
     assert line["dropped_queue_messages"] == 2
 
 
@@ -55,5 +55,6 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
         stage.node.guard.observer.drift(1.0, stage.now_s)
         stage.advance(0.1)
     (line,) = ticked(stage, log)
+    assert line["event"] == "overload"
     assert line["window_min"] < stage.node.window.limit_max
     assert line["cause"] != "None"

@@ -50,6 +50,11 @@ def wait_for_log(folder: Path, text: str) -> None:
         time.sleep(0.02)
 
 
+def logged(folder: Path) -> list[str]:
+    """Return the lines of the log without time and level."""
+    return [line.partition("] ")[2] for line in (folder / "log").read_text().splitlines()]
+
+
 def test_sighup_during_the_start_is_obeyed_after_it(tmp_path: Path) -> None:
     with starting(tmp_path, *SERVE, "--shadow") as (process, writer):
         process.send_signal(signal.SIGHUP)
@@ -61,6 +66,8 @@ def test_sighup_during_the_start_is_obeyed_after_it(tmp_path: Path) -> None:
         wait_for_log(tmp_path, "reloaded certificates")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
+    (line,) = [each for each in logged(tmp_path) if each.startswith("signal received")]
+    assert line.split() == ["signal", "received", "signal=SIGTERM"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
