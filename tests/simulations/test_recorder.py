@@ -206,7 +206,7 @@ def test_decisions_of_a_node_are_a_chain_from_its_first_to_its_last_value(mixtur
             assert all(one["after"] == other["before"] for one, other in pairwise(own))
             assert all(d["before"] != d["after"] and d["why"] for d in own)
             assert not own or own[-1]["after"] == value
-    cuts = [d for d in decisions if d["kind"] == "window" and d["why"].startswith("cut by")]
+    cuts = [d for d in decisions if d["kind"] == "window" and d["why"].startswith("cut to")]
     assert cuts
     assert all(d["cause"] in d["why"] and d["after"] < d["before"] for d in cuts)
 

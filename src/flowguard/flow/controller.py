@@ -133,7 +133,7 @@ class LogController:
             return True, f"at its minimum of {self.value_min:g}"
         factor: float = max(CUT_MIN, cause**-gain)
         self.value = self._clamp(self.value * factor)
-        return True, f"cut by {factor:.2f}"
+        return True, f"cut to {100 * factor:.0f} %"
 
     def _grow(self, pressure: float, in_force: float) -> str:
         """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks."""

@@ -17,7 +17,7 @@ from math import inf
 from typing import Final, final
 
 from flowguard.flow.controller import CUT_ABOVE, LogController, Tuning
-from flowguard.flow.signals import Pressure, Sample
+from flowguard.flow.signals import Pressure, Sample, Signal
 
 HARD_CUT_GAIN: Final = 0.5
 HOLD_MIN_S: Final = 0.25
@@ -67,7 +67,8 @@ class WindowLaw:
             in_force,
         )
         if pressure.value > CUT_ABOVE:
-            cause = pressure.cause or "CONNECTs"
+            is_loop = pressure.cause is Signal.LOOP
+            cause = "event loop" if is_loop else pressure.cause or "CONNECTs"
             why = f"{why}: {cause} at {pressure.value:.1f} times its objective"
         return self._controller.value, why
 

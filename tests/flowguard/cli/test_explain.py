@@ -37,9 +37,9 @@ def test_a_pause_is_a_sentence() -> None:
     stage.connect("c")
     found = explanation(stage, "c")
     found["paused"] = [Cause(reason="window", text="its window is spent: 1 of 1 packets")]
-    found["why"] = "cut by 0.5: store at 4.0 of its objective"
+    found["why"] = "cut to 50 %: store at 4.0 of its objective"
     assert "It is paused: its window is spent: 1 of 1 packets." in sentences(found)
-    assert "The node now: cut by 0.5: store at 4.0 of its objective." in sentences(found)
+    assert "The node now: cut to 50 %: store at 4.0 of its objective." in sentences(found)
 
 
 def test_a_client_that_is_away_and_whose_queue_is_full() -> None:

@@ -66,14 +66,14 @@ def test_the_cause_is_marked_where_there_is_pressure() -> None:
     history, status = StatusHistory("url"), calm()
     status["pressure"]["value"] = status["pressure"]["signals"]["store"] = 3.0
     status["pressure"]["cause"] = "store"
-    status["why"] = "cut by 0.58: store at 3.0 of its objective"
+    status["why"] = "cut to 58 %: store at 3.0 of its objective"
     history.add(status)
     lines = shown(history)
     assert "◀ cause" in row(lines, "store")
     assert "3.00" in row(lines, "store")
     assert "◀" not in row(lines, "loop")
     assert row(lines, "store").count("█") > row(lines, "loop").count("█")
-    assert "cut by 0.58" in row(lines, "why")
+    assert "cut to 58 %" in row(lines, "why")
 
 
 def test_memory_is_what_is_held_as_its_signal_has_it() -> None:

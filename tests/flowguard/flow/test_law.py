@@ -60,9 +60,10 @@ def step(
     drift_s: float = 0.0,
     in_force: float = inf,
     after_s: float = TICK_S,
+    cause: Signal = Signal.STORE,
 ) -> str:
     """One tick under this pressure, so long after the last; why the window is what it is now."""
-    before = Pressure(pressure, Signal.STORE, {Signal.STORE: pressure})
+    before = Pressure(pressure, cause, {cause: pressure})
     sample = Sample(0.0, sojourn_s=sojourn_s, response_s=response_s, drift_s=drift_s)
     window, why = law.step(before, sample, in_force, after_s)
     assert window == law.window
@@ -177,7 +178,7 @@ class Laws(RuleBasedStateMachine):
             assert after == before
         effective = max(self.law.window_floor, min(before, 2 * tick.in_force))
         assert after >= effective / 2
-        assert ("cut by" in why) <= (tick.pressure > 1.2)
+        assert ("cut to" in why) <= (tick.pressure > 1.2)
         assert why.startswith("grows") == (after > before)
 
     @rule()
@@ -239,6 +240,12 @@ def test_one_tick_in_the_dead_band_ends_the_calm() -> None:
     assert law.window > 10.0
 
 
+def test_a_cut_names_the_event_loop_and_the_share_that_is_left() -> None:
+    assert step(Law(100.0), 4.0, cause=Signal.LOOP) == (
+        "cut to 50 %: event loop at 4.0 times its objective"
+    )
+
+
 @given(st.lists(st.floats(0.8, 1.2), max_size=50))
 def test_inside_the_dead_band_nothing_moves(history: list[float]) -> None:
     law = Law(100.0, 1.0, start=10.0)
@@ -253,7 +260,7 @@ def test_hard_pressure_cuts_at_once_and_at_most_by_half(pressure: float, factor:
     law = Law(100.0)
     why = step(law, pressure)
     assert law.window == pytest.approx(100.0 * factor)
-    assert why == f"cut by {factor:.2f}: store at {pressure:.1f} times its objective"
+    assert why == f"cut to {100 * factor:.0f} %: store at {pressure:.1f} times its objective"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +272,7 @@ def test_mild_pressure_cuts_with_its_second_tick_by_the_milder_of_the_two(
     law = Law(100.0)
     assert step(law, first).startswith("waits for a second tick: store at ")
     assert law.window == 100.0
-    assert step(law, second).startswith(f"cut by {counts**-0.25:.2f}: ")
+    assert step(law, second).startswith(f"cut to {100 * counts**-0.25:.0f} %: ")
     assert law.window == pytest.approx(100.0 * counts**-0.25)
 
 
