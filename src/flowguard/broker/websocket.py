@@ -108,7 +108,7 @@ def _is_address(name: str) -> bool:
 class FrameReader:
     """Takes frames of a client apart, wherever they are cut."""
 
-    __slots__ = ("_is_open", "_left_bytes", "_mask", "_rest", "controls")
+    __slots__ = ("_is_open", "_left_bytes", "_mask", "_rest", "broken", "controls")
 
     def __init__(self) -> None:
         self._rest = b""
@@ -121,6 +121,8 @@ class FrameReader:
         """The present message goes on in another frame."""
         self.controls: list[tuple[int, bytes]] = []
         """Control frames that have come: opcode and payload."""
+        self.broken: _Broken | None = None
+        """Why a frame after the last payload breaks WebSocket, or None if none does."""
 
     @property
     def held_bytes(self) -> int:
@@ -130,7 +132,8 @@ class FrameReader:
     def feed(self, data: bytes) -> bytes:
         """The payload in it; `controls` gets what else there is, CLOSE at the end.
 
-        Raises `ConnectionResetError` where it breaks WebSocket, or is text [MQTT-6.0.0-1].
+        Raises `ConnectionResetError` if it breaks WebSocket, or is text [MQTT-6.0.0-1]. If payload
+        came before that, it is returned, and `broken` is set.
         """
         if self._rest:
             data = self._rest + data
@@ -146,7 +149,13 @@ class FrameReader:
                 turn = len(piece) % 4
                 self._mask = self._mask[turn:] + self._mask[:turn]
                 continue
-            header_bytes = self._header(data, place)
+            try:
+                header_bytes = self._header(data, place)
+            except _Broken as broken:
+                if not payload:
+                    raise
+                self.broken = broken.with_traceback(None)  # Else it would keep its frames.
+                break
             if not header_bytes:
                 self._rest = data[place:]
                 break
@@ -277,13 +286,20 @@ class WebSocketStream(Answering):
             if self._reader.controls:
                 self._answer()
         except _Broken as broken:
-            self._fail(LayerFault.FRAME)
-            self._pending += _frame(CLOSE, SHORT.pack(broken.code))
-            self.flush()
+            self._break(broken)
             raise
+        if self._reader.broken is not None:
+            self._break(self._reader.broken)
+            end_reading(self._sock)
         if not payload and not self._said_last:
             raise BlockingIOError
         return payload
+
+    def _break(self, broken: _Broken) -> None:
+        """Tell the peer by a close frame that it breaks WebSocket."""
+        self._fail(LayerFault.FRAME)
+        self._pending += _frame(CLOSE, SHORT.pack(broken.code))
+        self._leave()
 
     def _open(self, data: bytes) -> bytes:
         """The opening handshake; returns what has come behind it."""

@@ -17,6 +17,7 @@ from flowguard.broker.websocket import OriginRule, WebSocketStream
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Packet, Will
 from flowguard.network_settings import NetworkSettings
+from flowguard.node.door import LayerFault
 from flowguard.types import MQTT_5, Publish
 from tests.support.authority import Authority, Pair
 from tests.support.real import TEST_S, Wire, broker, connect, connect_packet, until
@@ -145,6 +146,30 @@ def test_the_payload_before_a_close_frame_is_given_where_the_peer_is_gone() -> N
             theirs.close()
             assert stream.recv(65_536, socket.MSG_DONTWAIT) == b"last"
             assert_over(stream)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize(
+    "bad",
+    [framed(b"bye", Opcode.TEXT), Frame(Opcode.CLOSE, CLOSE).serialize(mask=False)],
+    ids=["text", "without a mask"],
+)
+def test_the_payload_before_a_frame_that_breaks_websocket_is_given(
+    bad: bytes, is_gone: bool
+) -> None:
+    faults: list[LayerFault] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = WebSocketStream(ours, None, OriginRule(), faults.append)
+        stream.established = True
+        theirs.sendall(framed(b"last") + bad)
+        if is_gone:
+            theirs.close()
+        assert stream.recv(65_536, socket.MSG_DONTWAIT) == b"last"
+        assert_over(stream)
+        assert faults == [LayerFault.FRAME]
+        if not is_gone:
+            assert theirs.recv(100)[:2] == b"\x88\x02"
 
 
 @pytest.mark.parametrize("over", ["close_notify", "an answer that is owed"])

@@ -85,6 +85,8 @@ class Peer:
             return
         self._theirs.send(data)
         self._read()
+        if not self.ended:
+            self._read()  # If the data ended with a damaged frame, the payload came first.
         try:
             self._in.write(self._theirs.recv(1_000_000))
         except BlockingIOError:
