@@ -112,10 +112,10 @@ class PasswordFile:
         hashed = self.hashes.get(user, "")
         if hashed.startswith(PREFIX):
             return ScramVerifier.parse(hashed)
-        alike = ITERATIONS
-        if self._verifiers:
-            alike = ScramVerifier.parse(self._drawn(user, self._verifiers)).iterations
-        return ScramVerifier.of_nobody(user, self.key, alike)
+        if not self._verifiers:
+            return ScramVerifier.of_nobody(user, self.key, ITERATIONS)
+        alike = ScramVerifier.parse(self._drawn(user, self._verifiers))
+        return ScramVerifier.of_nobody(user, self.key, alike.iterations, len(alike.salt))
 
     def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
         """Return them with this user, or with another password for it; raises ConfigError."""
@@ -127,7 +127,7 @@ class PasswordFile:
             )
         key = self.key or secrets.token_hex().encode()
         # The salt that the name was asked with before: nothing shows that there is a user now.
-        salt = ScramVerifier.of_nobody(user, key, ITERATIONS).salt
+        salt = PasswordFile(self.hashes, key).scram(user).salt
         hashed = _verifier(password, salt) if scram else HASHER.hash(password)
         return PasswordFile({**self.hashes, user: hashed}, key)
 

@@ -66,10 +66,12 @@ class ScramVerifier:
         return cls(iterations, salt, sha256(client_key).digest(), server_key)
 
     @classmethod
-    def of_nobody(cls, user: str, key: bytes, iterations: int) -> Self:
+    def of_nobody(
+        cls, user: str, key: bytes, iterations: int, salt_bytes: int = SALT_BYTES
+    ) -> Self:
         """Make one for a name that nobody has, always the same, which no password is right for."""
         drawn = [blake2b(user.encode(), key=key, salt=part).digest() for part in (b"s", b"c", b"k")]
-        return cls(iterations, drawn[0][:SALT_BYTES], drawn[1][:32], drawn[2][:32])
+        return cls(iterations, drawn[0][:salt_bytes], drawn[1][:32], drawn[2][:32])
 
     def verify(self, password: bytes) -> bool:
         """Whether this is the password, said in as many words; as slow as for a client."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowguard.errors import ConfigError, UnprovedError
 from flowguard.identity.passwords import PasswordFile
-from flowguard.identity.scram import ScramServer, ScramVerifier
+from flowguard.identity.scram import ITERATIONS_MIN, ScramServer, ScramVerifier
 from tests.support.scram import ScramClient
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -166,3 +166,12 @@ def test_a_verifier_that_is_none_is_refused_with_its_line_and_without_itself(lin
     with pytest.raises(ConfigError) as error:
         file(ann=line)
     assert str(error.value) == "users, line 1: this is no verifier of SCRAM-SHA-256"
+
+
+@pytest.mark.parametrize("salt_bytes", [12, 24])
+def test_the_salt_of_an_unknown_name_has_the_size_of_those_of_the_file(salt_bytes: int) -> None:
+    imported = ScramVerifier.of("secret", bytes(salt_bytes), ITERATIONS_MIN)
+    users = PasswordFile.parse(f"ann:{imported}\n", "users")
+    asked = users.scram("eve")
+    assert len(asked.salt) == salt_bytes
+    assert users.with_user("eve", b"secret", scram=True).scram("eve").salt == asked.salt
