@@ -79,8 +79,8 @@ def by_second(instants: DataFrame) -> DataFrame:
     """Events per second, from `by_instant`; second 0 is the time from 0 to 1.
 
     `served_count` counts messages acknowledged in time, or acknowledged at all if the deadline
-    is unknown; for clients that never publish, first connections. `steps_count` is the number of
-    rows.
+    is unknown; for clients that never publish, first connections, or null if a recording does not
+    count them. `steps_count` is the number of rows.
     """
     second = F.greatest(F.ceil(F.col("t_s") - TICK_S) - 1, F.lit(0)).cast("int")
     events = ("attempts_count", "declined_count", "due_count", "acknowledged_count")
@@ -99,7 +99,7 @@ def by_second(instants: DataFrame) -> DataFrame:
     run = Window.partitionBy("run_id", "population")
     published = F.sum(F.col("served_count") + F.coalesce("due_count", F.lit(0))).over(run)
     before = F.lag("first_connected_count", 1, 0).over(run.orderBy("second"))
-    connected = F.coalesce(F.col("first_connected_count") - before, F.lit(0))
+    connected = F.col("first_connected_count") - before
     return seconds.withColumn(
         "served_count", F.when(published > 0, F.col("served_count")).otherwise(connected)
     )

@@ -68,6 +68,18 @@ def test_without_a_deadline_all_that_was_acknowledged_counts(spark: SparkSession
     )
 
 
+def test_without_publishers_and_first_connections_there_is_no_figure(spark: SparkSession) -> None:
+    unknown = {"due_count": None, "acknowledged_count": 0}
+    rows = [step("live", t_s, None, **unknown) for t_s in (1.0, 2.0)]
+    rows += [step("run", t_s, 0, due_count=0, first_connected_count=3) for t_s in (1.0, 2.0)]
+    described = runs(spark, [{"run_id": "live", "ended_s": 2.0}, {"run_id": "run", "ended_s": 2.0}])
+    seconds = by_second(by_instant(table(spark, "goodput", rows)))
+    found = answer(goodput(seconds, described), "run_id", "population")
+    assert found["live", "all"]["in_time_per_s"] is None
+    assert found["live", "all"]["in_time_count"] is None
+    assert found["run", "all"]["in_time_per_s"] == 1.5
+
+
 def test_a_trigger_that_never_ends_has_no_after(spark: SparkSession) -> None:
     rows = [step("r", 1.0, 8), step("r", 2.0, 4)]
     described = runs(spark, [{"run_id": "r", "trigger_at_s": 1.0}])
