@@ -49,7 +49,6 @@ class ConnectGate(Generic[K]):
         "_concurrency",
         "_held_bytes_max",
         "_in_process",
-        "_in_process_bytes",
         "_is_calm",
         "_is_full",
         "_ladder",
@@ -61,6 +60,7 @@ class ConnectGate(Generic[K]):
         "_spent_s",
         "_ticked_s",
         "_waiting",
+        "_went_in_bytes",
         "cuts",
         "reason",
         "refused",
@@ -85,7 +85,7 @@ class ConnectGate(Generic[K]):
         self._is_calm = True
         self._is_full = False
         self._held_bytes_max = inf
-        """Memory that CONNECTs may hold until the next tick."""
+        """Memory that waiting CONNECTs may hold until the next tick."""
         self._newest_bytes = 0
         """What the newest CONNECT holds."""
         self._let_in_count = 0
@@ -94,7 +94,8 @@ class ConnectGate(Generic[K]):
         """How long the newest socket had waited for us; 0 while nobody waits."""
         self._in_process: dict[K, tuple[float, int]] = {}
         """The time of admission, seconds, and the memory that the CONNECT holds."""
-        self._in_process_bytes = 0
+        self._went_in_bytes = 0
+        """Memory that CONNECTs in process hold beyond what they held at the last tick."""
         self.cuts = self._concurrency.cuts
         self.refused: dict[Reason, int] = {}
         self.reason: Reason | None = None
@@ -179,7 +180,8 @@ class ConnectGate(Generic[K]):
         reason = waiting.why_not(arrival.size_bytes)
         self._newest_bytes = held_bytes
         is_first = self._is_calm and not len(waiting)
-        if not is_first and self._connecting_bytes + held_bytes > self._held_bytes_max:
+        more_bytes = self._went_in_bytes + held_bytes
+        if not is_first and waiting.held_bytes + more_bytes > self._held_bytes_max:
             reason = Reason.GATE_MEMORY
         since_s = now_s if self._is_next else now_s - arrival.waited_s
         if reason is None and now_s - since_s >= waiting.patience_s:
@@ -205,7 +207,7 @@ class ConnectGate(Generic[K]):
                 self._patience.gave_up(now_s - came_s, now_s)
             return
         admitted_s, held_bytes = admitted
-        self._in_process_bytes -= held_bytes
+        self._went_in_bytes -= held_bytes
         self._concurrency.settled(admitted_s, now_s)
         if self._waiting.hopeful:
             self._outlook.completed()
@@ -251,7 +253,8 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_calm = pressure.value < GROW_BELOW
         self._is_full = pressure.cause is Signal.MEMORY
-        self._held_bytes_max = self._connecting_bytes + sample.connect_room_bytes
+        self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
+        self._went_in_bytes = 0
         self._watch_loop(sample)
         self._let_in_count = 0
         if not len(self._waiting):
@@ -314,14 +317,9 @@ class ConnectGate(Generic[K]):
             self._budget.spend(cost_s, now_s)
 
     @property
-    def _connecting_bytes(self) -> int:
-        """Memory of all CONNECTs, waiting or in process."""
-        return self._waiting.held_bytes + self._in_process_bytes
-
-    @property
     def _is_crammed(self) -> bool:
         """Whether there is no memory for as many more as may be under way from the door."""
-        held_bytes = self._connecting_bytes + UNDER_WAY * self._newest_bytes
+        held_bytes = self._waiting.held_bytes + UNDER_WAY * self._newest_bytes
         return held_bytes >= self._held_bytes_max
 
     @property
@@ -354,7 +352,7 @@ class ConnectGate(Generic[K]):
 
     def _admit(self, key: K, held_bytes: int, now_s: float) -> None:
         self._in_process[key] = now_s, held_bytes
-        self._in_process_bytes += held_bytes
+        self._went_in_bytes += held_bytes
         if self._let_in_count:
             self._let_in_count -= 1  # Whoever was let in may have got its place.
         self._concurrency.admitted(len(self._in_process))

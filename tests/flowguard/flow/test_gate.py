@@ -11,6 +11,7 @@ import pytest
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
 from flowguard.flow.concurrency import LIMIT_START
+from flowguard.flow.gate import UNDER_WAY
 from flowguard.flow.policy import Arrival, Gate
 from flowguard.flow.signals import CALM, TICK_S, Pressure, Sample, Signal
 from tests.flowguard.flow.gates import (
@@ -150,6 +151,20 @@ def test_connects_that_went_in_since_the_last_tick_still_hold_their_memory() -> 
     verdicts = [gate.offer(name, arrival_of(), 0.5) for name in "abcd"]
     assert verdicts == [Verdict.DELAY] * 3 + [Verdict.REJECT]
     assert gate.refused == {Reason.GATE_MEMORY: 1}
+
+
+def test_a_calm_node_accepts_sockets_however_much_memory_connects_in_process_hold() -> None:
+    gate = gate_of(limit=100, buffer_max=100)
+    heavy = Arrival("", 100, held_bytes=900)
+    room_bytes = (UNDER_WAY + 1) * 1_000.0
+    gate.tick(Sample(0.0, connect_room_bytes=room_bytes), CALM)
+    for key in range(LIMIT_START + 1):
+        gate.offer(f"{key}", heavy, 0.0)
+    for _ in range(LIMIT_START):
+        gate.let_in(0.0)
+    gate.settle(f"{LIMIT_START}", 0.0)
+    assert (gate.in_process, gate.buffered) == (LIMIT_START, 0)
+    assert gate.may_accept(0.0)
 
 
 @pytest.mark.parametrize(("commit_s", "drift_s"), [(0.2, 0.0), (0.6, 0.2)])
