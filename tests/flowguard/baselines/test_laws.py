@@ -159,7 +159,7 @@ def test_a_broker_knows_no_law_but_its_own_unless_its_settings_name_one() -> Non
 def test_a_law_that_is_not_loaded_is_refused_by_name() -> None:
     ask = (
         "from flowguard.config import FlowSettings\n"
-        "from flowguard.flow import make_policy\n"
+        "from flowguard.flow.policies import make_policy\n"
         "make_policy('emqx-flag', FlowSettings())\n"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)

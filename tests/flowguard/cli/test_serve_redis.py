@@ -92,7 +92,7 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
         assert standby.stderr is not None
         try:
             leave_a_message(first)
-            while "stands by" not in (line := standby.stderr.readline()):
+            while "standby: starts" not in (line := standby.stderr.readline()):
                 assert line
             standby.send_signal(signal.SIGHUP)
             assert "SIGHUP deferred until the start is complete" in standby.stderr.readline()

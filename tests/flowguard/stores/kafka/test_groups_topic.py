@@ -1,5 +1,6 @@
 """The topic that says which groups there are, deleted or made by somebody else, on a real Kafka."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +16,8 @@ from flowguard.stores.kafka.group_roster import roster_topic
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.test_groups import FILTER, JOIN, Side, again, sides, until
-from tests.support.kafka import shared_kafka
+from tests.support.kafka import Kafka, shared_kafka
+from tests.support.patience import HANG_S
 
 
 @pytest.mark.slow
@@ -58,17 +60,30 @@ def test_a_group_keeps_its_messages_where_all_that_was_said_of_it_is_lost() -> N
             until(lambda two=two: len(two.has) == 2, two)  # type: ignore[misc]
 
 
+def compacted_settings(server: Kafka, topic: str) -> dict[str, str]:
+    """Return the settings of a topic that is compacted now, or soon.
+
+    A node of Kafka may answer by older settings for a moment after it has accepted new ones.
+    """
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+    deadline_s = time.monotonic() + HANG_S
+    while True:
+        (answer,) = server.call(lambda admin: admin.describe_configs([asked]))
+        found = {name: value for name, value, *_ in answer.resources[0][4]}
+        if found["cleanup.policy"] == "compact":
+            return found
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.1)
+
+
 @pytest.mark.slow
 def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_on() -> None:
     groups, server = new_prefix(), shared_kafka()
     topic = roster_topic(groups)
-    asked = ConfigResource(ConfigResourceType.TOPIC, topic)
     link = open_link(server)
     link.create_topic(topic, 1, 1, {"cleanup.policy": "delete", "segment.ms": "777777"})
     with sides(groups):
-        (answer,) = server.call(lambda admin: admin.describe_configs([asked]))
-    found = {name: value for name, value, *_ in answer.resources[0][4]}
-    assert found["cleanup.policy"] == "compact"
+        found = compacted_settings(server, topic)
     assert found["segment.ms"] == "777777"
     link.close()
 
@@ -84,10 +99,6 @@ def test_a_node_that_does_not_know_the_topic_of_groups_yet_is_asked_again() -> N
             compacted.result(0.5)
         other.create_topic(topic, 1, 1, {"cleanup.policy": "delete"})
         compacted.result()
-    (answer,) = server.call(
-        lambda admin: admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    )
-    found = {name: value for name, value, *_ in answer.resources[0][4]}
-    assert found["cleanup.policy"] == "compact"
+    compacted_settings(server, topic)
     one.close()
     other.close()
