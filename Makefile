@@ -8,6 +8,7 @@ PY   := .venv/bin/python
 PINS := pyproject.toml constraints.txt scripts/setup-venv.sh
 RUN  := .venv/.ready-run
 DEV  := .venv/.ready-dev
+BENCH := .venv/.ready-bench
 
 # The compiled build is compared with its sources by content: scripts/compile.py.
 # Serving does not wait for it: the first start runs in pure Python.
@@ -20,7 +21,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -76,10 +77,16 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 check: lint test  ## run all checks and tests
 
 lint: $(DEV)  ## check format, lint, types and layers
-	@$(PY) -m ruff format --check .
-	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --exclude benchmarks .
+	@$(PY) -m ruff check --exclude benchmarks .
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports
+
+bench-check: $(BENCH)  ## check and test the benchmarks, which make check leaves out (ARGS for pytest)
+	@$(PY) -m ruff format --check benchmarks tests/benchmarks
+	@$(PY) -m ruff check benchmarks tests/benchmarks
+	@$(PY) -m mypy benchmarks
+	@$(PY) -m pytest -n auto tests/benchmarks $(ARGS)
 
 docs: $(DEV)  ## build the documentation into site/; fails on a broken link
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
@@ -87,46 +94,45 @@ docs: $(DEV)  ## build the documentation into site/; fails on a broken link
 spec: $(DEV)  ## list the statements of the MQTT standards with their tests
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
-bench: $(DEV) rooms  ## measure flowguard beside other brokers; then store, simulator and analysis
+bench: $(BENCH) rooms  ## measure flowguard beside other brokers; then store, simulator and analysis
 	@$(PY) -m benchmarks $(ARGS)
 	@$(if $(filter-out --write,$(ARGS)),,\
 		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
 
-bench-instructions: $(DEV) rooms  ## count instructions per message with Valgrind (ARGS="--only w10 --write")
+bench-instructions: $(BENCH) rooms  ## count instructions per message with Valgrind (ARGS="--only w10 --write")
 	@$(PY) -m benchmarks.instructions $(ARGS)
 
-bench-store: $(DEV) rooms  ## measure the RocksDB store alone
+bench-store: $(BENCH) rooms  ## measure the RocksDB store alone
 	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
-bench-log: $(DEV) rooms  ## measure the durable log beside client queues
+bench-log: $(BENCH) rooms  ## measure the durable log beside client queues
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.parts --only store-log,log- $(ARGS)
 
-bench-overload: $(DEV) rooms  ## run three times the capacity for a minute, with and without protection; E1 to E12
+bench-overload: $(BENCH) rooms  ## run three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
-bench-redis: $(DEV) rooms  ## measure the store on Redis beside the published schema, PostgreSQL and RocksDB (ARGS="--write")
-	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install -q -c constraints.txt 'psycopg[binary]'
+bench-redis: $(BENCH) rooms  ## measure the store on Redis beside the published schema, PostgreSQL and RocksDB (ARGS="--write")
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)
 
-bench-kafka: $(DEV) rooms kafka  ## measure applications in Kafka beside TBMQ's way and the log (ARGS="--write")
+bench-kafka: $(BENCH) rooms kafka  ## measure applications in Kafka beside TBMQ's way and the log (ARGS="--write")
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.kafka $(ARGS)
 
-bench-analysis: $(DEV)  ## measure time and memory of flowguard analyze by rows (ARGS="--rows 1e8")
+bench-analysis: $(BENCH)  ## measure time and memory of flowguard analyze by rows (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)
 
-bench-experiments: $(DEV)  ## run E1 to E13 in virtual time, each with a control that must fail (ARGS="--only E2 --scale 0.05")
+bench-experiments: $(BENCH)  ## run E1 to E13 in virtual time, each with a control that must fail (ARGS="--only E2 --scale 0.05")
 	@$(PY) -m benchmarks.experiments $(ARGS)
 
-bench-law: $(DEV)  ## compare all policies in every fixed scenario (ARGS="--only load --seeds 5")
+bench-law: $(BENCH)  ## compare all policies in every fixed scenario (ARGS="--only load --seeds 5")
 	@$(PY) -m benchmarks.law $(ARGS)
 
-bench-published: $(DEV)  ## simulate the two published figures of HiveMQ (ARGS="--scale 0.1 --write")
+bench-published: $(BENCH)  ## simulate the two published figures of HiveMQ (ARGS="--scale 0.1 --write")
 	@$(PY) -m benchmarks.published $(ARGS)
 
-search-law: $(DEV)  ## measure the regret of each policy on random loads (ARGS="--loads 300 --first 1001 --write")
+search-law: $(BENCH)  ## measure the regret of each policy on random loads (ARGS="--loads 300 --first 1001 --write")
 	@$(PY) -m benchmarks.law.search $(ARGS)
 
-scoreboard: $(DEV) rooms  ## run the kit against other brokers, bare and behind the proxy (ARGS="--only mosquitto")
+scoreboard: $(BENCH) rooms  ## run the kit against other brokers, bare and behind the proxy (ARGS="--only mosquitto")
 	@$(PY) -m benchmarks.survivors $(ARGS)
 
 rooms: $(RUN)
@@ -137,3 +143,6 @@ $(RUN): $(PINS)
 
 $(DEV): $(PINS)
 	@scripts/setup-venv.sh dev
+
+$(BENCH): $(PINS)
+	@scripts/setup-venv.sh bench

@@ -2,6 +2,7 @@
 # Makes .venv and installs flowguard into it, in place, with the versions of constraints.txt:
 #   scripts/setup-venv.sh run    what the broker needs, and its compiler
 #   scripts/setup-venv.sh dev    that, and what development and tests need
+#   scripts/setup-venv.sh bench  that, and what the benchmarks need
 # Repeatable; an environment that works is kept. PYTHON=... chooses the interpreter for a new one.
 # Uses uv where it is installed, else pip.
 set -euo pipefail
@@ -10,7 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
     run) project=".[compile]" ;;
     dev) project=".[dev,clients]" ;;
-    *) echo "usage: scripts/setup-venv.sh run|dev" >&2; exit 2 ;;
+    bench) project=".[bench,clients]" ;;
+    *) echo "usage: scripts/setup-venv.sh run|dev|bench" >&2; exit 2 ;;
 esac
 
 say() { printf '%s\n' "$@" >&2; }
@@ -113,3 +115,4 @@ if ! install; then
 fi
 touch .venv/.ready-run
 [ "$1" = run ] || touch .venv/.ready-dev
+[ "$1" != bench ] || touch .venv/.ready-bench

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGES: Final = ("src", "broker_adapter", "simulations", "spark_analysis", "spark_sweep")
+PACKAGES: Final = (
+    "src",
+    "broker_adapter",
+    "simulations",
+    "spark_analysis",
+    "spark_sweep",
+    "benchmarks",
+)
 RECORD: Final = ROOT / "tests" / "prose.json"
 """Marked sentences in code, by file; a file may only have fewer."""
 CODE: Final = frozenset({"docstring", "attribute", "comment"})

@@ -6,7 +6,7 @@ packs: the next one when the last is acknowledged, or after three more tries all
 has in use (offset, and whether PUBREL is owed) is in memory, and written when it disconnects.
 
 The store on Kafka is held against it: its defects are found by
-`tests/flowguard/stores/kafka/test_literal.py`, in it and not in ours.
+`tests/benchmarks/test_kafka_literal.py`, in it and not in ours.
 """
 
 import asyncio

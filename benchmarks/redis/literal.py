@@ -2,7 +2,7 @@
 set of references, one string per message with a time to live, the last packet identifier.
 
 What the store on Redis is measured beside; its defects are found by
-`tests/flowguard/stores/redis/test_literal.py`, in it and not in ours.
+`tests/benchmarks/test_redis_literal.py`, in it and not in ours.
 """
 
 import json

@@ -57,6 +57,11 @@ def slot(client_id: str) -> int:
     return slot_of(KeyNames("any").session(client_id.encode())[0])
 
 
+@pytest.mark.parametrize("client_id", ["}c", "{", "{}", "a{b}c", "\0$share/{g}/t"])
+def test_all_keys_of_a_session_are_in_one_slot(client_id: str) -> None:
+    assert len({slot_of(name) for name in KeyNames("fg1").session(client_id.encode())}) == 1
+
+
 def commit_until_taken(store: RedisStore, batch: list[StoreOp]) -> None:
     """As the journal does."""
     until(lambda: is_taken(store, batch))
