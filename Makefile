@@ -18,7 +18,7 @@ COMPILE_LATER = $(if $(PURE),:,$(PY) scripts/compile.py --background)
 TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 	{ echo 'going on without: half the speed, the same broker' >&2; false; }; })
 
-QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
+QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms

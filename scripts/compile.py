@@ -61,7 +61,17 @@ MODULES = (
     "stores/redis/values.py",
     "stores/rows.py",
 )
-ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/log", "stores/rocks")
+ROOMS = (
+    "access",
+    "codec",
+    "cluster",
+    "flow",
+    "session",
+    "routing",
+    "node",
+    "stores/log",
+    "stores/rocks",
+)
 PROXY = tuple(
     f"broker_adapter/proxy_{part}.py"
     for part in (

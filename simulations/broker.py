@@ -11,8 +11,9 @@ A process that dies takes its connections and all that was not committed with it
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.cluster import Cluster, PressureRecord
 from flowguard.config import MIB
-from flowguard.flow import Admission, Cluster, Guard, PressureRecord
+from flowguard.flow import Admission, Guard
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.timers import Wheel

@@ -8,9 +8,8 @@ from math import inf
 from typing import Literal, final
 
 from flowguard import baselines
+from flowguard.cluster.pressure import LOST_S, PressureRecord
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
-from flowguard.flow import PressureRecord
-from flowguard.flow.cluster import LOST_S
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.clients import Population
 from simulations.connection import Attempt

@@ -79,6 +79,7 @@ def imported(path: Path) -> Iterator[str]:
         "flowguard/stores/rocks",
         "flowguard/node",
         "flowguard/flow",
+        "flowguard/cluster",
         "flowguard/codec",
         "flowguard/routing",
         "flowguard/session",

@@ -7,8 +7,8 @@
     publisher.publish("a/b", b"x", qos=1)
     assert subscriber.publishes()[0].payload == b"x"
 
-Every call settles the node: it turns (`flowguard.node.turns`, as in the broker) and its journal is
-committed (unless `hold_commits`), until nothing moves. Time moves only by `advance`.
+Every call turns the node as the broker does, and commits its journal (unless `hold_commits`), until
+nothing moves. Time moves only by `advance`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from flowguard.bounds import Bounds
+from flowguard.cluster import Cluster
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
@@ -34,7 +35,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.config import FlowSettings, Settings
-from flowguard.flow import Cluster, Tell, tell_nobody
+from flowguard.flow import Tell, tell_nobody
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.node import Answered, Node
@@ -135,9 +136,7 @@ class Stage:
         self.store = store or MemoryStore()
         apart = self.store if isinstance(self.store, ApplicationStore) else None
         self.devices = self.store if apart is None else apart.devices
-        checked = (
-            settings if isinstance(settings, Settings) else Settings.model_validate(settings or {})
-        )
+        checked = Settings.model_validate(settings or {})
         self.node = Node(
             Bounds.of(checked, checked.flow.memory_max_bytes or 1 << 30),
             now_s,

@@ -15,7 +15,6 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `controller`      the law in the log domain, of windows (`law`) and of CONNECTs (`concurrency`)
 - `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
                     finds it and those it is up against (`baselines`) by name
-- `cluster`         what nodes tell each other of their windows, and what it leaves to clients
 - `shadow`          a second policy that gets the samples of the first one and decides nothing
 - `budget`          bounds on bytes that clients share fairly; `holders`: who holds most
 - `verdict`         the words of all decisions; `histogram` counts durations, `smoothed` forgets
@@ -23,7 +22,6 @@ The same objects run in the broker, in the proxy and in the simulator.
 
 from flowguard.flow.adaptive import Tell, tell_nobody
 from flowguard.flow.budget import Budget, FairBudget
-from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.guard import Guard
@@ -39,7 +37,6 @@ __all__ = [
     "AdmissionWindow",
     "Arrival",
     "Budget",
-    "Cluster",
     "ConnectGate",
     "Cost",
     "FairBudget",
@@ -50,7 +47,6 @@ __all__ = [
     "NodeWindow",
     "Observer",
     "Pause",
-    "PressureRecord",
     "Reason",
     "Rung",
     "Signal",

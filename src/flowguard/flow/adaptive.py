@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Generic, Protocol, TypeVar, final
 
-from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.cluster.pressure import Cluster, PressureRecord
 from flowguard.flow.controller import CUT_ABOVE, GROW_BELOW
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.leverage import Leverage

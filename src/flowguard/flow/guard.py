@@ -40,9 +40,9 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Generic, Protocol, TypeVar, final
 
+from flowguard.cluster.pressure import Cluster
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Tell, tell_nobody
-from flowguard.flow.cluster import Cluster
 from flowguard.flow.observer import Observer
 from flowguard.flow.policies import WITH_BUDGETS, make_policy
 from flowguard.flow.policy import Arrival, Gate, Grant, Policy

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from flowguard.cluster.pressure import Cluster
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.errors import ConfigError
 from flowguard.flow.adaptive import Flowguard, RestartableGate, Tell, tell_nobody
-from flowguard.flow.cluster import Cluster
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Policy

@@ -17,10 +17,11 @@ from typing import Final, cast, final
 
 from flowguard.access.rules import Rules
 from flowguard.bounds import Bounds
+from flowguard.cluster import Cluster
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
-from flowguard.flow import Budget, Cluster, Guard, Holders, Reason, Tell, tell_nobody
+from flowguard.flow import Budget, Guard, Holders, Reason, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.apart import Apart
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts

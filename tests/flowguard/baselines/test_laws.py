@@ -26,8 +26,8 @@ from flowguard.baselines.level_map import (
     level_of,
 )
 from flowguard.baselines.static import WINDOW_UNLIMITED, Static
+from flowguard.cluster.pressure import Cluster, PressureRecord
 from flowguard.config import FlowSettings
-from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.policy import Policy
 from flowguard.flow.signals import Signal
 from tests.flowguard.baselines.samples import judge, under

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.baselines.gates import RejectGate
+from flowguard.cluster.pressure import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
-from flowguard.flow.cluster import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.law import WindowLaw

@@ -1,7 +1,7 @@
 """Two nodes that exchange pressure records through a wire, which here is a list."""
 
+from flowguard.cluster import Cluster, PressureRecord
 from flowguard.config import FlowSettings
-from flowguard.flow import Cluster, PressureRecord
 from flowguard.types import MQTT_311, Publish
 from tests.support.stage import Stage
 

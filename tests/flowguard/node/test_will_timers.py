@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from flowguard.access.rules_toml import parse_toml
+from flowguard.cluster import Cluster
 from flowguard.codec.packets import Connack, Connect, Will
 from flowguard.config import FlowSettings
-from flowguard.flow import Cluster
 from flowguard.node.authentication import Hooks
 from flowguard.node.timers import Timers
 from flowguard.types import MQTT_5, SESSION_NEVER_EXPIRES, Properties

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.flow.cluster import (
+from flowguard.cluster.pressure import (
     BRAKE_MIN,
     FRESH_S,
     GUARD_S,
@@ -26,7 +26,7 @@ from flowguard.flow.cluster import (
     PressureRecord,
 )
 from flowguard.flow.signals import TICK_S, Signal
-from tests.flowguard.flow.clusters import (
+from tests.flowguard.cluster.clusters import (
     NODES,
     WINDOW_MAX,
     cluster,

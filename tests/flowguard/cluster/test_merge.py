@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.cluster import LOST_S, PressureRecord
+from flowguard.cluster.pressure import LOST_S, PressureRecord
 from flowguard.flow.signals import TICK_S, Signal
-from tests.flowguard.flow.clusters import NODES, cluster, pressures, record, windows
+from tests.flowguard.cluster.clusters import NODES, cluster, pressures, record, windows
 
 
 def numbered(node: str, incarnation: int, sequence: int) -> PressureRecord:

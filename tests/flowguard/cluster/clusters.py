@@ -4,8 +4,8 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
+from flowguard.cluster.pressure import GUARD_S, RELEASE_S, Cluster, PressureRecord
 from flowguard.config import FlowSettings
-from flowguard.flow.cluster import GUARD_S, RELEASE_S, Cluster, PressureRecord
 
 NODES = ("a", "b", "c", "d")
 WINDOW_MAX = 100
