@@ -30,7 +30,7 @@ from flowguard.cli.doors import Doors, checks_of, read_token, rules_of, warn_of_
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
-from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
+from flowguard.cli.settings import Given, Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals, start_signals
 from flowguard.cli.systemd import StandingBy, systemd_socket, tell_systemd
 from flowguard.config import FlowSettings, LogSettings, Settings
@@ -103,17 +103,28 @@ def serve(
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
     log_to_stderr(LogSettings())
-    said: dict[str, object] = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy}
-    said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
-    said |= {"NETWORK__PASSWORD_FILE": password_file, "STORE__KIND": store}
-    said |= {"NETWORK__TOKEN_KEYS": token_keys, "NETWORK__TOKEN_AUDIENCE": token_audience}
-    said |= {"NETWORK__ACL_FILE": acl, "NETWORK__ALLOW_ALL_TOPICS": allow_all_topics or None}
-    said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
-    said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}
-    said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": takeover or None}
-    said |= {_record_key(record): record, **_kafka_keys(kafka_servers)}
-    said["NETWORK__LISTENERS"] = ",".join(listen_on) if listen_on else None
-    chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
+    given = {
+        "flow.policy": ("--policy", policy),
+        "flow.shadow_policy": ("--shadow-policy", shadow_policy),
+        "network.listeners": ("--listen", listen_on),
+        "network.cert": ("--cert", cert),
+        "network.key": ("--key", key),
+        "network.client_ca": ("--client-ca", client_ca),
+        "network.password_file": ("--password-file", password_file),
+        "network.token_keys": ("--token-keys", token_keys),
+        "network.token_audience": ("--token-audience", token_audience),
+        "network.acl_file": ("--acl", acl),
+        "network.allow_all_topics": ("--allow-all-topics", allow_all_topics or None),
+        "network.allow_anonymous": ("--allow-anonymous", allow_anonymous or None),
+        "network.allow_plaintext": ("--allow-plaintext", allow_plaintext or None),
+        "store.kind": ("--store", store),
+        "store.application_store": ("--kafka-servers", kafka_servers and "kafka"),
+        "redis.url": ("--redis-url", redis_url),
+        "redis.takeover": ("--takeover", takeover or None),
+        "kafka.servers": ("--kafka-servers", kafka_servers),
+        _record_setting(record): ("--record", record),
+    }
+    chosen = {name: option for name, option in given.items() if option[1] is not None}
     with start_signals():
         start = _prepare(chosen, config, data, limits, shadow, http)
     try:
@@ -123,7 +134,7 @@ def serve(
 
 
 def _prepare(
-    chosen: Mapping[str, str],
+    given: Given,
     config: Path | None,
     data: Path,
     limits: Path | None,
@@ -133,7 +144,7 @@ def _prepare(
     """Read the settings, listen, and open the store; print the reason and exit if one fails."""
     try:
         shadow_limits = read_limits(shadow)
-        read = partial(_read, config, os.environ | chosen, limits)
+        read = partial(_read, config, os.environ, limits, given)
         loaded = read()
         settings = loaded.bounds.settings
         log_to_stderr(settings.log)
@@ -166,9 +177,11 @@ def _prepare(
     return _Start(loaded.bounds, watching, opened, doors, http_port, runs, descriptors)
 
 
-def _read(config: Path | None, environ: Mapping[str, str], limits: Path | None) -> LoadedSettings:
+def _read(
+    config: Path | None, environ: Mapping[str, str], limits: Path | None, given: Given
+) -> LoadedSettings:
     """Read the settings as they are now; raises ConfigError."""
-    return load(config, environ, read_limits(limits))
+    return load(config, environ, read_limits(limits), given)
 
 
 def _warn(loaded: LoadedSettings, descriptors: Descriptors) -> None:
@@ -246,15 +259,9 @@ def _open(settings: Settings, data: Path) -> Store:
         raise refused(f"flowguard cannot use {what}", str(error), EXIT_STORE) from error
 
 
-def _record_key(record: str | None) -> str:
+def _record_setting(record: str | None) -> str:
     is_topic = record is not None and record.startswith(KAFKA)
-    return "TELEMETRY__RECORD_TOPIC" if is_topic else "TELEMETRY__RECORD_DIR"
-
-
-def _kafka_keys(servers: str | None) -> dict[str, object]:
-    return (
-        {} if servers is None else {"KAFKA__SERVERS": servers, "STORE__APPLICATION_STORE": "kafka"}
-    )
+    return "telemetry.record_topic" if is_topic else "telemetry.record_dir"
 
 
 def _open_runs(settings: Settings) -> "RunsKept | None":

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,8 @@ EVIDENCE = "evidence"
 
 Values = dict[str, Any]
 """Tables by section; unchecked, so values may be anything."""
+Given = Mapping[str, tuple[str, object]]
+"""Options of the command line by setting (`flow.policy`): the name of each, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class LoadedSettings:
 
     settings: Settings
     origins: Mapping[str, str]
-    """The file or variable that set a key; keys with their defaults are not here."""
+    """The file, variable or option that set a key; keys with their defaults are not here."""
     bounds: Bounds
     """The bounds that follow from the settings on this machine."""
 
@@ -54,9 +57,13 @@ class Limits:
 
 
 def load(
-    path: Path | None, environ: Mapping[str, str], limits: Limits | None = None
+    path: Path | None,
+    environ: Mapping[str, str],
+    limits: Limits | None = None,
+    given: Given = MappingProxyType({}),
 ) -> LoadedSettings:
-    """Defaults, overridden by the file, by limits, by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like.
+    """Defaults, overridden by the file, by limits, by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like,
+    and by options.
 
     Raises ConfigError naming the key or file, and what is wrong with it.
     """
@@ -70,6 +77,10 @@ def load(
         if name.startswith(PREFIX) and separator:
             _table(values, section, name)[key] = text
             origins[f"{section}.{key}"] = name
+    for setting, (option, value) in given.items():
+        section, _, key = setting.partition(".")
+        _table(values, section, option)[key] = value
+        origins[setting] = option
     settings = settings_of(values)
     return LoadedSettings(settings, origins, bounds_of(settings))
 

@@ -49,6 +49,22 @@ def test_variables_override_the_file(file: Path) -> None:
     assert (settings.flow.window_max, settings.flow.connect_buffer_max) == (5, 9)
 
 
+def test_options_override_variables_and_are_the_source(file: Path) -> None:
+    file.write_text("[store]\nkind = 'redis'\n")
+    variables = {"FLOWGUARD_STORE__KIND": "redis"}
+    loaded = load(file, variables, None, {"store.kind": ("--store", "memory")})
+    assert loaded.settings.store.kind == "memory"
+    assert loaded.origins["store.kind"] == "--store"
+    assert 'kind = "memory"  # --store' in settings_toml(loaded)
+
+
+def test_listeners_of_the_command_line_replace_those_of_the_file(file: Path) -> None:
+    file.write_text(LISTENER)
+    addresses = ["mqtt://127.0.0.1:0", "mqtt://127.0.0.1:1884"]
+    settings = load(file, {}, None, {"network.listeners": ("--listen", addresses)}).settings
+    assert [each.address for each in settings.network.listeners] == addresses
+
+
 @pytest.mark.parametrize(
     ("name", "text", "section", "value"),
     [
