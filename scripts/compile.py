@@ -1,6 +1,6 @@
 """Compile flowguard's hot packages with mypyc into `.compiled`, unless they are up to date.
 
-    python scripts/compile.py                       # compile now; one to three minutes
+    python scripts/compile.py                       # compile now; 2 to 5 minutes
     python scripts/compile.py --background          # start that at low priority and return
     python scripts/compile.py FOLDER [SOURCE ...]   # compile other sources into another folder
 
@@ -103,7 +103,7 @@ OPTIMISATION = {"MYPYC_OPT_LEVEL": "1", "CFLAGS": "-g0"}
 """Level 1 gives the speed of level 3 (181k, 182k QoS 1 messages per CPU second) in less than half
 the compile time."""
 LOOK_S = 0.5
-STARTED = "compiling with mypyc, one to three minutes, once (FLOWGUARD_PURE=1 skips it) ..."
+STARTED = "compiling with mypyc, once; 2 to 5 minutes (FLOWGUARD_PURE=1 skips it) ..."
 LOG = ".compiled.log"
 """Output of a build in the background."""
 
@@ -192,8 +192,8 @@ def in_background() -> None:
                 start_new_session=True,  # Ctrl-C in the terminal ends the broker, not the build.
             )
     print(
-        f"running in pure Python while a compiled build is made in the background ({LOG}); "
-        "the next start uses it and is twice as fast",
+        f"running in pure Python while a compiled build is made in the background, "
+        f"which takes about 5 minutes at low priority ({LOG}); later starts use it",
         file=sys.stderr,
     )
 
