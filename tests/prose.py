@@ -25,7 +25,7 @@ PACKAGES: Final = (
     "benchmarks",
 )
 RECORD: Final = ROOT / "tests" / "prose.json"
-"""Marked sentences in code, by file; a file may only have fewer."""
+"""Marked sentences by kind and file; a file may only have fewer."""
 CODE: Final = frozenset({"docstring", "attribute", "comment"})
 WORDS_MIN: Final = 3
 MESSAGE_WORDS_MIN: Final = 4
@@ -166,11 +166,11 @@ def _of(path: Path, found: Iterator[tuple[int, str, str]]) -> Iterator[Sentence]
             yield Sentence(file, line, kind, sentence)
 
 
-def marked_by_file(of: Iterable[Sentence]) -> dict[str, tuple[int, int]]:
-    """Return sentences and marked ones of each file: of its code, and "FILE KIND" of texts."""
-    counts: dict[str, tuple[int, int]] = {}
+def marked_by_file(of: Iterable[Sentence]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return sentences and marked ones by file and kind; docstrings and comments are "code"."""
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
     for each in of:
-        key = each.file if each.kind in CODE else f"{each.file} {each.kind}"
+        key = each.file, "code" if each.kind in CODE else each.kind
         total, marked = counts.get(key, (0, 0))
         counts[key] = total + 1, marked + (each.habit is not None)
     return counts
@@ -190,7 +190,10 @@ def main() -> None:
         print(f"{kind:10} {len(marks):6} sentences, {100 * sum(marks) / len(marks):4.1f} % marked")
     if arguments.write:
         counts = marked_by_file(sentences())
-        record = {file: marked for file, (_, marked) in counts.items() if marked}
+        record: dict[str, dict[str, int]] = {}
+        for (file, kind), (_, marked) in counts.items():
+            if marked:
+                record.setdefault(kind, {})[file] = marked
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
