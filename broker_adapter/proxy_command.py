@@ -22,7 +22,7 @@ from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.error_log import ErrorLog
+from flowguard.broker.error_log import BoundedLog, ErrorLog, FaultLog
 from flowguard.broker.output_lines import STDOUT
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
@@ -90,7 +90,7 @@ def proxy(
     with start_signals():
         named = [(text, upstream_ca) for text in upstream]
         bounds, upstreams, doorways = _opened(config, chosen, limits, named)
-    errors = ErrorLog("connection failed")
+    errors, faults = ErrorLog("connection failed"), FaultLog("transport failed")
     core = ProxyCore(
         gated(bounds.settings.flow, len(upstreams)),
         bounds.memory_bytes,
@@ -98,11 +98,12 @@ def proxy(
         draw=secrets.SystemRandom().random,
         on_error=errors,
     )
+    core.door.log_fault = faults
     reactor = ProxyReactor(core, monotonic, says_address=proxy_protocol)
     widen_table(descriptors := use_all_descriptors())
     for doorway in doorways:
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
-    trio.run(_main, core, reactor, doorways, errors)
+    trio.run(_main, core, reactor, doorways, (errors, faults))
 
 
 def _opened(
@@ -163,7 +164,10 @@ def _refused(why: str, code: int) -> typer.Exit:
 
 
 async def _main(
-    core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway], errors: ErrorLog
+    core: ProxyCore,
+    reactor: ProxyReactor,
+    doorways: list[Doorway],
+    logs: tuple[BoundedLog, ...],
 ) -> None:
     stop = trio.Event()
     try:
@@ -172,7 +176,8 @@ async def _main(
             await nursery.start(on_signals, stop.set, reload_soon)
             nursery.start_soon(log_ignored)
             nursery.start_soon(reactor.run)
-            nursery.start_soon(errors.run)
+            for each in logs:
+                nursery.start_soon(each.run)
             nursery.start_soon(keep_house, core, reactor)
             for address in (doorway.address for doorway in doorways):
                 STDOUT.write(f"listening on {address.place} {address.scheme}\n")

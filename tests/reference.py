@@ -33,6 +33,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
 BOUNDED_LOGS: Final = {
     "ErrorLog": ("error", "`exc_info`"),
+    "FaultLog": ("warning", "`address`, `reason`, `why`"),
+    "LimitLog": ("warning", "`address`, `effect`, `ends`"),
     "PeerLog": ("warning", "`address`, `client_id`, `reason`, `why`"),
 }
 """Level and fields of the logs in `flowguard.broker.error_log`."""

@@ -1,5 +1,6 @@
 """`flowguard proxy` with a real Mosquitto behind it."""
 
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,6 +249,26 @@ def test_what_cannot_start_says_so_in_one_line(arguments: list[str], said: str) 
     assert not out
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_the_log_names_a_client_whose_websocket_handshake_fails() -> None:
+    process = start("proxy", "--upstream", "127.0.0.1:1", "--listen", "ws://127.0.0.1:0")
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split()[2].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            address = "{}:{}".format(*client.getsockname())
+            while client.recv(4_096):
+                pass
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    (line,) = [line for line in log.splitlines() if "transport failed" in line]
+    assert address in line
+    assert "not_websocket" in line
 
 
 def test_a_port_that_is_taken_is_said() -> None:

@@ -13,11 +13,11 @@ from flowguard.broker.proxied import ProxiedStream
 from flowguard.broker.tls import TlsFiles, TlsKeeper
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import ListenerSettings, NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.door import LayerFault, OnFault
 
 BACKLOG: Final = 4_096
 """Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
-WebSocketMaker = Callable[[ByteStream, Layer | None, Callable[[LayerFault], None]], Layer]
+WebSocketMaker = Callable[[ByteStream, Layer | None, OnFault], Layer]
 _Wanted = tuple[ListenerSettings, Address, TlsFiles | None, WebSocketMaker | None]
 OF_TLS: Final = ("cert", "key", "certs", "chain", "client_ca", "crl")
 """Settings of a listener that are for TLS alone."""
@@ -55,15 +55,15 @@ class Doorway:
         self._websocket = websocket
         self.count = 0
         """Connections that came in here and are open."""
-        self._on_fault: Callable[[LayerFault], None] = lambda _: None
+        self._on_fault: OnFault = lambda *_: None
         self.tls = None if files is None else TlsKeeper(files, self._on_layer_fault)
 
-    def report(self, on_fault: Callable[[LayerFault], None]) -> None:
+    def report(self, on_fault: OnFault) -> None:
         """`on_fault` is told from now on why layers of connections failed."""
         self._on_fault = on_fault
 
-    def _on_layer_fault(self, fault: LayerFault) -> None:
-        self._on_fault(fault)
+    def _on_layer_fault(self, fault: LayerFault, stream: object, why: str) -> None:
+        self._on_fault(fault, stream, why)
 
     def layer(self, sock: socket.socket) -> Layer | None:
         """The top layer on a socket accepted here; None: MQTT speaks to the socket itself."""

@@ -5,13 +5,16 @@ A hook that fails for every client of a crowd, or a crowd that is refused, must 
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, cast, final
 
 import structlog
 import trio
 
-from flowguard.broker.link import Link
+from flowguard.broker.layer import ByteStream
+from flowguard.broker.link import LOCAL, Link, peer_of
 from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.identity.failures import BURST, REFILL_S
+from flowguard.node.door import LayerFault
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 
@@ -65,7 +68,7 @@ class BoundedLog:
 
 @final
 class ErrorLog(BoundedLog):
-    """Errors that are ours, with their tracebacks: a hook that raises, or a bug."""
+    """Errors of hooks and of flowguard itself, with their tracebacks."""
 
     def __init__(self, event: str) -> None:
         super().__init__(event, "error")
@@ -94,6 +97,36 @@ class PeerLog(BoundedLog):
             reason=f"0x{reason:02X} {reason.name.lower()}",
             **detail,
         )
+
+
+@final
+class FaultLog(BoundedLog):
+    """Connections that failed in TLS, in WebSocket or in the PROXY header; a `Door` calls it."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(event, "warning")
+
+    def __call__(self, fault: LayerFault, stream: object, why: str) -> None:
+        if self.may_show(fault):
+            self.show(address=peer_of(cast(ByteStream, stream)), reason=str(fault), why=why)
+
+
+@final
+class LimitLog(BoundedLog):
+    """Addresses whose passwords are not checked any more, after too many wrong ones."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(event, "warning")
+
+    def __call__(self, address: str) -> None:
+        """`address`: empty if the clients come by a Unix socket."""
+        if self.may_show("addresses"):
+            self.show(
+                address=address or LOCAL,
+                effect="its passwords are rejected without a check, except one per "
+                f"{REFILL_S:.0f} s; passwords that were right before still connect",
+                ends=f"{BURST * REFILL_S:.0f} s after its last wrong password",
+            )
 
 
 def printable(client_id: str | None) -> str:

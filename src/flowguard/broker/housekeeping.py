@@ -57,6 +57,7 @@ class _Tick:
         reactor: Reactor,
         onlookers: Sequence[Onlooker],
         resident_bytes: Callable[[], int],
+        overload_log: OverloadLog,
         now_s: float,
     ) -> None:
         self._node = node
@@ -70,7 +71,6 @@ class _Tick:
         self._sys_due_s = now_s
         self._ran_s = time.thread_time()
         self._seen = (now_s, self._ran_s, reactor.idle_s)
-        overload_log = OverloadLog(node, now_s)
         self.parts: Sequence[Callable[[float], None]] = (
             self._observe,
             FullStoreLog(node).tick,
@@ -146,6 +146,7 @@ async def keep_house(
     reactor: Reactor,
     clock: Callable[[], float],
     onlookers: Sequence[Onlooker],
+    overload_log: OverloadLog,
     on_error: Callable[[Exception], None],
 ) -> None:
     """Tick until cancelled; `onlookers` may change meanwhile.
@@ -156,7 +157,7 @@ async def keep_house(
     jitter = SystemRandom().uniform
     with memory_gauge() as resident_bytes:
         seen = (node, store, committer, reactor, onlookers, resident_bytes)
-        tick = _Tick(*seen, clock())
+        tick = _Tick(*seen, overload_log, clock())
         while True:
             now_s = clock()
             for part in (*tick.parts, *tick.looks()):

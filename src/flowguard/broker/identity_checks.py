@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from flowguard.access.rights import Principal
+from flowguard.broker.error_log import LimitLog
 from flowguard.broker.hashers import Hashers
 from flowguard.broker.link import Link
 from flowguard.broker.scram_exchange import ScramExchange
@@ -38,6 +39,7 @@ QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
 TOKEN: Final = "token"
 NAMELESS: Final = "it says no user name, and has no certificate"
+LIMITED: Final = "too many wrong passwords from its address"
 SCRAM: Final = "SCRAM-SHA-256"
 
 
@@ -76,6 +78,7 @@ class IdentityChecks:
         self._passwords = RememberedPasswords(key)
         self._tokens = RememberedTokens(key)
         self._failures = FailureLimit()
+        self.limit_log = LimitLog("address limited after wrong passwords")
         self._questions: deque[_Question] = deque()
         self._asked = trio.Event()
         self._door = Door()
@@ -129,7 +132,7 @@ class IdentityChecks:
         address = _address(connection)
         if not self._failures.allows(address, now_s):
             self._count(CheckOutcome.LIMITED)
-            answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, "its address was wrong too often")
+            answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, LIMITED)
         elif len(self._questions) >= QUESTIONS_MAX:
             self._count(CheckOutcome.BUSY)
             answer(ReasonCode.SERVER_BUSY, now_s, "")
@@ -174,7 +177,7 @@ class IdentityChecks:
     def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
         """Count what came of an exchange."""
         if outcome is CheckOutcome.WRONG:
-            self._failures.failed(_address(connection), now_s)
+            self._failed(_address(connection), now_s)
         self._count(outcome)
 
     async def run(
@@ -229,9 +232,13 @@ class IdentityChecks:
 
     def _refuse(self, question: _Question, why: str) -> None:
         now_s = self.clock()
-        self._failures.failed(question.address, now_s)
+        self._failed(question.address, now_s)
         self._count(CheckOutcome.WRONG)
         question.answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, why)
+
+    def _failed(self, address: str, now_s: float) -> None:
+        if self._failures.failed(address, now_s):
+            self.limit_log(address)
 
     def _count(self, outcome: CheckOutcome) -> None:
         self._door.checks[outcome] += 1

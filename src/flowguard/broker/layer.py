@@ -5,12 +5,11 @@ A layer has the five methods of a socket that the reactor uses, with the same er
 layer itself has to say. Layers stand on each other: WebSocket on TLS on a socket.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
 from typing import Final, Protocol
 
-from flowguard.node.door import LayerFault
+from flowguard.node.door import LayerFault, OnFault
 
 PENDING_MAX_BYTES: Final = 64 * 1024
 """Bytes of a layer that the stream below does not take; a peer that has caused more without reading
@@ -108,7 +107,7 @@ class Answering(OnSocket):
 
     __slots__ = ("_on_fault", "_pending", "_said_last")
 
-    def __init__(self, sock: ByteStream, on_fault: Callable[[LayerFault], None]) -> None:
+    def __init__(self, sock: ByteStream, on_fault: OnFault) -> None:
         super().__init__(sock)
         self._on_fault = on_fault
         self._pending = b""
@@ -131,9 +130,10 @@ class Answering(OnSocket):
         except OSError:
             return  # The peer has closed, but the data it sent counts: the next `recv` returns it.
         if len(self._pending) > PENDING_MAX_BYTES:
-            self._fail(LayerFault.UNREAD)
-            raise ConnectionResetError("the peer asks, and reads no answer")
+            why = "the client does not read the answers of TLS or WebSocket"
+            self._fail(LayerFault.UNREAD, why)
+            raise ConnectionResetError(why)
 
-    def _fail(self, fault: LayerFault) -> None:
+    def _fail(self, fault: LayerFault, why: str) -> None:
         self._said_last = True
-        self._on_fault(fault)
+        self._on_fault(fault, self, why)

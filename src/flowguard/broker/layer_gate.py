@@ -38,6 +38,7 @@ FREE_BYTES: Final = 1024 * 1024
 """Memory of unfinished TLS handshakes that takes no socket's."""
 SILENT_S: Final = 1.0
 """Time after which an unfinished handshake may be ended for another."""
+MEMORY: Final = "TLS handshake: it did not end, and another one needed its memory"
 CLOSING_S: Final = 0.00005
 """What it takes to close a connection whose handshake has not begun, seconds."""
 
@@ -150,7 +151,7 @@ class LayerGate(Generic[C]):
             oldest, (since_s, _) = next(iter(self._unfinished.items()))
             if now_s - since_s < SILENT_S:
                 return False
-            self._door.fault(LayerFault.LATE)
+            self._door.fault(LayerFault.LATE, oldest.sock, MEMORY)
             self._turn_away(oldest, now_s)
         return True
 
@@ -168,7 +169,7 @@ class LayerGate(Generic[C]):
         had_begun = layer.begun
         if not had_begun and has_left(link.fd):
             self.gate.settle(link, now_s)
-            self._door.fault(LayerFault.LEFT)
+            self._door.fault(LayerFault.LEFT, link.sock, "")
             self._turn_away(link, now_s)
             return
         self._step(link, now_s)

@@ -12,6 +12,9 @@ LAST_DATA_RECV: Final = Struct("=52xI")
 """`tcpi_last_data_recv` in struct tcp_info of Linux: since data or the connection came, ms."""
 
 
+LOCAL: Final = "this machine"
+
+
 class Carried(Protocol):
     """A conversation, as far as its link is concerned."""
 
@@ -65,14 +68,7 @@ class Link(Generic[C]):
 
     def peer(self) -> str:
         """The address of the other end, for people."""
-        try:
-            name = self.sock.getpeername()
-        except OSError:
-            return "unknown"  # It is gone already.
-        if not isinstance(name, tuple):
-            return "this process" if self.doorway is None else "this machine"
-        host, port, *_ = name
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return peer_of(self.sock, "this process" if self.doorway is None else LOCAL)
 
     def read(self, size_bytes: int) -> bytes | None:
         """Read at most so many bytes; empty: the stream has ended. None: there are none now.
@@ -95,3 +91,15 @@ class Link(Generic[C]):
             return 0.0
         (waited_ms,) = LAST_DATA_RECV.unpack(info)
         return float(waited_ms) / 1_000.0
+
+
+def peer_of(stream: ByteStream, unnamed: str = LOCAL) -> str:
+    """Return the address of the other end, for people; `unnamed` if its socket has no address."""
+    try:
+        name = stream.getpeername()
+    except OSError:
+        return "unknown"  # It is gone already.
+    if not isinstance(name, tuple):
+        return unnamed
+    host, port, *_ = name
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

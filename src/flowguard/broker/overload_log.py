@@ -1,5 +1,6 @@
 """The actions of overload protection, for readers of the log: one line per interval at most."""
 
+from collections.abc import Mapping
 from typing import Final, final
 
 import structlog
@@ -24,6 +25,10 @@ class OverloadLog:
         self._logged: dict[str, int] = {}
         self._window_min = node.window.limit_max
         self._worst = Grant(self._window_min)
+        self._since_s: float | None = None
+        """The start of the overload, or None if there is none."""
+        self._before: dict[str, int] = {}
+        """The counts at that time."""
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; log what has changed, if it is time."""
@@ -31,17 +36,23 @@ class OverloadLog:
         self._window_min = min(self._window_min, node.window.limit)
         if node.guard.grant.pressure.value > self._worst.pressure.value:
             self._worst = node.guard.grant
-        if now_s < self._due_s:
-            return
-        counts = self._counts()
-        changed = {
-            name: count - self._logged.get(name, 0)
-            for name, count in counts.items()
-            if count != self._logged.get(name, 0)
-        }
-        pressed = self._worst.pressure.value > CUT_ABOVE
-        if changed or (pressed and self._window_min < node.window.limit_max):
-            grant = self._worst
+        if now_s >= self._due_s:
+            self.flush(now_s)
+
+    def flush(self, now_s: float) -> None:
+        """Log what has changed since the last line."""
+        node, counts = self._node, self._counts()
+        changed = _difference(counts, self._logged)
+        grant, pressed = self._worst, self._worst.pressure.value > CUT_ABOVE
+        if self._since_s is not None and not pressed and self._window_min == node.window.limit_max:
+            seconds = round(now_s - self._since_s, 1)
+            log.warning("overload ended", seconds=seconds, **_difference(counts, self._before))
+            self._since_s = None
+            self._logged = counts
+            self._due_s = now_s + INTERVAL_S
+        elif changed or (pressed and self._window_min < node.window.limit_max):
+            if pressed and self._since_s is None:
+                self._since_s, self._before = now_s, self._logged
             pressure = {"pressure_max": round(grant.pressure.value, 2)}
             cause = {"cause": str(grant.pressure.cause), "why": grant.why} if pressed else {}
             window = {"window_min": self._window_min, "window": node.window.limit}
@@ -65,3 +76,9 @@ class OverloadLog:
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts
+
+
+def _difference(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts that have changed, as what was added."""
+    changed = {name: count - before.get(name, 0) for name, count in counts.items()}
+    return {name: count for name, count in changed.items() if count}

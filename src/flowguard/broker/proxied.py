@@ -7,13 +7,13 @@ layers above find their own first byte.
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import MSG_DONTWAIT
 from typing import Final, NoReturn, final
 
 from flowguard.broker.layer import ByteStream, OnSocket
-from flowguard.node.door import LayerFault
+from flowguard.node.door import LayerFault, OnFault
 
 Network = IPv4Network | IPv6Network
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -36,7 +36,7 @@ class ProxiedStream(OnSocket):
         self,
         sock: ByteStream,
         trusted: Collection[Network],
-        on_fault: Callable[[LayerFault], None],
+        on_fault: OnFault,
     ) -> None:
         """`trusted`: the proxies that may say whose a connection is, besides those of this machine
         that come by a Unix socket."""
@@ -87,7 +87,7 @@ class ProxiedStream(OnSocket):
     def _check_sender(self) -> None:
         name = self._sock.getpeername()
         if isinstance(name, tuple) and not is_within(str(name[0]), self._trusted):
-            self._refuse("it is no proxy that is trusted", LayerFault.UNTRUSTED)
+            self._refuse("the address is not in the listener's proxies", LayerFault.UNTRUSTED)
         self._is_trusted = True
 
     def _read_header(self) -> None:
@@ -97,15 +97,17 @@ class ProxiedStream(OnSocket):
             wanted_bytes += int.from_bytes(self._header[14:16])
         data = self._sock.recv(wanted_bytes - len(self._header), MSG_DONTWAIT)
         if not data:
-            self._refuse("it has left", LayerFault.LEFT)
+            self._refuse("the proxy closed before its PROXY header ended", LayerFault.LEFT)
         self._header += data
         if not SIGNATURE.startswith(self._header[:12]):
-            self._refuse("its first bytes are no PROXY protocol header")
+            self._refuse("the first bytes are no header of PROXY protocol v2")
         if len(self._header) < FIXED_BYTES:
             return
         body_bytes = int.from_bytes(self._header[14:16])
         if self._header[12] not in (LOCAL, PROXY) or body_bytes > BODY_BYTES_MAX:
-            self._refuse("what it says of its client is not understood")
+            self._refuse(
+                "the PROXY header has an unknown version, an unknown command or too many bytes"
+            )
         if len(self._header) == FIXED_BYTES + body_bytes:
             self._take(self._header[12], self._header[13], self._header[FIXED_BYTES:])
 
@@ -114,14 +116,14 @@ class ProxiedStream(OnSocket):
         size_bytes = ADDRESS_BYTES.get(family)
         if command == PROXY and size_bytes is not None:
             if len(body) < 2 * size_bytes + 4:
-                self._refuse("its client's address is cut")
+                self._refuse("the PROXY header ends within the client's address")
             port = int.from_bytes(body[2 * size_bytes : 2 * size_bytes + 2])
             self._peer = (str(ip_address(body[:size_bytes])), port)
         self._header = b""
         self.established = True
 
     def _refuse(self, why: str, fault: LayerFault = LayerFault.NOT_PROXIED) -> NoReturn:
-        self._on_fault(fault)
+        self._on_fault(fault, self, why)
         raise ConnectionResetError(why)
 
 

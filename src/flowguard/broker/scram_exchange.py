@@ -56,7 +56,7 @@ class ScramExchange:
         connection, counter = self._connection, self._counter
         if not counter.allows(connection, now_s):
             counter.judged(connection, CheckOutcome.LIMITED, now_s)
-            return Refuse(why="its address was wrong too often")
+            return Refuse(why="too many wrong passwords from its address")
         try:
             if not self._is_asked:
                 self._is_asked = True

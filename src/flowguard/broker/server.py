@@ -19,10 +19,11 @@ from flowguard.broker.clock import unix_clock
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for, places_for, widen_table
 from flowguard.broker.doorway import Doorway, listen
-from flowguard.broker.error_log import ErrorLog, PeerLog
+from flowguard.broker.error_log import ErrorLog, FaultLog, PeerLog
 from flowguard.broker.hashers import Hashers, SpareTime
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
+from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.config import FlowSettings
@@ -89,7 +90,7 @@ async def serve(
     _load_policies(bounds.settings.flow, shadow)
     clock = store.clock or unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
-    turned_away = PeerLog("peer rejected")
+    turned_away, faults = PeerLog("peer rejected"), FaultLog("transport failed")
     node = Node(
         bounds,
         clock(),
@@ -102,6 +103,7 @@ async def serve(
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
     )
+    node.door.log_fault = faults
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
     try:
@@ -112,31 +114,39 @@ async def serve(
         _tell_what_there_is(node, store, sessions, descriptors)
         addresses = [doorway.address for doorway in doorways]
         _warn_of_open_listeners(doorways, hooks, checks)
-        places = min(descriptors.places, node.bounds.sockets_max)
-        widen_table(places + descriptors.used + descriptors.reserve)
-        for doorway in doorways:
-            reactor.listen(doorway, places)
+        _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
         first = next(((a.host, a.port) for a in addresses if a.port is not None), ("", 0))
         stop, adopt = trio.Event(), reactor.adopt
         running = Running(node, first, addresses, stop, committer.backup, [], adopt, clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             seen = (node, store, committer, reactor, clock, running.onlookers)
-            nursery.start_soon(keep_house, *seen, tick_errors)
+            overload_log = OverloadLog(node, clock())
+            nursery.start_soon(keep_house, *seen, overload_log, tick_errors)
             nursery.start_soon(give_back_memory, node, lambda: reactor.idle_s)
             if checks is not None:
                 nursery.start_soon(_check_who_comes, checks, node, reactor, clock, errors)
-            for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):
+                nursery.start_soon(checks.limit_log.run)
+            for run in (reactor.run, errors.run, tick_errors.run, turned_away.run, faults.run):
                 nursery.start_soon(run)
             task_status.started(running)
             await running.stop.wait()
-            await _drain(node, reactor, clock)
+            await _drain(node, reactor, clock, overload_log)
             nursery.cancel_scope.cancel()
     finally:
         reactor.close()
         for doorway in doorways:
             doorway.close()  # Where the store could not be read, the reactor never had it.
         store.close()
+
+
+def _listen(
+    reactor: Reactor, doorways: list[Doorway], descriptors: Descriptors, sockets_max: int
+) -> None:
+    places = min(descriptors.places, sockets_max)
+    widen_table(places + descriptors.used + descriptors.reserve)
+    for doorway in doorways:
+        reactor.listen(doorway, places)
 
 
 def _asked_by(checks: "IdentityChecks", hooks: Hooks) -> Hooks:
@@ -196,7 +206,9 @@ def _load_policies(*limits: FlowSettings | None) -> None:
         baselines.load()
 
 
-async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
+async def _drain(
+    node: Node, reactor: Reactor, clock: Callable[[], float], overload_log: OverloadLog
+) -> None:
     """Refuse new work, finish what is in process, tell everybody, leave [MQTT 5.0, 4.13]."""
     log.info("draining", connected=node.connected_count)
     reactor.stop_listening()
@@ -209,6 +221,7 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
     reactor.turns.end_slice(clock())
     with trio.move_on_after(FAREWELL_S):
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
+    overload_log.flush(clock())
     dropped = node.counters.publish_dropped
     log.info("drained", disconnected=disconnected, dropped_since_start=dropped)
     if node.guard.shadow is not None:

@@ -7,7 +7,7 @@ its bytes decide how much is held: `PENDING_MAX_BYTES` bounds it.
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from socket import SHUT_WR
@@ -17,7 +17,7 @@ from flowguard.broker.layer import Answering, ByteStream, end_reading
 from flowguard.errors import ConfigError
 from flowguard.lines import read
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.door import LayerFault, OnFault
 
 RECORD_BYTES: Final = 16 * 1024
 """The most plaintext of a TLS record."""
@@ -40,6 +40,7 @@ RECORD_HEAD_BYTES: Final = 5
 RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """The random of a ServerHello that asks for another ClientHello (RFC 8446, 4.1.3)."""
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+FROM_CLIENT: Final = ", sent by the client"
 NOT_TLS: Final = (
     "HTTP_REQUEST",
     "HTTPS_PROXY_REQUEST",
@@ -155,7 +156,7 @@ class TlsKeeper:
 
     __slots__ = ("_context", "_files", "_on_fault")
 
-    def __init__(self, files: TlsFiles, on_fault: Callable[[LayerFault], None]) -> None:
+    def __init__(self, files: TlsFiles, on_fault: OnFault) -> None:
         """Raises ConfigError; `on_fault` is told why a connection failed."""
         self._files = files
         self._context = files.load()
@@ -205,7 +206,7 @@ class TlsStream(Answering):
         self,
         sock: ByteStream,
         context: ssl.SSLContext,
-        on_fault: Callable[[LayerFault], None],
+        on_fault: OnFault,
         server: str | None = None,
     ) -> None:
         """`server`: whose name the other end has to prove; None: this is the server's end."""
@@ -229,7 +230,7 @@ class TlsStream(Answering):
         sock: ByteStream,
         context: ssl.SSLContext,
         server: str,
-        on_fault: Callable[[LayerFault], None],
+        on_fault: OnFault,
     ) -> Self:
         """The client's end, on a socket that is connected; it begins."""
         stream = cls(sock, context, on_fault, server)
@@ -259,7 +260,7 @@ class TlsStream(Answering):
         data = self._sock.recv(size_bytes, flags)
         if not data:
             if not self.established and not self._said_last:
-                self._fail(LayerFault.LEFT)
+                self._fail(LayerFault.LEFT, self._why_left())
             return b""
         if self._said_last:
             raise BlockingIOError  # Nobody listens any more.
@@ -278,17 +279,27 @@ class TlsStream(Answering):
             self._goes_on(len(data), is_hello=is_hello)
             raise BlockingIOError from error
         except ssl.SSLError as error:
-            self._fail(_fault(error))
+            fault = _fault(error)
+            self._fail(fault, f"TLS: {_text(error)}" + FROM_CLIENT * (fault is LayerFault.ALERT))
             raise
         except UnicodeDecodeError as error:
-            self._fail(LayerFault.CERTIFICATE)
-            raise ConnectionResetError("a name in its certificate is no text") from error
+            why = "TLS: a name in the client's certificate is no text"
+            self._fail(LayerFault.CERTIFICATE, why)
+            raise ConnectionResetError(why) from error
         finally:
             self.begun = self.begun or self._outgoing.pending > 0
             if was_established or not plain:
                 self._leave()  # Any of it may have produced an answer, or an alert.
             # Else the last of the handshake leaves with the answer to what came behind it.
         return plain
+
+    def _why_left(self) -> str:
+        """Return what the log says of a client that closed; "" if it had sent nothing."""
+        if self._tls is None and not self._hello:
+            return ""  # A load balancer's health check does so every few seconds.
+        if not self.begun:
+            return "TLS: the client closed within its ClientHello"
+        return "TLS: the client closed after the broker's answer; does it trust the certificate?"
 
     def _greeted(self, data: bytes) -> bytes:
         """Return what has come, a ClientHello only once it is complete.
@@ -300,8 +311,8 @@ class TlsStream(Answering):
         hello = self._hello = self._hello + data
         is_complete, is_long = _hello_of(hello)
         if is_long:
-            self._fail(LayerFault.NOT_TLS)
-            raise ConnectionResetError("its ClientHello is too long")
+            self._fail(LayerFault.NOT_TLS, "TLS: the ClientHello is too long")
+            raise ConnectionResetError("the ClientHello is too long")
         if not is_complete:
             raise BlockingIOError
         self._hello = None
@@ -312,13 +323,13 @@ class TlsStream(Answering):
         if not is_hello:
             self._chain_bytes += size_bytes
             if self._chain_bytes > CHAIN_MAX_BYTES and self._server is None:
-                self._fail(LayerFault.CERTIFICATE)
-                raise ConnectionResetError("its certificates are too long")
+                self._fail(LayerFault.CERTIFICATE, "TLS: the client's certificates are too long")
+                raise ConnectionResetError("the client's certificates are too long")
             return
         answer = self._outgoing.read()
         if not answer:  # OpenSSL has taken a record for something else, and would wait for more.
-            self._fail(LayerFault.NOT_TLS)
-            raise ConnectionResetError("it begins with something else than a ClientHello")
+            self._fail(LayerFault.NOT_TLS, "TLS: the first bytes are no ClientHello")
+            raise ConnectionResetError("the first bytes are no ClientHello")
         self.begun = True
         self._pending += answer
         start = RECORD_HEAD_BYTES + 6
@@ -368,7 +379,7 @@ class TlsStream(Answering):
         if how == SHUT_WR and not self._said_last:
             self._said_last = True
             if not self.established:
-                self._on_fault(LayerFault.LATE)
+                self._on_fault(LayerFault.LATE, self, "TLS: the handshake did not end in time")
             if self._tls is not None:
                 try:
                     self._tls.unwrap()
@@ -431,6 +442,11 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise ConfigError(f"{path} holds no certificates, PEM: {_reason(error)}") from error
+
+
+def _text(error: ssl.SSLError) -> str:
+    """Return the cause as OpenSSL says it."""
+    return getattr(error, "verify_message", None) or _reason(error)
 
 
 def _reason(error: ValueError | ssl.SSLError) -> str:

@@ -7,7 +7,7 @@ extensions, so nothing is compressed.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 from socket import SHUT_WR
@@ -21,7 +21,7 @@ from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
 from flowguard.broker.layer import Answering, ByteStream, Layer, end_reading
-from flowguard.node.door import LayerFault
+from flowguard.node.door import LayerFault, OnFault
 
 try:
     from websockets.speedups import apply_mask
@@ -53,6 +53,11 @@ NOT_UTF_8: Final = 1007
 SAYABLE: Final = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
 """Codes that an endpoint may send: 1004 to 1006 and 1015 mean what no frame says, others nothing
 [RFC 6455, 7.4]; 1012 to 1014 were registered later."""
+REJECTED: Final = {
+    LayerFault.NOT_WEBSOCKET: "WebSocket handshake: the request is not valid",
+    LayerFault.ORIGIN: "WebSocket handshake: the web page's origin is not in network.origins",
+    LayerFault.SUBPROTOCOL: "WebSocket handshake: the client does not offer the subprotocol mqtt",
+}
 SHORT: Final = Struct("!H")
 LONG: Final = Struct("!Q")
 
@@ -250,7 +255,7 @@ class WebSocketStream(Answering):
         sock: ByteStream,
         lower: Layer | None,
         origins: OriginRule,
-        on_fault: Callable[[LayerFault], None],
+        on_fault: OnFault,
     ) -> None:
         """`lower`: the layer that `sock` is, None: it is a socket."""
         super().__init__(sock, on_fault)
@@ -275,7 +280,8 @@ class WebSocketStream(Answering):
         data = self._sock.recv(size_bytes, flags)
         if not data:
             if not (self.established or self._said_last):
-                self._fail(LayerFault.LEFT)
+                why = "WebSocket handshake: the client closed" if self._request else ""
+                self._fail(LayerFault.LEFT, why)
             return b""
         if self._said_last:
             raise BlockingIOError  # Nobody listens any more.
@@ -297,7 +303,7 @@ class WebSocketStream(Answering):
 
     def _break(self, broken: _Broken) -> None:
         """Tell the peer by a close frame that it breaks WebSocket."""
-        self._fail(LayerFault.FRAME)
+        self._fail(LayerFault.FRAME, f"WebSocket: {broken}")
         self._pending += _frame(CLOSE, SHORT.pack(broken.code))
         self._leave()
 
@@ -306,8 +312,9 @@ class WebSocketStream(Answering):
         self._request += data
         head, end, rest = self._request.partition(b"\r\n\r\n")
         if len(head) > REQUEST_MAX_BYTES or (not end and not b"GET ".startswith(head[:4])):
-            self._fail(LayerFault.NOT_WEBSOCKET)
-            raise ConnectionResetError("no opening handshake of WebSocket")
+            why = "WebSocket handshake: the first bytes are no request for one"
+            self._fail(LayerFault.NOT_WEBSOCKET, why)
+            raise ConnectionResetError(why)
         if not end:
             raise BlockingIOError
         self._request = b""
@@ -316,9 +323,10 @@ class WebSocketStream(Answering):
         fault = self._judge(protocol)
         self._pending += b"".join(protocol.data_to_send())
         if fault is not None:
-            self._fail(fault)
+            why = REJECTED[fault]
+            self._fail(fault, why)
             self.flush()
-            raise ConnectionResetError("the opening handshake of WebSocket was refused")
+            raise ConnectionResetError(why)
         self.established = True
         self._leave()
         return rest
@@ -354,7 +362,7 @@ class WebSocketStream(Answering):
             elif opcode == CLOSE:
                 code = broken_close(payload)
                 if code:
-                    self._fail(LayerFault.FRAME)
+                    self._fail(LayerFault.FRAME, "WebSocket: a close frame with a wrong content")
                 self._pending += _frame(CLOSE, SHORT.pack(code) if code else payload[:2])
                 self._said_last = True
         self._leave()
@@ -389,13 +397,13 @@ class WebSocketStream(Answering):
                 self._pending += _frame(CLOSE, SHORT.pack(NORMAL))
                 self.flush()
             elif self._lower is None or self._lower.established:
-                self._on_fault(LayerFault.LATE)
+                self._on_fault(LayerFault.LATE, self, "WebSocket handshake: it did not end in time")
         self._sock.shutdown(how)
 
-    def _fail(self, fault: LayerFault) -> None:
+    def _fail(self, fault: LayerFault, why: str) -> None:
         self._said_last = True
         if self._lower is None or self._lower.established:
-            self._on_fault(fault)  # Else it has been counted below.
+            self._on_fault(fault, self, why)  # Else it has been counted below.
 
 
 def _frame(opcode: int, payload: bytes) -> bytes:

@@ -34,8 +34,8 @@ class FailureLimit:
 
     def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
         self._addresses_max = addresses_max
-        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Wrong attempts not made up for, and when that was."""
+        self._spent: OrderedDict[str, tuple[float, float, bool]] = OrderedDict()
+        """Wrong attempts not made up for, when that was, and whether that was reported."""
 
     def __len__(self) -> int:
         return len(self._spent)
@@ -44,13 +44,20 @@ class FailureLimit:
         """Whether one more password from there is checked."""
         return self._count(address, now_s) <= BURST - 1
 
-    def failed(self, address: str, now_s: float) -> None:
-        """It was wrong."""
-        self._spent[address] = (self._count(address, now_s) + 1, now_s)
+    def failed(self, address: str, now_s: float) -> bool:
+        """Count a wrong attempt; return True if the address is limited from now on.
+
+        That is reported once, until the address has all its attempts again.
+        """
+        before = self._count(address, now_s)
+        was_reported = before > 0 and self._spent[address][2]
+        is_limited = before + 1 > BURST - 1
+        self._spent[address] = (before + 1, now_s, was_reported or is_limited)
         self._spent.move_to_end(address)
         if len(self._spent) > self._addresses_max:
             self._spent.popitem(last=False)
+        return is_limited and not was_reported
 
     def _count(self, address: str, now_s: float) -> float:
-        count, at_s = self._spent.get(address, (0.0, now_s))
+        count, at_s, _ = self._spent.get(address, (0.0, now_s, False))
         return max(0.0, count - (now_s - at_s) / REFILL_S)

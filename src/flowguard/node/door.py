@@ -1,6 +1,7 @@
 """Door: whether new sockets are accepted, and why connections ended before MQTT began, for whoever
 shows it; the driver of a node writes it."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, final
 
@@ -76,6 +77,11 @@ class CheckOutcome(StrEnum):
     """No user name was sent; the settings decide whether the client may connect."""
 
 
+OnFault = Callable[[LayerFault, object, str], None]
+"""Called with the reason, the stream that failed, and a detail for the log; "" means that the fault
+is only counted."""
+
+
 @final
 class Door:
     """Listeners rest for a tick at a time; each time is counted, and so is each fault."""
@@ -92,12 +98,16 @@ class Door:
         """Memory of unfinished TLS handshakes besides that of their connections, at most."""
         self.checks: Final = dict.fromkeys(CheckOutcome, 0)
         self.faults: Final = dict.fromkeys(LayerFault, 0)
+        self.log_fault: OnFault | None = None
+        """The log of the driver, or None if it has none."""
 
     def rest(self, reason: Rest) -> None:
         """A listener is left alone until the next tick."""
         self.resting = reason
         self.rests[reason] += 1
 
-    def fault(self, reason: LayerFault) -> None:
-        """A layer has given up on its connection."""
+    def fault(self, reason: LayerFault, stream: object, why: str) -> None:
+        """Count that a layer has given up on its connection (`OnFault`)."""
         self.faults[reason] += 1
+        if why and self.log_fault is not None:
+            self.log_fault(reason, stream, why)

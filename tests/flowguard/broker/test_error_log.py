@@ -1,14 +1,27 @@
 """A storm of errors, or of refused peers, is a few lines and a count."""
 
+import socket
+import ssl
+from collections.abc import MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
 import pytest
+import trio
 from structlog.testing import capture_logs
 
+from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.error_log import SHOWN_MAX, ErrorLog
+from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack, Disconnect
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import Hooks
+from flowguard.node.door import LayerFault
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
 from tests.support.authentication import SameVerdict
-from tests.support.real import broker, connect, connect_packet, open_wire
+from tests.support.authority import Authority
+from tests.support.real import broker, connect, connect_packet, open_wire, until
 
 
 def test_few_of_a_kind_are_shown_and_all_are_counted() -> None:
@@ -121,3 +134,106 @@ async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["client_id"] == shown
+
+
+# --- before MQTT -----------------------------------------------------------------------------
+
+
+def tls_doorways(authority: Authority, **options: Any) -> list[Doorway]:
+    pair = authority.issue("127.0.0.1")
+    network = {"listeners": ["mqtts://127.0.0.1:0"], "cert": pair.cert, "key": pair.key, **options}
+    return open_doorways(NetworkSettings.model_validate(network))
+
+
+def told_of(lines: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [line for line in lines if line["event"] == "transport failed"]
+
+
+async def say(running: Running, data: bytes) -> str:
+    """Connect, send this, wait for the end, and return the address of the client."""
+    stream = await trio.open_tcp_stream(*running.address)
+    host, port = stream.socket.getsockname()
+    await stream.send_all(data)
+    with suppress(trio.BrokenResourceError):
+        while await stream.receive_some():
+            pass
+    await stream.aclose()
+    return f"{host}:{port}"
+
+
+@pytest.mark.slow
+async def test_a_client_without_certificate_is_named_with_address_and_reason(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    listener = tls_doorways(authority, client_ca=authority.cert)
+    with capture_logs() as lines:
+        async with broker(listener=listener) as running:
+            plain = await trio.open_tcp_stream(*running.address)
+            host, port = plain.socket.getsockname()
+            context = authority.client_context()
+            stream = trio.SSLStream(plain, context, server_hostname="127.0.0.1")
+            with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+                await stream.receive_some(1)
+            await trio.aclose_forcefully(plain)
+    (line,) = told_of(lines)
+    assert line == {
+        "event": "transport failed",
+        "log_level": "warning",
+        "address": f"{host}:{port}",
+        "reason": "certificate",
+        "why": "TLS: peer did not return a certificate",
+    }
+
+
+def shake_hands(address: tuple[str, int]) -> None:
+    """Trust the authorities of this machine only."""
+    context = ssl.create_default_context()
+    with socket.create_connection(address) as plain:
+        context.wrap_socket(plain, server_hostname="127.0.0.1").close()
+
+
+@pytest.mark.slow
+async def test_a_client_that_rejects_the_certificate_of_the_broker_is_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with capture_logs() as lines:
+        async with broker(listener=tls_doorways(authority)) as running:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await trio.to_thread.run_sync(shake_hands, running.address)
+            await until(lambda: running.node.connections_count == 0)
+    (line,) = told_of(lines)
+    assert line["reason"] == "alert"
+    assert line["why"].endswith("alert unknown ca, sent by the client")
+
+
+@pytest.mark.slow
+async def test_a_crowd_that_speaks_no_tls_is_a_few_lines_and_a_count(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with broker(listener=tls_doorways(Authority(tmp_path))) as running:
+            addresses = [await say(running, bytes(100)) for _ in range(10)]
+    told = told_of(lines)
+    assert {line["address"] for line in told} <= set(addresses)
+    assert all("TLS" in line["why"] for line in told)
+    counted = [line for line in lines if line["event"] == "transport failed, not shown"]
+    assert len(told) <= 2 * SHOWN_MAX
+    assert len(told) + sum(line["not_tls"] for line in counted) == 10
+
+
+@pytest.mark.slow
+async def test_a_health_check_that_says_nothing_is_not_told(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with broker(listener=tls_doorways(Authority(tmp_path))) as running:
+            stream = await trio.open_tcp_stream(*running.address)
+            await stream.aclose()
+            await until(lambda: running.node.door.faults[LayerFault.LEFT] == 1)
+    assert not told_of(lines)
+
+
+async def test_what_is_no_websocket_is_named() -> None:
+    listener = open_doorways(NetworkSettings.model_validate({"listeners": ["ws://127.0.0.1:0"]}))
+    with capture_logs() as lines:
+        async with broker(listener=listener) as running:
+            address = await say(running, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    (line,) = told_of(lines)
+    assert (line["address"], line["reason"]) == (address, "not_websocket")
+    assert line["why"].startswith("WebSocket handshake")

@@ -22,6 +22,7 @@ from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.broker import hashers, identity_checks
 from flowguard.broker.doorway import open_doorways
+from flowguard.broker.error_log import SHOWN_MAX
 from flowguard.broker.identity_checks import IdentityChecks, Proofs
 from flowguard.broker.server import Running, unix_clock
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback
@@ -136,6 +137,38 @@ async def test_who_guesses_is_not_checked_any_more_and_who_is_known_still_comes_
         assert counted[CheckOutcome.WRONG] + counted[CheckOutcome.LIMITED] == BURST + 5
         assert counted[CheckOutcome.LIMITED] > 0
         assert await answer(running, "ann", b"secret") == 0
+
+
+@pytest.mark.slow
+async def test_a_limited_address_is_logged_once_with_what_happens_to_it(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path / "users", PasswordFile({"eve": "$6$aaaa$aaaa"}))
+    with capture_logs() as lines:
+        async with asking_broker(checks) as running:
+            for _ in range(int(BURST) + 5):
+                await answer(running, "eve", b"guess")
+    (line,) = [line for line in lines if line["event"].startswith("address limited")]
+    assert line == {
+        "event": "address limited after wrong passwords",
+        "log_level": "warning",
+        "address": "127.0.0.1",
+        "effect": "its passwords are rejected without a check, except one per 5 s; passwords that "
+        "were right before still connect",
+        "ends": "100 s after its last wrong password",
+    }
+
+
+@pytest.mark.slow
+async def test_many_limited_addresses_are_a_few_lines_and_a_count(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path / "users")
+    with capture_logs() as lines:
+        async with asking_broker(checks):
+            for number in range(10):
+                for _ in range(int(BURST)):
+                    checks._failed(f"192.0.2.{number}", 0.0)
+    shown = [line for line in lines if line["event"] == "address limited after wrong passwords"]
+    assert len(shown) == SHOWN_MAX
+    (rest,) = [line for line in lines if line["event"].endswith("passwords, not shown")]
+    assert rest["addresses"] == 10 - SHOWN_MAX
 
 
 @pytest.mark.slow

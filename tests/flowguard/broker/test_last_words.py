@@ -140,7 +140,7 @@ def test_the_payload_before_a_close_frame_is_given_where_the_peer_is_gone() -> N
     for control in (Opcode.CLOSE, Opcode.PING):
         ours, theirs = socket.socketpair()
         with ours:
-            stream = WebSocketStream(ours, None, OriginRule(), lambda _: None)
+            stream = WebSocketStream(ours, None, OriginRule(), lambda *_: None)
             stream.established = True
             theirs.sendall(framed(b"last") + framed(CLOSE, control))
             theirs.close()
@@ -160,7 +160,7 @@ def test_the_payload_before_a_frame_that_breaks_websocket_is_given(
     faults: list[LayerFault] = []
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        stream = WebSocketStream(ours, None, OriginRule(), faults.append)
+        stream = WebSocketStream(ours, None, OriginRule(), lambda fault, *_: faults.append(fault))
         stream.established = True
         theirs.sendall(framed(b"last") + bad)
         if is_gone:
@@ -176,7 +176,7 @@ def test_the_payload_before_a_frame_that_breaks_websocket_is_given(
 def test_the_payload_of_tls_is_given_where_the_peer_is_gone(
     over: str, authority: Authority, pair: Pair
 ) -> None:
-    keeper = TlsKeeper(TlsFiles(Path(pair.cert), Path(pair.key)), lambda _: None)
+    keeper = TlsKeeper(TlsFiles(Path(pair.cert), Path(pair.key)), lambda *_: None)
     with socket.create_server((HOST, 0)) as server:
         theirs = socket.create_connection(server.getsockname())
         ours, _ = server.accept()
@@ -212,7 +212,7 @@ def assert_over(stream: ByteStream) -> None:
 
 
 def test_close_notify_alone_ends_the_stream(authority: Authority, pair: Pair) -> None:
-    keeper = TlsKeeper(TlsFiles(Path(pair.cert), Path(pair.key)), lambda _: None)
+    keeper = TlsKeeper(TlsFiles(Path(pair.cert), Path(pair.key)), lambda *_: None)
     with socket.create_server((HOST, 0)) as server:
         theirs = socket.create_connection(server.getsockname())
         ours, _ = server.accept()

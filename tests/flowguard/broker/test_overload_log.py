@@ -5,6 +5,10 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from flowguard.broker.overload_log import INTERVAL_S, OverloadLog
+from flowguard.codec.packets import Puback
+from flowguard.flow import Reason
+from flowguard.types import Publish
+from tests.support.real import Wire, broker, connect, offline_subscriber, until
 from tests.support.stage import Stage
 
 
@@ -58,3 +62,46 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
     assert line["event"] == "overload"
     assert line["window_min"] < stage.node.window.limit_max
     assert line["cause"] != "None"
+
+
+def test_the_end_of_an_overload_is_told_with_what_it_cost() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    for _ in range(2):
+        stage.node.guard.observer.drift(1.0, stage.now_s)
+        stage.advance(0.1)
+    (line,) = ticked(stage, log)
+    assert line["event"] == "overload"
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
+    lines = []
+    for _ in range(600):
+        stage.advance(0.1)
+        lines += ticked(stage, log)
+    assert lines[-1]["event"] == "overload ended"
+    assert lines[-1]["dropped_queue_messages"] == 7
+    assert lines[-1]["seconds"] >= INTERVAL_S
+    assert [line["event"] for line in lines].count("overload ended") == 1
+
+
+async def publish(writer: Wire, *packet_ids: int) -> None:
+    for packet_id in packet_ids:
+        await writer.send(Publish("t", b"x", 1, packet_id=packet_id))
+        await writer.expect(Puback)
+
+
+async def test_drops_after_the_last_line_are_told_before_the_broker_ends() -> None:
+    """They come within the interval, in which there is no other line."""
+    with capture_logs() as lines:
+        async with broker({"session": {"queue_messages_max": 1}}) as running:
+            await offline_subscriber(running, "t")
+            writer = await connect(running, "writer")
+            await publish(writer, 1, 2)
+            await until(lambda: any("dropped_queue_messages" in line for line in lines))
+            await publish(writer, 3, 4, 5, 6, 7, 8)
+            await writer.close()
+    told = [line for line in lines if "dropped_queue_messages" in line]
+    (drained,) = [line for line in lines if line["event"] == "drained"]
+    dropped = [line["dropped_queue_messages"] for line in told]
+    assert dropped == [1, 6]
+    assert drained["dropped_since_start"] == 7
+    assert lines.index(told[-1]) < lines.index(drained)

@@ -59,7 +59,7 @@ def stream_of(
     listener = {"address": "127.0.0.1:0", "proxies": trusted}
     (settings,) = NetworkSettings.model_validate({"listeners": [listener]}).listeners
     pipe: Any = Pipe(data, cut or iter([1_000_000] * 1_000), host)
-    return ProxiedStream(pipe, settings.proxies, faults.append), faults
+    return ProxiedStream(pipe, settings.proxies, lambda fault, *_: faults.append(fault)), faults
 
 
 def all_of(stream: ProxiedStream) -> bytes:

@@ -59,7 +59,7 @@ class Peer:
         self.received = b""
         self.ended = False
 
-    def _count(self, fault: LayerFault) -> None:
+    def _count(self, fault: LayerFault, stream: object, why: str) -> None:
         self.faults[fault] += 1
 
     def shake(self) -> bytes:

@@ -288,7 +288,7 @@ class Ends:
         self.received = b""
         self.broken = False
 
-    def _count(self, fault: LayerFault) -> None:
+    def _count(self, fault: LayerFault, stream: object, why: str) -> None:
         self.faults[fault] += 1
 
     def client_says(self) -> bytes:

@@ -175,7 +175,7 @@ def test_a_close_code_that_nobody_may_send_breaks_websocket(code: int) -> None:
     faults: list[LayerFault] = []
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        stream = WebSocketStream(ours, None, OriginRule(), faults.append)
+        stream = WebSocketStream(ours, None, OriginRule(), lambda fault, *_: faults.append(fault))
         stream.established = True
         close = masked(Opcode.CLOSE, struct.pack("!H", code))
         theirs.sendall(masked(Opcode.BINARY, b"last") + close)
@@ -308,7 +308,7 @@ def test_whatever_comes_is_taken_or_refused_and_little_is_held(data: bytes) -> N
 def test_a_peer_that_pings_and_reads_no_pong_is_closed_with_little_held() -> None:
     faults: Counter[LayerFault] = Counter()
 
-    def count(fault: LayerFault) -> None:
+    def count(fault: LayerFault, stream: object, why: str) -> None:
         faults[fault] += 1
 
     ours, theirs = socket.socketpair()
@@ -336,7 +336,7 @@ def test_a_peer_that_pings_and_reads_no_pong_is_closed_with_little_held() -> Non
 def test_what_is_owed_to_a_peer_that_has_closed_is_not_waited_for() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        stream = WebSocketStream(ours, None, OriginRule(), lambda _: None)
+        stream = WebSocketStream(ours, None, OriginRule(), lambda *_: None)
         stream.established = True
         close = struct.pack("!H", 1000)
         theirs.sendall(masked(Opcode.BINARY, b"last") + masked(Opcode.CLOSE, close))

@@ -150,6 +150,25 @@ def test_an_address_that_is_wrong_too_often_waits_and_others_do_not() -> None:
     assert limit.allows("eve", REFILL_S)
 
 
+def test_a_limit_is_reported_once_until_the_address_has_all_its_attempts_again() -> None:
+    limit = FailureLimit()
+    now_s, reported = 0.0, []
+    for _ in range(100):
+        reported.append(limit.failed("eve", now_s))
+        now_s += REFILL_S
+        assert limit.allows("eve", now_s)
+    assert not any(reported)
+    for number in range(1, 100):
+        if limit.failed("eve", now_s):
+            reported.append(True)
+            assert number <= BURST
+        assert limit.allows("eve", now_s) or reported[-1]
+        now_s += 0.0 if number < BURST else REFILL_S
+    assert reported.count(True) == 1
+    now_s += BURST * REFILL_S
+    assert [limit.failed("eve", now_s) for _ in range(int(BURST))].count(True) == 1
+
+
 def test_addresses_that_were_wrong_are_bounded() -> None:
     limit = FailureLimit(addresses_max=3)
     for number in range(10):
