@@ -23,7 +23,7 @@ from broker_adapter.proxy_upstream import BUSY_S, Dial, Place, Upstream
 from flowguard.config import KIB, FlowSettings
 from flowguard.flow import Admission, Arrival, ConnectGate, Guard, Reason
 from flowguard.flow.signals import StoreState
-from flowguard.node.door import Door
+from flowguard.node.connect.accept_state import Door
 from flowguard.session.counters import Counters
 from flowguard.types import ReasonCode
 

@@ -1,9 +1,9 @@
 """ProxyReactor: the sockets of a proxy, driven like the broker's own.
 
 Turns, links, listeners and the layers of TLS and WebSocket are those of `flowguard.broker` and
-`flowguard.node.turns`; what is the proxy's own is that two links belong to a pair, and that one of
-them is opened from here. A pair that is over says its last word on both sides, and its sockets are
-closed when the others have, or a little later.
+`flowguard.node.loop.turns`; what is the proxy's own is that two links belong to a pair, and that
+one of them is opened from here. A pair that is over says its last word on both sides, and its
+sockets are closed when the others have, or a little later.
 """
 
 import errno
@@ -21,8 +21,8 @@ from flowguard.broker.link import Link
 from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
 from flowguard.broker.tls import TlsStream
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.pages import Pages
-from flowguard.node.turns import NOTHING, Ports, Turns
+from flowguard.node.loop.pages import Pages
+from flowguard.node.loop.turns import NOTHING, Ports, Turns
 from flowguard.session.chores import Chores
 
 READ_BYTES: Final = 64 * 1024

@@ -91,11 +91,13 @@ PROXY = tuple(
 USUAL = (*MODULES, *ROOMS, *PROXY)
 PLAIN = (
     "access/rules_toml.py",
+    "stores/rocks/offline",
     "stores/rocks/driver_errors.py",
     "stores/rocks/engine.py",
     "stores/rocks/store.py",
 )
-"""Files that stay in Python: their driver has few types, or they are generated at run time."""
+"""Files and folders that stay in Python: their driver has few types, they are generated at run
+time, or no server imports them."""
 EXTRAS = ("websockets",)
 """Optional packages that compiled files import. The compiler sees them as Any, installed or not, so
 that the result is the same."""
@@ -226,7 +228,9 @@ def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
         elif name.endswith(".py"):
             yield package / name
         else:
-            yield from (path for path in sorted((package / name).glob("*.py")) if path not in plain)
+            for path in sorted((package / name).rglob("*.py")):
+                if not plain & {path, *path.parents}:
+                    yield path
 
 
 def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:

@@ -16,8 +16,8 @@ from flowguard.config import MIB
 from flowguard.flow import Admission, Guard
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.timers import Wheel
-from flowguard.node.turns import ROUND_TURN_S
+from flowguard.node.loop.turns import ROUND_TURN_S
+from flowguard.node.upkeep.timers import Wheel
 from flowguard.session.chores import Chores
 from simulations.connection import (
     CONNECTED,

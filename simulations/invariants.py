@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.config import PolicyName
 from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S
-from flowguard.node.turns import ACCEPTS_MAX
+from flowguard.node.loop.turns import ACCEPTS_MAX
 from simulations.connection import (
     CONNECTED,
     CONNECTING,

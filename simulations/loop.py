@@ -1,14 +1,15 @@
 """Loop: a process that does one thing at a time and looks at the clock when it is done.
 
-It drives `flowguard.node.turns` as the reactor does. A turn serves what was ready when it began and
-takes as long as its work costs; what arrives meanwhile waits for the next one. Other tasks (commits
-that are done, the tick of 100 ms) run when the turns say so, or when nothing is ready.
+It drives `flowguard.node.loop.turns` as the reactor does. A turn serves what was ready when it
+began and takes as long as its work costs; what arrives meanwhile waits for the next one. Other
+tasks (commits that are done, the tick of 100 ms) run when the turns say so, or when nothing is
+ready.
 """
 
 from typing import Any, Protocol, final
 
 from flowguard.flow import Observer
-from flowguard.node.turns import Next, Turns
+from flowguard.node.loop.turns import Next, Turns
 from simulations.engine import Engine
 
 

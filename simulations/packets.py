@@ -1,7 +1,7 @@
 """Packets: what connected clients send, from its decoding to its acknowledgement.
 
-`flowguard.session.inbound` and `flowguard.node.publishing` without bytes: windows, pool and journal
-are the real ones and decide what is begun when; what a packet costs is `NodePlan`'s.
+`flowguard.session.inbound` and `flowguard.node.publish.publishing` without bytes: windows, pool and
+journal are the real ones and decide what is begun when; what a packet costs is `NodePlan`'s.
 """
 
 from functools import partial

@@ -10,7 +10,7 @@ from math import inf
 from sys import maxsize
 from typing import TYPE_CHECKING, final
 
-from flowguard.node.pages import READ_LEAST, Pages
+from flowguard.node.loop.pages import READ_LEAST, Pages
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from simulations.connection import CONNECTED, Connection, QueuedPage
 

@@ -1,7 +1,8 @@
 """Sockets: what is ready, who comes in, and what a turn over them costs.
 
-`flowguard.node.turns` decides what comes next, how much of it, and who yields when, as it does for
-the reactor. Here, at its ports, a piece of work is done by moving the clock on by what it costs.
+`flowguard.node.loop.turns` decides what comes next, how much of it, and who yields when, as it does
+for the reactor. Here, at its ports, a piece of work is done by moving the clock on by what it
+costs.
 
 Connections come in through the kernel's listen backlog; a SYN that finds it full is lost. Accepted
 are a few sockets per turn between all other work, as by flowguard's reactor, or, where
@@ -13,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.node.journal import Batch
-from flowguard.node.turns import ACCEPTS_MAX, NOTHING, Ports, Turns
+from flowguard.node.loop.turns import ACCEPTS_MAX, NOTHING, Ports, Turns
 from simulations.connection import BACKLOG, CONNECTED, ENDED, OPENED, Connection
 
 if TYPE_CHECKING:

@@ -1,13 +1,13 @@
 """Messages for more subscribers than one stretch of the loop takes, delivered piece by piece.
 
-As in `flowguard.node.fan_out`: while one is delivered it has its client's window for itself, and
-between two pieces everybody else is served.
+As in `flowguard.node.publish.fan_out`: while one is delivered it has its client's window for
+itself, and between two pieces everybody else is served.
 """
 
 from collections.abc import Callable
 from typing import final
 
-from flowguard.node.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
+from flowguard.node.publish.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
 from flowguard.session.chores import Chore
 from simulations.scenario import NodePlan
 

@@ -18,7 +18,7 @@ from typer.main import get_command
 from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
-from flowguard.node.door import CheckOutcome, LayerFault, Rest
+from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.session.states import Undelivered

@@ -38,7 +38,6 @@ FOLDER_FILES = {
     "src/flowguard/broker": 34,
     "src/flowguard/cli": 42,
     "src/flowguard/flow": 26,
-    "src/flowguard/node": 46,
     "src/flowguard/ops": 18,
     "src/flowguard/session": 29,
     "src/flowguard/stores/kafka": 26,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Check, Report
 from flowguard.config import PolicyName
-from flowguard.node.plans import DELIVERIES_PIECE
+from flowguard.node.publish.plans import DELIVERIES_PIECE
 
 from . import figures
 from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs, no_turns

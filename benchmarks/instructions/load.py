@@ -26,8 +26,8 @@ from flowguard.bounds import Bounds
 from flowguard.broker.reactor import Reactor
 from flowguard.codec.encoder import puback_frame
 from flowguard.config import MIB, Settings, StoreSettings
+from flowguard.node.loop.turns import Next
 from flowguard.node.node import Node
-from flowguard.node.turns import Next
 from flowguard.stores import Store
 from flowguard.stores.memory import MemoryStore
 from flowguard.stores.rocks.store import RocksStore

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from flowguard.flow import Reason
 from flowguard.flow.policy import Rung
-from flowguard.node.door import CheckOutcome
+from flowguard.node.connect.accept_state import CheckOutcome
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.stores import StoreLoad

@@ -19,7 +19,8 @@ HARNESS: Final = ("tests/fuzz/streams.py",)
 COMPILED: Final = {
     "decode": ("types.py", "errors.py", "codec", *HARNESS, "tests/fuzz/decode.py"),
     "converse": (
-        *("types.py", "records.py", "errors.py", "codec", "flow", "session", "routing", "node"),
+        *("types.py", "records.py", "errors.py", "codec", "cluster", "flow"),
+        *("session", "routing", "node"),
         *("stores/memory.py", *HARNESS, "tests/support/stage.py", "tests/fuzz/converse.py"),
     ),
 }
@@ -53,5 +54,5 @@ def rooms(target: str) -> Path:
 
 def functions(target: str) -> list[str]:
     """As mypyc names them, for clang."""
-    modules = {path.stem for room in COUNTED[target] for path in (PACKAGE / room).glob("*.py")}
+    modules = {path.stem for room in COUNTED[target] for path in (PACKAGE / room).rglob("*.py")}
     return [f"fun:CPyDef_*{module}___*" for module in sorted(modules - {"__init__"})]

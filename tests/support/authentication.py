@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flowguard.access.rights import Principal
 from flowguard.codec.packets import Connect
-from flowguard.node.authentication import Accept, CheckAnswer, Proceed, Step
+from flowguard.node.connect.authentication import Accept, CheckAnswer, Proceed, Step
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 

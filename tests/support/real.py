@@ -36,7 +36,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.config import Settings
 from flowguard.flow.signals import StoreState
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore, Store
 from flowguard.stores.base import StoreLoad

@@ -36,10 +36,10 @@ from flowguard.codec.packets import (
 )
 from flowguard.config import FlowSettings, Settings
 from flowguard.flow import Tell, tell_nobody
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.node.journal import Batch
+from flowguard.node.loop.ports import NodePorts
 from flowguard.node.node import Answered, Node
-from flowguard.node.ports import NodePorts
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.session.fetch import Fetch

@@ -16,10 +16,10 @@ from flowguard.broker.reactor import Reactor
 from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NotNowError
 from flowguard.flow.signals import TICK_S
-from flowguard.node.apart import Apart
+from flowguard.node.applications.apart import Apart
 from flowguard.node.journal import Batch
+from flowguard.node.loop.pages import READ_LEAST
 from flowguard.node.node import Node
-from flowguard.node.pages import READ_LEAST
 from flowguard.records import Append, QueueEntry
 from flowguard.session.fetch import Fetch
 from flowguard.stores import ApplicationStore, Store

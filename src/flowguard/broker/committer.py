@@ -14,8 +14,8 @@ from flowguard.broker.reactor import Reactor
 from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
+from flowguard.node.loop.pages import READ_LEAST, READ_S
 from flowguard.node.node import Node
-from flowguard.node.pages import READ_LEAST, READ_S
 from flowguard.records import QueueEntry
 from flowguard.session.fetch import Fetch
 from flowguard.stores import NOT_FENCED, ApplicationStore, Fenced, Store

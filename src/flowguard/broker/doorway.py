@@ -13,7 +13,7 @@ from flowguard.broker.proxied import ProxiedStream
 from flowguard.broker.tls import TlsFiles, TlsKeeper
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import ListenerSettings, NetworkSettings
-from flowguard.node.door import LayerFault, OnFault
+from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 BACKLOG: Final = 4_096
 """Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""

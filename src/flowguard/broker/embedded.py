@@ -28,7 +28,7 @@ from flowguard.broker.stores import open_store
 from flowguard.codec.packets import Will
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.section import Section, complaint
 from flowguard.stores import MemoryStore, Store
 

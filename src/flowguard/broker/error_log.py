@@ -14,7 +14,7 @@ from flowguard.broker.layer import ByteStream
 from flowguard.broker.link import LOCAL, Link, peer_of
 from flowguard.broker.overload_log import INTERVAL_S
 from flowguard.identity.failures import BURST, REFILL_S
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 

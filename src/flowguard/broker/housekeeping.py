@@ -18,7 +18,7 @@ from flowguard.broker.reactor import Reactor
 from flowguard.errors import StoreError
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
-from flowguard.node.sys_topics import SysTopics
+from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.stores import ApplicationStore, Store
 from flowguard.stores.group_feed import Trouble
 

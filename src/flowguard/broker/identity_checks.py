@@ -26,8 +26,8 @@ from flowguard.identity.failures import FailureLimit, origin_of
 from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.lines import read
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import CheckAnswer, ExchangeMaker
-from flowguard.node.door import CheckOutcome, Door
+from flowguard.node.connect.accept_state import CheckOutcome, Door
+from flowguard.node.connect.authentication import CheckAnswer, ExchangeMaker
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
 from typing import Final, Protocol
 
-from flowguard.node.door import LayerFault, OnFault
+from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 PENDING_MAX_BYTES: Final = 64 * 1024
 """Bytes of a layer that the stream below does not take; a peer that has caused more without reading

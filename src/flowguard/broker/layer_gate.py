@@ -21,7 +21,7 @@ from flowguard.flow.policy import Arrival
 from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.time_share import TimeShare
 from flowguard.flow.verdict import Verdict
-from flowguard.node.door import Door, LayerFault
+from flowguard.node.connect.accept_state import Door, LayerFault
 
 TURN_S: Final = 0.0003
 """Least time for handshakes in a turn, seconds; one step at least."""

@@ -18,8 +18,8 @@ from flowguard.broker.doorway import Doorway
 from flowguard.broker.layer_gate import LayerGate, has_left
 from flowguard.broker.link import Carried, Link
 from flowguard.flow import Guard, Reason, Rung
-from flowguard.node.door import Door, Rest
-from flowguard.node.turns import ACCEPTS_MAX
+from flowguard.node.connect.accept_state import Door, Rest
+from flowguard.node.loop.turns import ACCEPTS_MAX
 from flowguard.session.counters import Counters
 
 ACCEPT_S: Final = 0.00025
@@ -146,7 +146,7 @@ class Listeners(Generic[C]):
     def accept(self, fd: int, heard_s: float, now_s: float) -> None:
         """Accept what has arrived at this listener, if it still is one.
 
-        `heard_s`: see `flowguard.node.turns.Turns.heard_s`.
+        `heard_s`: see `flowguard.node.loop.turns.Turns.heard_s`.
         """
         doorway = self._doorways.get(fd)
         if doorway is None:

@@ -13,7 +13,7 @@ from socket import MSG_DONTWAIT
 from typing import Final, NoReturn, final
 
 from flowguard.broker.layer import ByteStream, OnSocket
-from flowguard.node.door import LayerFault, OnFault
+from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 Network = IPv4Network | IPv6Network
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"

@@ -1,7 +1,7 @@
 """Reactor: one trio task over one epoll set; connections are objects, not tasks.
 
-What a turn does, and when other trio tasks get their chance, is `flowguard.node.turns`. Here are
-its sockets: a turn polls once, without waiting, and a connection with something to say gets one
+What a turn does, and when other trio tasks get their chance, is `flowguard.node.loop.turns`. Here
+are its sockets: a turn polls once, without waiting, and a connection with something to say gets one
 non-blocking send at the end of a slice. Only reading ever pauses: a socket whose conversation does
 not want bytes leaves the read set.
 """
@@ -17,9 +17,9 @@ from flowguard.broker.presence import Presence
 from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
 from flowguard.flow import Reason
 from flowguard.node.journal import Batch
+from flowguard.node.loop.ports import NodePorts
+from flowguard.node.loop.turns import NOTHING
 from flowguard.node.node import Node
-from flowguard.node.ports import NodePorts
-from flowguard.node.turns import NOTHING
 from flowguard.session.connection import ServerConnection
 from flowguard.session.input import READ_BYTES_MAX
 from flowguard.stores import Store

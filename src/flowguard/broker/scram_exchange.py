@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, final
 from flowguard.access.rights import Principal
 from flowguard.codec.packets import Connect
 from flowguard.errors import UnprovedError
-from flowguard.node.authentication import Accept, Proceed, Refuse, Step
-from flowguard.node.door import CheckOutcome
+from flowguard.node.connect.accept_state import CheckOutcome
+from flowguard.node.connect.authentication import Accept, Proceed, Refuse, Step
 from flowguard.session.connection import ServerConnection
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from flowguard.broker.socket_set import LINGER_S
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport
-from flowguard.node.authentication import Hooks
-from flowguard.node.holdings import check_restored
+from flowguard.node.connect.authentication import Hooks
 from flowguard.node.node import Node
+from flowguard.node.upkeep.holdings import check_restored
 from flowguard.stores import ApplicationStore, Store
 from flowguard.types import ReasonCode
 

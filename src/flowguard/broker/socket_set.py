@@ -1,7 +1,7 @@
 """SocketSet: the sockets of one loop, in one epoll set: clients, listeners, and who says goodbye.
 
-It is the same for whoever drives `flowguard.node.turns` with sockets, whatever its connections do:
-the broker's reactor, and the proxy's. They read and send; here is what becomes ready, who is
+It is the same for whoever drives `flowguard.node.loop.turns` with sockets, whatever its connections
+do: the broker's reactor, and the proxy's. They read and send; here is what becomes ready, who is
 accepted, whose handshake of TLS or WebSocket has its turn, and who is closed after a last word.
 """
 
@@ -22,7 +22,7 @@ from flowguard.broker.listeners import Host, Listeners
 from flowguard.broker.other_tasks import OtherTasks
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import Pressure
-from flowguard.node.turns import IDLE, TURN, Turns
+from flowguard.node.loop.turns import IDLE, TURN, Turns
 
 LINGER_S: Final = 2.0
 """How long we wait for a peer to close after our last word, so that no reset destroys it."""

@@ -17,7 +17,7 @@ from flowguard.broker.layer import Answering, ByteStream, end_reading
 from flowguard.errors import ConfigError
 from flowguard.lines import read
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
-from flowguard.node.door import LayerFault, OnFault
+from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 RECORD_BYTES: Final = 16 * 1024
 """The most plaintext of a TLS record."""

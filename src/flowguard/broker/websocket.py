@@ -21,7 +21,7 @@ from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
 from flowguard.broker.layer import Answering, ByteStream, Layer, end_reading
-from flowguard.node.door import LayerFault, OnFault
+from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 try:
     from websockets.speedups import apply_mask

@@ -47,7 +47,7 @@ from flowguard.errors import (
 )
 from flowguard.flow.policies import MINDED
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.stores import Store
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. goes on with its turns (`flowguard.node.turns`, through `flowguard.node.ports`), in which what is
-   `runnable` is run, what is `dirty` is sent, and backlogs are replayed;
+2. goes on with its turns (`flowguard.node.loop.turns`, through `flowguard.node.loop.ports`), in
+   which what is `runnable` is run, what is `dirty` is sent, and backlogs are replayed;
 3. between them commits (`journal.take`, the store, `journal.durable`), and asks the store for the
    pages that sessions want (`pages`);
 4. calls `tick` every 100 ms.
@@ -23,27 +23,27 @@ from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
 from flowguard.flow import Budget, Guard, Holders, Reason, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
-from flowguard.node.apart import Apart
-from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
-from flowguard.node.authentication import Hooks
-from flowguard.node.connecting import Handshakes
-from flowguard.node.dead_letters import DeadLetters
-from flowguard.node.divided_journal import DividedJournal
-from flowguard.node.door import Door
-from flowguard.node.due import Due
-from flowguard.node.full_queues import FullQueues
-from flowguard.node.holdings import held_bytes
+from flowguard.node.applications.apart import Apart
+from flowguard.node.applications.divided_journal import DividedJournal
+from flowguard.node.applications.log_fetch import LogFetch
+from flowguard.node.applications.owed import Owed
+from flowguard.node.connect.accept_state import Door
+from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED, Attempts
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.connect.connecting import Handshakes
+from flowguard.node.connect.partings import Partings
+from flowguard.node.connect.registry import Registry
+from flowguard.node.connect.reviews import Reviews
 from flowguard.node.journal import Journal
-from flowguard.node.log_fetch import LogFetch
-from flowguard.node.owed import Owed
-from flowguard.node.packets import PacketRouting
-from flowguard.node.pages import Pages
-from flowguard.node.partings import Partings
-from flowguard.node.publishing import Router
-from flowguard.node.registry import Registry
-from flowguard.node.reviews import Reviews
-from flowguard.node.subscribing import Subscriptions
-from flowguard.node.timers import Timers, Wheel
+from flowguard.node.loop.pages import Pages
+from flowguard.node.publish.full_queues import FullQueues
+from flowguard.node.publish.packets import PacketRouting
+from flowguard.node.publish.publishing import Router
+from flowguard.node.subscribe.subscribing import Subscriptions
+from flowguard.node.upkeep.dead_letters import DeadLetters
+from flowguard.node.upkeep.due import Due
+from flowguard.node.upkeep.holdings import held_bytes
+from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
 from flowguard.session.conversation import Conversation, Sender

@@ -9,7 +9,7 @@ from typing import Final
 from typing_extensions import TypedDict
 
 from flowguard.flow import Pause
-from flowguard.node.apart import Apart
+from flowguard.node.applications.apart import Apart
 from flowguard.node.node import Node
 from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.status import Decision, Use, decisions_of

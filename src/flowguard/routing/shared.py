@@ -12,8 +12,8 @@ Only while no hopeful member is left do messages go to parked ones, the best of 
 `PROBES_MAX`, or the first beyond them that can take it at all. A larger group can have an online
 member beyond those: `wake` it when it connects.
 
-Where a group has a queue of its own (`flowguard.node.shared_queue`), `first`, `turn` and `park` are
-the same without parked members: they are woken when they have room.
+Where a group has a queue of its own (`flowguard.node.shared.shared_queue`), `first`, `turn` and
+`park` are the same without parked members: they are woken when they have room.
 
 What the standard decides elsewhere: a QoS 2 message stays with the member that has it
 ([MQTT-4.8.2-4], [MQTT-4.8.2-5]), and one refused by a member is not tried again

@@ -1,9 +1,9 @@
 """Membership: what a session has of the queues of shared subscriptions, and owes them.
 
-A message of a group waits in the group's own queue (`flowguard.node.shared_queue`). At QoS 1 it is
-lent to a member: in the store it stays where it is until PUBACK, and who lends it is remembered
-here alone. So a connection that ends gives it back with a word, and a crash gives back all of them.
-At QoS 2 it moves to the member's own queue before it is sent, and is lent to nobody.
+A message of a group waits in the group's own queue (`flowguard.node.shared.shared_queue`). At QoS 1
+it is lent to a member: in the store it stays where it is until PUBACK, and who lends it is
+remembered here alone. So a connection that ends gives it back with a word, and a crash gives back
+all of them. At QoS 2 it moves to the member's own queue before it is sent, and is lent to nobody.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """QueueOwner: a name in the store under which QoS 1 and 2 messages wait: positions, limits, drops.
 
 A client's session is one (`session`), the queue of a shared subscription another
-(`flowguard.node.shared_queue`).
+(`flowguard.node.shared.shared_queue`).
 """
 
 import sys

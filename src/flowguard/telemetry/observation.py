@@ -13,7 +13,7 @@ from flowguard.flow import Reason
 from flowguard.flow.histogram import Histogram
 from flowguard.flow.observer import BOUNDS_S
 from flowguard.flow.pressure import objectives_of
-from flowguard.node.attempts import CLOSED, CONNECTED
+from flowguard.node.connect.attempts import CLOSED, CONNECTED
 from flowguard.node.node import Node
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.rows import Decisions, sample_row

@@ -14,7 +14,7 @@ from flowguard.broker.application_committer import (
     READ_REST,
     ApplicationCommitter,
 )
-from flowguard.node.apart import Apart
+from flowguard.node.applications.apart import Apart
 from flowguard.records import NEVER_S, Append, Delivery, QueueEntry, StoreOp
 from flowguard.session.backlog import PAGE_MAX
 from flowguard.session.fetch import Fetch, PageOwner

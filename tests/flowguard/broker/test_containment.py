@@ -9,7 +9,7 @@ from flowguard.broker.server import listen, serve
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Subscribe
 from flowguard.config import Settings
 from flowguard.errors import StoreError
-from flowguard.node.authentication import Hooks, Proceed, Step
+from flowguard.node.connect.authentication import Hooks, Proceed, Step
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.real import SlowStore, broker, connect, connect_packet, open_wire, until
 from tests.support.stage import Stage

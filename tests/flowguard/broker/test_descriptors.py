@@ -24,7 +24,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow import Reason
 from flowguard.flow.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import Rest
+from flowguard.node.connect.accept_state import Rest
 from flowguard.ops.status import status_of
 from flowguard.types import MQTT_5
 from tests.support.real import Wire, broker, connect, connect_packet, open_wire, until

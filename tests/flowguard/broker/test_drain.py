@@ -15,7 +15,7 @@ from flowguard.broker.server import Running
 from flowguard.codec.packets import Auth, Connack, Disconnect, Puback
 from flowguard.errors import StoreError
 from flowguard.flow.verdict import Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.stores import Fenced
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.interop.broker import address_in

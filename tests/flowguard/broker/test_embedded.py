@@ -20,7 +20,7 @@ from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedEr
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.errors import ConfigError, CorruptionError, SyncError
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 from flowguard.stores.base import StoreLoad

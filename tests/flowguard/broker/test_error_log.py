@@ -16,8 +16,8 @@ from flowguard.broker.error_log import SHOWN_MAX, ErrorLog
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import Hooks
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
 from tests.support.authentication import SameVerdict
 from tests.support.authority import Authority

@@ -8,7 +8,7 @@ import trio
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import Rest
+from flowguard.node.connect.accept_state import Rest
 from flowguard.types import MQTT_5
 from tests.flowguard.broker.test_descriptors import leaving, no_descriptor_left
 from tests.support.real import Wire, broker, connect_packet, until

@@ -30,8 +30,8 @@ from flowguard.identity.failures import BURST
 from flowguard.identity.passwords import PasswordFile
 from flowguard.identity.remembered import RememberedTokens
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import Hooks
-from flowguard.node.door import CheckOutcome
+from flowguard.node.connect.accept_state import CheckOutcome
+from flowguard.node.connect.authentication import Hooks
 from flowguard.priority import lowered
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode

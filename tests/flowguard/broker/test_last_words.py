@@ -17,7 +17,7 @@ from flowguard.broker.websocket import OriginRule, WebSocketStream
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Packet, Will
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from flowguard.types import MQTT_5, Publish
 from tests.support.authority import Authority, Pair
 from tests.support.real import TEST_S, Wire, broker, connect, connect_packet, until

@@ -11,7 +11,7 @@ from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from tests.support.authority import Authority
 from tests.support.real import CALM, Wire, broker, connect, connect_packet, until
 

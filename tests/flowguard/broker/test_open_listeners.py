@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from flowguard.broker.doorway import open_doorways
 from flowguard.cli.doors import checks_of
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import ReasonCode
 from tests.support.authentication import SameVerdict
 from tests.support.authority import Authority

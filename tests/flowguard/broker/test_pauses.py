@@ -17,7 +17,7 @@ import trio
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
-from flowguard.node.turns import EVENTS_MAX
+from flowguard.node.loop.turns import EVENTS_MAX
 from flowguard.types import MQTT_5
 from tests.flowguard.broker.clock import Clock
 from tests.interop.broker import PATIENCE_S, running_broker

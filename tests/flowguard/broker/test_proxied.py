@@ -20,7 +20,7 @@ from flowguard.broker.server import Running
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from flowguard.ops.explain import explain
 from flowguard.types import MQTT_5
 from tests.support.authority import Authority

@@ -9,9 +9,9 @@ from flowguard.broker.reactor import Reactor
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.config import Settings
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.loop.turns import Next
 from flowguard.node.node import Node
-from flowguard.node.turns import Next
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, Properties, ReasonCode
 

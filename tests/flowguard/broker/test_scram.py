@@ -14,7 +14,7 @@ from flowguard.identity.failures import BURST
 from flowguard.identity.passwords import PasswordFile
 from flowguard.identity.scram import METHOD, ScramVerifier
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import CheckOutcome
+from flowguard.node.connect.accept_state import CheckOutcome
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.real import Wire, broker, open_wire
 from tests.support.scram import ScramClient

@@ -11,7 +11,7 @@ from flowguard.broker.reactor import Reactor, ServerLink
 from flowguard.broker.socket_set import READ
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
-from flowguard.node.sends import SENDS_MAX
+from flowguard.node.loop.sends import SENDS_MAX
 from flowguard.types import MQTT_5
 from tests.support.stage import Stage
 

@@ -15,7 +15,7 @@ from websockets.frames import Frame, Opcode
 from broker_adapter.proxy_protocol import header
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from tests.support.authority import Authority
 
 HOST = "127.0.0.1"

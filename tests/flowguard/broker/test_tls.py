@@ -21,7 +21,7 @@ from flowguard.broker.tls import HELLO_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.errors import ConfigError
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault, Rest
+from flowguard.node.connect.accept_state import LayerFault, Rest
 from flowguard.types import Publish, ReasonCode
 from tests.support.authority import Authority, Pair
 from tests.support.real import CALM, Wire, broker, connect, connect_packet, until

@@ -19,7 +19,7 @@ from flowguard.broker.tls import (
     TlsFiles,
 )
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from tests.flowguard.broker.test_layer_gate import client_hello, come_in
 from tests.flowguard.broker.test_tls import CUTS, Ends, pieces
 from tests.support.authority import Authority, Pair

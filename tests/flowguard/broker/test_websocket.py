@@ -24,7 +24,7 @@ from flowguard.broker.websocket import (
 )
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.door import LayerFault
+from flowguard.node.connect.accept_state import LayerFault
 from flowguard.types import Publish, ReasonCode
 from tests.support.authority import Authority
 from tests.support.real import Wire, broker, connect_packet, until

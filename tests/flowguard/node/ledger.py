@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from flowguard.flow import FairBudget
 from flowguard.node.node import Node
-from flowguard.node.plans import TOPIC_BYTES
+from flowguard.node.publish.plans import TOPIC_BYTES
 from flowguard.session.connection import ServerConnection
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge
 from flowguard.session.session import Session

@@ -14,7 +14,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage
 

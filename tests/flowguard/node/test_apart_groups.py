@@ -90,7 +90,7 @@ def test_a_crash_gives_nobody_twice_what_a_group_of_applications_handed_to_a_dev
 def test_a_wide_message_reaches_applications_first_and_its_publisher_is_answered_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.DELIVERIES_PIECE", 1)
     stage = staged()
     clients = [subscribed(stage, name, "t") for name in ("app-1", "d", "app-2", "e")]
     publisher, other = stage.connect("p"), stage.connect("q")

@@ -12,9 +12,9 @@ from flowguard.codec.packets import Connack, Connect
 from flowguard.config import MIB, Settings, StoreSettings
 from flowguard.errors import ConfigError
 from flowguard.flow import Reason
-from flowguard.node import log_readers
-from flowguard.node.authentication import Hooks
-from flowguard.node.sys_topics import SysTopics
+from flowguard.node.applications import log_readers
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
@@ -386,8 +386,8 @@ def test_all_that_is_owed_comes_in_order_whatever_the_class_becomes(
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr(log_readers, "QUEUE_MAX", 3)
-    monkeypatch.setattr("flowguard.node.plans.WIDE_DELIVERIES", 1)
-    monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.WIDE_DELIVERIES", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.DELIVERIES_PIECE", 1)
     run_state_machine_as_test(Changing)
 
 

@@ -13,7 +13,14 @@ from flowguard.codec.packets import (
     Publish,
     Subscribe,
 )
-from flowguard.node.authentication import Accept, ExchangeMaker, Hooks, Proceed, Refuse, Step
+from flowguard.node.connect.authentication import (
+    Accept,
+    ExchangeMaker,
+    Hooks,
+    Proceed,
+    Refuse,
+    Step,
+)
 from flowguard.session.connection import ServerConnection
 from flowguard.types import (
     MQTT_5,

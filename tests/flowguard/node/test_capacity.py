@@ -7,7 +7,7 @@ from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp, Will
 from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policy import Arrival
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.node.node import STALLED_S
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage

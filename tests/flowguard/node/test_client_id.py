@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_31, MQTT_311, ReasonCode
 from tests.support.authentication import SameVerdict
 from tests.support.stage import Stage

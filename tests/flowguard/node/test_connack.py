@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Will
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_311, Properties, ReasonCode
 from tests.support.authentication import SameVerdict, TwoSteps
 from tests.support.stage import Stage

@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_31, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.authentication import SameVerdict, TwoSteps
 from tests.support.stage import Stage

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from flowguard.codec.packets import Auth, Connack, Connect
-from flowguard.node.authentication import Accept as Accepted
-from flowguard.node.authentication import Hooks, Proceed, Step
+from flowguard.node.connect.authentication import Accept as Accepted
+from flowguard.node.connect.authentication import Hooks, Proceed, Step
 from flowguard.session.connection import ServerConnection
 from flowguard.types import Properties, ReasonCode
 from tests.support.stage import Client, Stage

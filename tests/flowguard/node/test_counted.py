@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import ReasonCode
 from tests.support.stage import Stage
 

@@ -1,7 +1,7 @@
 """Two journals that are one: what is for applications is counted, held and answered by itself."""
 
 from flowguard.flow import NodeWindow, Observer
-from flowguard.node.divided_journal import DividedJournal
+from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.journal import DELIVERIES_MAX, Journal
 from flowguard.records import DropSession, PutInbound, PutSession, Release, StoreOp
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from flowguard.codec.packets import Will
-from flowguard.node.due import ENDS_PIECE, LOOKS_PIECE
 from flowguard.node.node import Node
+from flowguard.node.upkeep.due import ENDS_PIECE, LOOKS_PIECE
 from tests.support.stage import Stage
 
 COUNT = 5 * ENDS_PIECE + 3

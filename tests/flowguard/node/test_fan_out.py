@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
-from flowguard.node.fan_out import OFFERS_PIECE
-from flowguard.node.grouping import Group
 from flowguard.node.journal import DELIVERIES_MAX, Journal
-from flowguard.node.plans import DELIVERIES_PIECE, WIDE_DELIVERIES, Plan, Shared, cut
+from flowguard.node.publish.fan_out import OFFERS_PIECE
+from flowguard.node.publish.grouping import Group
+from flowguard.node.publish.plans import DELIVERIES_PIECE, WIDE_DELIVERIES, Plan, Shared, cut
 from flowguard.routing import SharedGroup
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311, Publish

@@ -8,7 +8,7 @@ from flowguard.bounds import PROCESS_BYTES
 from flowguard.codec.packets import Connack, Connect, Suback, Subscribe
 from flowguard.errors import ConfigError
 from flowguard.flow import Reason, Signal
-from flowguard.node.holdings import check_restored
+from flowguard.node.upkeep.holdings import check_restored
 from flowguard.stores import Store
 from flowguard.types import ReasonCode, SubscriptionOptions
 from tests.support.stage import Stage, StoreOnDisk

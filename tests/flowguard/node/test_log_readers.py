@@ -16,8 +16,8 @@ from flowguard.codec.packets import Puback, Pubrec
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError
 from flowguard.flow import Reason
-from flowguard.node import log_readers
-from flowguard.node.plans import WIDE_DELIVERIES
+from flowguard.node.applications import log_readers
+from flowguard.node.publish.plans import WIDE_DELIVERIES
 from flowguard.records import Append, AppendToLog
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
@@ -464,8 +464,8 @@ def stage_client(stage: Stage, name: str) -> Client:
 def test_all_that_is_owed_comes_in_order_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
-    monkeypatch.setattr("flowguard.node.plans.WIDE_DELIVERIES", 1)
-    monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.WIDE_DELIVERIES", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.DELIVERIES_PIECE", 1)
     monkeypatch.setattr("flowguard.session.fetch.MOVING_MAX", 2)
     run_state_machine_as_test(AgainstLedger)
 

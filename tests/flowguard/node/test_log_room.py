@@ -5,7 +5,7 @@ import pytest
 from flowguard.access.rules_toml import parse_toml
 from flowguard.config import KIB, MIB
 from flowguard.flow import Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from tests.flowguard.node.blocking import acknowledged
 from tests.flowguard.node.test_log_readers import CountingStore, away, payloads, publish, staged
 from tests.support.stage import Client, Stage

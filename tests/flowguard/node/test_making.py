@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from flowguard.codec.packets import Puback, Pubrec
 from flowguard.flow import Reason
-from flowguard.node.fan_out import FanOut
-from flowguard.node.grouping import Group
-from flowguard.node.plans import DELIVERIES_PIECE, MATCHES_PIECE, Plan
+from flowguard.node.publish.fan_out import FanOut
+from flowguard.node.publish.grouping import Group
+from flowguard.node.publish.plans import DELIVERIES_PIECE, MATCHES_PIECE, Plan
 from flowguard.session.session import Session
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.node.blocking import blocking, fill, slow

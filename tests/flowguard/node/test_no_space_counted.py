@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Suback, Subscribe
 from flowguard.flow import Reason
-from flowguard.node import plans
+from flowguard.node.publish import plans
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Stage
 

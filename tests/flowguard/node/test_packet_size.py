@@ -14,7 +14,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from flowguard.codec.packets import Puback
-from flowguard.node.pages import READ_MAX, READY_MAX, REST, TURN_S, Pages
+from flowguard.node.loop.pages import READ_MAX, READY_MAX, REST, TURN_S, Pages
 from flowguard.session.backlog import PIECE_MAX
 from flowguard.session.fetch import MOVING_MAX, MOVING_PAGE, Moving
 from flowguard.types import Publish

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.codec.packets import Auth, Connack, Connect, Puback, Will
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.authentication import TwoSteps
 from tests.support.stage import TICK_S, Client, Stage

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Puback, Suback, Subscribe, Unsubscribe
 from flowguard.errors import ProtocolViolation
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowguard.node.plans import Plan
+from flowguard.node.publish.plans import Plan
 from flowguard.routing import matches
 from flowguard.routing.changed_filters import CHANGES_MAX
 from tests.flowguard.node.ledger import check_plans

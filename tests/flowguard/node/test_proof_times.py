@@ -6,7 +6,7 @@ import pytest
 
 from flowguard.access.rights import Principal
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Will
-from flowguard.node.authentication import Accept, CheckAnswer, Hooks, Step
+from flowguard.node.connect.authentication import Accept, CheckAnswer, Hooks, Step
 from flowguard.session.connection import ServerConnection
 from flowguard.types import MQTT_5, MQTT_311, Properties, ReasonCode
 from tests.support.stage import Client, Stage

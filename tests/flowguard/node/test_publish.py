@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Disconnect, Puback, Pubcomp, Pubrec, Pubrel
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 

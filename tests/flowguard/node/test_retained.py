@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
-from flowguard.node.sys_topics import SysTopics
+from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 

@@ -7,7 +7,7 @@ import pytest
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Pubrel, Subscribe
 from flowguard.flow import Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, MQTT_311, Properties, SubscriptionOptions
 from tests.support.authentication import SaidNames

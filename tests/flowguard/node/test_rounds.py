@@ -8,7 +8,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.node.rounds import Rounds
+from flowguard.node.loop.rounds import Rounds
 
 
 def run_all(rounds: Rounds[str]) -> str:

@@ -6,7 +6,7 @@ from flowguard.access.rights import TOPICS_MAX
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback, Pubrec, Will
 from flowguard.flow import Pause, Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.ops.explain import explain
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.authentication import SaidNames

@@ -1,9 +1,9 @@
-"""Whose bytes go to their sockets at the end of a slice (`flowguard.node.sends`)."""
+"""Whose bytes go to their sockets at the end of a slice (`flowguard.node.loop.sends`)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.node.sends import JOIN_S, SENDS_MAX, Sends
+from flowguard.node.loop.sends import JOIN_S, SENDS_MAX, Sends
 
 MANY = list(range(SENDS_MAX + 1))
 

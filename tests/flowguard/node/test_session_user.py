@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Disconnect
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.session.state_bytes import name_bytes
 from flowguard.types import MQTT_5, MQTT_311, Properties, ReasonCode
 from tests.flowguard.node.test_rights_when_sent import SaidNames

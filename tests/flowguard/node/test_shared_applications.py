@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from flowguard.flow import Reason
-from flowguard.node import log_readers
+from flowguard.node.applications import log_readers
 from flowguard.records import AppendToLog
 from tests.flowguard.node.test_applications import come, drained, staged
 from tests.flowguard.node.test_log_readers import payloads, publish, store_of
@@ -176,6 +176,6 @@ def test_every_message_comes_to_one_member_whatever_happens(
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr(log_readers, "QUEUE_MAX", 3)
-    monkeypatch.setattr("flowguard.node.plans.WIDE_DELIVERIES", 1)
-    monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.WIDE_DELIVERIES", 1)
+    monkeypatch.setattr("flowguard.node.publish.plans.DELIVERIES_PIECE", 1)
     run_state_machine_as_test(Group)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from flowguard.codec.packets import Puback, Pubrec
 from flowguard.flow import Reason
-from flowguard.node.sys_topics import SysTopics
+from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View

@@ -13,8 +13,8 @@ from hypothesis.stateful import (
 
 from flowguard.codec.packets import Suback, Subscribe
 from flowguard.flow import Reason
-from flowguard.node import log_readers
-from flowguard.node.authentication import Hooks
+from flowguard.node.applications import log_readers
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import Properties, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage, StoreWithLog
 

@@ -8,7 +8,7 @@ from flowguard.codec.packets import (
     Unsuback,
     Unsubscribe,
 )
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage

@@ -1,7 +1,7 @@
 import pytest
 
 from flowguard.flow.signals import Signal
-from flowguard.node.sys_topics import SysTopics
+from flowguard.node.upkeep.sys_topics import SysTopics
 from tests.support.stage import Client, Stage
 
 

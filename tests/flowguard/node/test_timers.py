@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from flowguard.codec.packets import Will
-from flowguard.node.timers import DUE_MAX, Timer, Timers, Wheel
+from flowguard.node.upkeep.timers import DUE_MAX, Timer, Timers, Wheel
 from flowguard.session.connection import ServerConnection
 from tests.support.stage import Stage
 

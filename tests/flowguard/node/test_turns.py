@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.node.sends import SENDS_MAX
-from flowguard.node.turns import (
+from flowguard.node.loop.sends import SENDS_MAX
+from flowguard.node.loop.turns import (
     ANSWERS,
     AWAITED_S,
     EVENTS_MAX,

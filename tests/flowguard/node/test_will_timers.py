@@ -14,8 +14,8 @@ from flowguard.access.rules_toml import parse_toml
 from flowguard.cluster import Cluster
 from flowguard.codec.packets import Connack, Connect, Will
 from flowguard.config import FlowSettings
-from flowguard.node.authentication import Hooks
-from flowguard.node.timers import Timers
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.upkeep.timers import Timers
 from flowguard.types import MQTT_5, SESSION_NEVER_EXPIRES, Properties
 from tests.flowguard.node.test_rules import SaidNames
 from tests.support.stage import Client, Stage

@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Connack, Connect, Disconnect, Will
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 

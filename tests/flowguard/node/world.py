@@ -6,8 +6,8 @@ from typing import Final
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.pages import Pages
-from flowguard.node.turns import SLICE_S, Next, Ports, Turns
+from flowguard.node.loop.pages import Pages
+from flowguard.node.loop.turns import SLICE_S, Next, Ports, Turns
 from flowguard.records import PutSession
 from flowguard.session.chores import Chore, Chores
 

@@ -4,7 +4,7 @@ from flowguard.access.rules_toml import parse_toml
 from flowguard.codec import Connect
 from flowguard.config import MIB
 from flowguard.flow import Pause, Reason
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.ops.explain import Explanation, explain
 from flowguard.types import Properties, Publish
 from tests.support.stage import Client, Stage

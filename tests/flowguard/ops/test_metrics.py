@@ -10,7 +10,7 @@ from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connect, Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.flow.verdict import Cut
-from flowguard.node.authentication import Hooks
+from flowguard.node.connect.authentication import Hooks
 from flowguard.ops.metrics import FOR_CONNECTS, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.telemetry.progress import RecordingProgress

@@ -12,9 +12,9 @@ from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Subscribe,
 from flowguard.config import Settings
 from flowguard.flow import Reason
 from flowguard.flow.observer import BOUNDS_S, BUCKET_RATIO
-from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED
-from flowguard.node.authentication import Hooks
-from flowguard.node.plans import WIDE_DELIVERIES
+from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.publish.plans import WIDE_DELIVERIES
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.schema import (

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from flowguard.broker.server import Running, unix_clock
 from flowguard.cli import app
-from flowguard.node.attempts import CONNECTED
+from flowguard.node.connect.attempts import CONNECTED
 from flowguard.telemetry import recorder
 from flowguard.telemetry.observation import Observation
 from flowguard.telemetry.pending import Portion

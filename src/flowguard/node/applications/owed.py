@@ -1,0 +1,255 @@
+"""Owed: what the store of applications has not got yet, where it is one apart: messages of the
+node's own (wills, dead letters), and releases of what their groups have handed to devices.
+
+Nobody waits outside with such a message, and what ends the reason for it (a will is part of a
+session, a dead letter takes the place of a message) goes on without Kafka. So it enters the first
+journal in one batch with that and with devices' part, once for all applications, under a name of
+its own, and is released in one batch with what shared subscriptions get. After a crash it is routed
+anew to those who have nothing as late (`Forward`): everybody has it once.
+
+A device that gets a message from a shared subscription of applications waits for them no more than
+others. So its copy enters the first journal together with the word that this message has left the
+group; after a crash that is done again, before anybody can be given it.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.node.applications.apart import Admitted, Apart
+from flowguard.node.applications.divided_journal import DividedJournal
+from flowguard.node.journal import OP_BYTES, Continuation
+from flowguard.node.publish.grouping import Group
+from flowguard.node.publish.in_process import appends, placed
+from flowguard.node.publish.plans import Plan
+from flowguard.node.shared.shared_queue import NO_PACKET_ID
+from flowguard.records import (
+    NEVER_S,
+    OWED,
+    Append,
+    Delivery,
+    Forward,
+    PutSession,
+    Release,
+    SessionRecord,
+    Settle,
+    StoreOp,
+    is_group,
+)
+from flowguard.stores import ApplicationStore, Store
+from flowguard.types import SESSION_NEVER_EXPIRES, Publish
+
+if TYPE_CHECKING:
+    from flowguard.node.publish.publishing import Router
+
+PAGE: Final = 1_000
+"""Entries that are fetched together."""
+
+
+def owe(
+    owed: "Owed | None",
+    message: Publish,
+    admitted: list[Admitted],
+    ops: list[StoreOp],
+    settle: Settle | None,
+) -> Continuation | None:
+    """Take out of `admitted` who gets a message of the node's own later, and add that and what is
+    settled to `ops`; what is to be done when these are durable. None: nobody has a store apart."""
+    if owed is None:
+        if settle is not None:
+            ops.append(settle)
+        return None
+    return owed.append(message, owed.take(admitted), ops, settle)
+
+
+@final
+class Owed:
+    """One per node with such a store; bounded in both as the journal of applications."""
+
+    def __init__(
+        self,
+        router: "Router",
+        journal: DividedJournal,
+        apart: Apart,
+        *,
+        ops_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._router = router
+        self._journal = journal
+        self._apart = apart
+        self._ops_max = ops_max
+        self._bytes_max = bytes_max
+        self._next_pos = 1
+        self._is_stored = False
+        """Whether the store has the name."""
+        self.count = 0
+        """Messages that are not settled."""
+        self.size_bytes = 0
+
+    def take(self, admitted: list[Admitted]) -> list[Admitted]:
+        """Take applications out of `admitted`; who of them gets the message: none without room."""
+        names = self._apart.names
+        here = [each for each in admitted if each[1].qos and each[0].client_id in names]
+        if not here:
+            return here
+        admitted[:] = [
+            each for each in admitted if not (each[1].qos and each[0].client_id in names)
+        ]
+        is_full = self.count >= self._ops_max or self.size_bytes >= self._bytes_max
+        if not is_full and not self._apart.is_full:
+            return here
+        for owner, delivery in here:
+            self._apart.drop(owner, delivery)
+        return []
+
+    def append(
+        self, message: Publish, here: list[Admitted], ops: list[StoreOp], settle: Settle | None
+    ) -> Continuation | None:
+        """Add to `ops` that these are to get it, and what is settled; what is to be called then."""
+        theirs = settle if settle is not None and self._journal.names.take(settle) else None
+        if settle is not None and theirs is None:
+            ops.append(settle)
+        if not here:
+            return None if theirs is None else partial(self._settle, theirs)
+        expires_at_s = min([delivery.expires_at_s for _, delivery in here], default=NEVER_S)
+        delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
+        pos = self._enter(delivery, ops)
+        return partial(self._forward, pos, delivery, here, theirs)
+
+    def _enter(self, delivery: Delivery, ops: list[StoreOp]) -> int:
+        """Add to `ops` that it is owed; its position."""
+        if not self._is_stored:
+            self._is_stored = True
+            ops.append(PutSession(OWED, SESSION_NEVER_EXPIRES, None))
+        pos = self._next_pos
+        self._next_pos = pos + 1
+        ops.append(Append(OWED, pos, delivery))
+        self._add(1, delivery)
+        return pos
+
+    def _settle(self, settle: Settle, now_s: float) -> None:
+        """An application's: it goes to the second journal."""
+        self._journal.note(settle)
+
+    def _add(self, count: int, delivery: Delivery) -> None:
+        self.count += count
+        self.size_bytes += count * (OP_BYTES + delivery.size_bytes)
+
+    def _forward(
+        self,
+        pos: int,
+        delivery: Delivery,
+        admitted: list[Admitted],
+        settle: Settle | None,
+        now_s: float,
+    ) -> None:
+        """To applications; then to who was one, and is a device by now."""
+        if settle is not None:
+            self._journal.note(settle)
+        names, left = self._apart.names, [each for each in admitted if not each[0].ended]
+        here = [each for each in left if each[0].client_id in names]
+        rest = [each for each in left if each[0].client_id not in names] if here else []
+        targets = placed(here or left)
+        ops = appends(targets)
+        ops += [
+            Forward(owner.client_id, place, pos)
+            for owner, place, _ in targets
+            if place and owner.client_id in names and not is_group(owner.client_id)
+        ]
+        if not rest:
+            # As what leaves a shared subscription: a settlement may be lost in a crash.
+            ops.append(Release(OWED, pos, NO_PACKET_ID, delivery))
+
+        def done(now_s: float) -> None:
+            self._router.deliver_to(targets, now_s)
+            if rest:
+                self._forward(pos, delivery, rest, None, now_s)
+                return
+            self._add(-1, delivery)
+            self._released(pos, now_s)
+
+        self._journal.append(ops, done, now_s)
+
+    def _released(self, pos: int, now_s: float) -> None:
+        self._journal.note(Settle(OWED, pos))
+
+    # --- groups ------------------------------------------------------------------------------
+
+    def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation | None:
+        """Add to `ops`, by which a member gets a message of its group, that the release is owed.
+
+        Returns what is to be called when they are durable; None: one store has all of it."""
+        names = self._journal.names
+        if not ops or names.take_any(ops, "") or not names.take(release):
+            return None
+        message = Publish(release.client_id, b"%d" % release.pos, 1)
+        delivery = Delivery(message, 1, False, (), NEVER_S)
+        return partial(self._release, self._enter(delivery, ops), delivery, release)
+
+    def _release(self, pos: int, delivery: Delivery, release: Release, now_s: float) -> None:
+        self._journal.append([release], partial(self._handed_over, pos, delivery), now_s)
+
+    def _handed_over(self, pos: int, delivery: Delivery, now_s: float) -> None:
+        self._add(-1, delivery)
+        self._released(pos, now_s)
+
+    def _release_again(self, pos: int, delivery: Delivery, now_s: float) -> None:
+        queue = self._router.queues.named(delivery.message.topic)
+        if queue is None:
+            self._released(pos, now_s)
+            return
+        self._add(1, delivery)
+        released = partial(self._handed_over, pos, delivery)
+        queue.let_go_again(int(delivery.message.payload), released, now_s)
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def recover(self, record: SessionRecord, store: Store, now_s: float) -> None:
+        """All sessions are there: applications get what they were owed before anything else."""
+        apart: object = store
+        assert isinstance(apart, ApplicationStore)
+        self._is_stored = True
+        self._next_pos = record.next_pos
+        after_pos = 0
+        while entries := store.fetch(OWED, after_pos, PAGE):
+            for entry in entries:
+                after_pos = entry.pos
+                delivery = entry.delivery
+                if delivery is None:
+                    self._released(after_pos, now_s)
+                    continue
+                if is_group(delivery.message.topic):
+                    self._release_again(after_pos, delivery, now_s)
+                    continue
+                admitted: list[Admitted] = []
+                if delivery.expires_at_s > now_s:
+                    plan = self._plan(delivery.message, apart, after_pos)
+                    self._router.admit(admitted, plan, delivery.message, None, now_s)
+                for _, each in admitted:
+                    each.expires_at_s = delivery.expires_at_s
+                self._add(1, delivery)
+                self._forward(entry.pos, delivery, admitted, None, now_s)
+
+    def _plan(self, message: Publish, store: ApplicationStore, pos: int) -> Plan:
+        """Applications of the topic's plan that have not got what was owed at this position."""
+        plan, names = self._router.plans.find(message.topic), self._apart.names
+        while plan.making is not None:
+            plan.making.step()
+        groups = [
+            Group(
+                group.qos,
+                group.retain_as_published,
+                group.no_local,
+                group.identifiers,
+                [
+                    each
+                    for each in group.sessions
+                    if each.client_id in names and store.owed_pos(each.client_id) < pos
+                ],
+            )
+            for group in plan.groups
+            if group.qos
+        ]
+        queues = self._router.queues
+        shared = [each for each in plan.shared if queues.is_of_any(each, names)]
+        return Plan(groups, shared)

@@ -1,0 +1,489 @@
+"""The path of a CONNECT inside a node, from the packet to CONNACK.
+
+    connect             capacity, then the guard; what it says comes at once, or later (`decided`)
+    _admit              authentication, in one step or in several
+    _claim              the client id is taken from whoever had it; the session goes to the journal
+    _claimed            after the commit: CONNACK, then what the client missed
+
+A conversation that ends on the way calls `left`. What these steps take of the processor is counted
+as the work of CONNECTs, so that it is not taken for what messages need; resuming is theirs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.access.rights import NO_QUOTAS, Rights
+from flowguard.bounds import CONNECTION_BYTES
+from flowguard.codec.packets import Auth, Connect
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import Admission, Arrival, Reason, Verdict
+from flowguard.node.applications.apart import Apart
+from flowguard.node.connect.authentication import Accept, Exchange, Proceed, Refuse
+from flowguard.node.connect.proof_times import ProofTimes
+from flowguard.records import WillRecord
+from flowguard.session.connection import ServerConnection
+from flowguard.session.handshake import (
+    Answer,
+    connack_properties,
+    connect_bytes,
+    grant,
+    session_expiry_s,
+    will_of,
+)
+from flowguard.session.session import Session
+from flowguard.session.states import State
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.node.node import Node
+
+DISK_FULL: Final = "the store is full"
+WILL_REFUSED: Final = "its user may not publish to the topic of its will"
+AWAY: Final = "the store of applications is unavailable"
+RIGHTS_FULL: Final = "its ACL exceeds the memory limit per client or per node"
+NOT_ITS_OWN: Final = "its session belongs to another user (session.bound_to_user)"
+USER_FULL: Final = "its role has reached its limit of clients"
+
+
+@final
+class _Claim:
+    """A connection that has taken a client id, and what it will be told."""
+
+    __slots__ = ("answer", "connection", "session", "since_s")
+
+    def __init__(
+        self, connection: ServerConnection, session: Session, answer: Answer, since_s: float
+    ) -> None:
+        self.connection = connection
+        self.session = session
+        self.answer = answer
+        self.since_s = since_s
+
+
+@final
+class Handshakes:
+    """The CONNECTs of a node that are not answered yet."""
+
+    def __init__(
+        self, node: "Node", random_id: Callable[[], str], processor_clock: Callable[[], float]
+    ) -> None:
+        self._node = node
+        self._random_id = random_id
+        self._processor_clock = processor_clock
+        self._is_counting = False
+        """A step of a CONNECT is under way, and what it takes is counted already."""
+        self._claims: dict[str, _Claim] = {}
+        self._exchanges: dict[ServerConnection, Exchange] = {}
+        self._methods: dict[ServerConnection, str] = {}
+        """By which a client authenticates, if by more than its CONNECT: until it leaves."""
+        self._proof_times = ProofTimes()
+
+    def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
+        """Admission: capacity, then the guard; see `Lifecycle.connect`."""
+        node = self._node
+        if node.draining:
+            node.counters.turn_away(Reason.DRAINING)
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+        elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
+            why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
+            node.counters.turn_away(Reason.CONNECTIONS_MAX)
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
+        else:
+            admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
+            self._follow(connection, admission, now_s)
+
+    def _is_here(self, packet: Connect) -> bool:
+        """Whether a client has a place already, which it takes over from itself."""
+        session = self._node.registry.sessions.get(packet.client_id)
+        return session is not None and session.outbound is not None
+
+    def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
+        size_bytes = connect_bytes(packet)
+        return Arrival(packet.client_id, size_bytes, connection.waited_s, CONNECTION_BYTES)
+
+    @property
+    def _clients_count(self) -> int:
+        """Clients connected or on their way in; sockets that said nothing yet do not count."""
+        node = self._node
+        gate = node.guard.gate
+        on_their_way = gate.in_process + gate.buffered + len(self._exchanges)
+        return node.connected_count + on_their_way
+
+    def decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+        """Act on the guard's verdict about a CONNECT that waited; a failure concerns it alone."""
+        try:
+            self._follow(connection, admission, now_s)
+        except Exception as error:
+            self._node.failed(connection, error, now_s)
+
+    def _follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+        """Do what the guard says; who waits is left alone."""
+        if admission.verdict is Verdict.ADMIT:
+            self._counted(partial(self._admit, connection, now_s))
+        elif admission.verdict is Verdict.REJECT:
+            retry_after = _retry_after(connection, admission.retry_after_s)
+            connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after)
+        elif admission.verdict is Verdict.DROP:
+            connection.end(None, now_s)  # Its client has asked again.
+
+    def _counted(self, step: Callable[[], None]) -> None:
+        """Do a step of a CONNECT that was let in, and report how long the processor was at it."""
+        if self._is_counting:
+            step()
+            return
+        self._is_counting, started_s = True, self._processor_clock()
+        try:
+            step()
+        finally:
+            self._is_counting = False
+            self._node.guard.observer.connecting(self._processor_clock() - started_s)
+
+    def _admit(self, connection: ServerConnection, now_s: float) -> None:
+        """Authenticate, then claim the client id."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
+        if node.hooks.authenticator is not None:
+            reason = node.hooks.authenticator.authenticate(packet)
+            if reason is not ReasonCode.SUCCESS:
+                connection.refuse(reason, now_s)
+                return
+        stands_in = packet.properties.authentication_method is not None and packet.password is None
+        if node.hooks.checker is None or stands_in:
+            self._prove(connection, now_s)
+        else:
+            node.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
+
+    def _checked(
+        self, connection: ServerConnection, reason: ReasonCode, now_s: float, why: str
+    ) -> None:
+        """Name and password of a CONNECT were judged; its client may have left meanwhile."""
+        if connection.state is not State.CONNECTING:
+            return
+        try:
+            if reason is ReasonCode.SUCCESS:
+                self._counted(partial(self._prove, connection, now_s))
+            else:
+                connection.refuse(reason, now_s, why=why)
+        except Exception as error:
+            self._node.failed(connection, error, now_s)
+
+    def _prove(self, connection: ServerConnection, now_s: float) -> None:
+        """Begin an enhanced authentication where one is asked for, else claim the client id."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
+        method = packet.properties.authentication_method
+        if method is None:
+            self._claim(connection, now_s)
+            return
+        exchange = node.hooks.exchange(method, connection, packet)
+        if exchange is None:
+            # [MQTT-4.12.0-1]
+            connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
+            return
+        self._exchanges[connection] = exchange
+        self._methods[connection] = method
+        node.wheel.watch(connection, now_s + node.settings.flow.connect_timeout_s)
+        self._step(connection, packet.properties.authentication_data, now_s)
+
+    def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
+        exchange, method = self._exchanges[connection], self._methods[connection]
+        step = exchange.step(data, now_s)
+        match step:
+            case Proceed():
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
+                self._node.guard.answered(connection, now_s)  # Its thinking time is not our work.
+                connection.schedule()  # What it says next may be here already.
+            case Accept() if connection.state is State.CONNECTED:
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
+                del self._exchanges[connection]
+                self._proof_times.watch(connection, self._node.timers)
+            case Accept():
+                del self._exchanges[connection]
+                self._claim(connection, now_s, step)
+            case Refuse():
+                del self._exchanges[connection]
+                if connection.state is State.CONNECTED:
+                    connection.end(step.reason_code, now_s)  # [MQTT-4.12.1-2]
+                else:
+                    connection.refuse(step.reason_code, now_s, why=step.why)  # [MQTT-4.12.0-4]
+
+    def authenticating(self, connection: ServerConnection) -> bool:
+        return connection in self._exchanges
+
+    def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
+        """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
+        method = self._methods.get(connection)
+        if method is None:
+            raise ProtocolViolation("AUTH without an authentication method in CONNECT")
+        if packet.properties.authentication_method != method:
+            # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
+            raise ProtocolViolation("AUTH with another authentication method")
+        if packet.reason_code == ReasonCode.RE_AUTHENTICATE:
+            if connection.state is not State.CONNECTED or connection in self._exchanges:
+                raise ProtocolViolation("re-authentication is not allowed now")
+            assert connection.session is not None
+            connect = Connect(connection.session.client_id, properties=packet.properties)
+            exchange = self._node.hooks.exchange(method, connection, connect)
+            if exchange is None:
+                connection.end(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
+                return
+            self._exchanges[connection] = exchange
+        elif connection not in self._exchanges:
+            raise ProtocolViolation("AUTH without an exchange under way")
+        step = partial(self._step, connection, packet.properties.authentication_data, now_s)
+        if connection.state is State.CONNECTED:
+            step()
+        else:
+            self._counted(step)
+
+    def _claim(
+        self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
+    ) -> None:
+        """Take the client id, ending whoever had it; CONNACK follows the commit."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
+        client_id = packet.client_id
+        assigned = None
+        if not client_id:
+            client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
+        rules, principal = node.hooks.rules, connection.principal
+        rights = None if rules is None else rules.rights(principal, client_id)
+        will = will_of(packet)
+        user = packet.username if principal is None else principal.user
+        is_proved = principal is not None or node.hooks.authenticator is not None
+        proved = (user or "") if is_proved else ""
+        refused, why = self._refusal(will, client_id, rights), WILL_REFUSED
+        if refused is None and self._is_anothers(client_id, proved):
+            refused, why = ReasonCode.NOT_AUTHORIZED, NOT_ITS_OWN
+        if refused is None and self._is_away(packet, client_id, user, rights):
+            refused, why = ReasonCode.SERVER_UNAVAILABLE, AWAY
+        if refused is None and (why := self._no_place(packet, client_id, rights)):
+            refused = ReasonCode.QUOTA_EXCEEDED
+        if refused is not None:
+            connection.refuse(refused, now_s, why=why)
+            return
+        self._take_over(client_id, now_s)
+        found = node.registry.sessions.get(client_id)
+        weight = 1 if found is None else found.weight
+        granted = grant(
+            packet,
+            node.settings.session,
+            node.window.limit,
+            weight,
+            NO_QUOTAS if rights is None else rights.quotas,
+        )
+        claimed = node.registry.claim(
+            client_id,
+            proved,
+            clean_start=packet.clean_start,
+            expiry_s=granted.session_expiry_s,
+            will=will,
+            now_s=now_s,
+        )
+        if claimed is None:
+            why = "its client id and will are more than a client may keep, or all together"
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
+            return
+        session, present = claimed
+        if rights is not None and not node.reviews.claimed(session, rights, now_s):
+            node.registry.disconnected(session, with_will=False, now_s=now_s)
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
+            return
+        properties = connack_properties(packet, granted, node.settings.session, assigned)
+        if accepted is not None:
+            properties.authentication_method = packet.properties.authentication_method
+            properties.authentication_data = accepted.data
+        connection.session = session
+        node.router.applications.claimed(session, user, rights)
+        ops = node.registry.claim_ops(session)
+        answer = Answer(granted, properties, present=present)
+        claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
+        claimed_by = partial(self._claimed, claim)
+        is_stuck = node.state.read_only or node.state.is_store_away
+        if is_stuck and not self._must_wait(claim):
+            claimed_by(now_s)
+        else:
+            node.journal.append(ops, claimed_by, now_s, client_id)
+
+    def _is_anothers(self, client_id: str, user: str) -> bool:
+        """Whether a session belongs to another user; `user`: a proved name, empty: none."""
+        session = self._node.registry.sessions.get(client_id)
+        owner = "" if session is None else session.user
+        return owner not in ("", user) and self._node.settings.session.bound_to_user
+
+    def _refusal(
+        self, will: WillRecord | None, client_id: str, rights: Rights | None
+    ) -> ReasonCode | None:
+        """Why a client may not leave this will; None: it may."""
+        if will is None:
+            return None
+        if not self._node.hooks.may_leave(will.message, client_id, rights):
+            return ReasonCode.NOT_AUTHORIZED
+        return self._node.router.plans.refusal(will.message.topic)
+
+    def _is_away(
+        self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
+    ) -> bool:
+        """Whether a client needs the store of applications, and that takes nothing now."""
+        apart = self._node.router.apart
+        if apart is None or not apart.is_closed:
+            return False
+        if client_id in apart.names:
+            return True
+        is_v5 = packet.version == MQTT_5
+        keeps = packet.properties.session_expiry_interval if is_v5 else not packet.clean_start
+        return bool(keeps) and self._node.router.applications.is_application(
+            client_id, user, rights
+        )
+
+    def _no_place(self, packet: Connect, client_id: str, rights: Rights | None) -> str:
+        """Why there is no place for a client, or for a session that lasts; empty: there is.
+
+        The connection that it takes over is still here, and its place counts as free.
+        """
+        node = self._node
+        session = node.registry.sessions.get(client_id)
+        before = None if session is None else session.rights
+        if rights is not None and rights.is_full_beside(before):
+            node.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
+            return USER_FULL
+        is_kept = session is not None and session.durable
+        resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
+        if not resumes and not session_expiry_s(packet, node.settings.session):
+            return ""
+        # A client takes what fills the store out of it, unless its CONNECT could not be stored.
+        if node.state.read_only and (not is_kept or node.journal.is_refused):
+            node.counters.drop(Reason.DISK_FULL)
+            return DISK_FULL
+        if is_kept or node.registry.kept_count < node.bounds.sessions_max:
+            return ""
+        node.counters.turn_away(Reason.SESSIONS_MAX)
+        return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
+
+    def _must_wait(self, claim: _Claim) -> bool:
+        """Whether there is something to be durable before CONNACK: its session, or the end of the
+        one that it replaces, which would be back after a crash [MQTT-3.1.2-4]."""
+        session = claim.session
+        return session.durable or self._node.journal.is_ending(session.client_id)
+
+    def no_space(self, now_s: float) -> None:
+        """The disk is full: who would have to wait for it is refused, who need not is let in."""
+        for claim in list(self._claims.values()):
+            if not self._must_wait(claim):
+                self._claimed(claim, now_s)
+                continue
+            self._node.counters.drop(Reason.DISK_FULL)
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=DISK_FULL)
+            if not claim.answer.present and not claim.session.ended:
+                self._node.registry.end(claim.session, now_s)
+
+    def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
+        """Answer CONNECTs while the store takes nothing, in its commit for `stalled_s`: those that
+        need no commit with success, others with 0x88 once they or the commit took too long."""
+        patience_s = self._node.settings.flow.connect_patience_s
+        for claim in list(self._claims.values()):
+            if not self._must_wait(claim):
+                self._claimed(claim, now_s)
+            elif max(now_s - claim.since_s, stalled_s) > patience_s:
+                self._turn_away(claim, now_s)
+
+    def applications_away(self, apart: Apart, now_s: float) -> None:
+        """The store of applications takes nothing now: who has waited too long for it is told to
+        come back."""
+        for claim in list(self._claims.values()):
+            is_late = now_s - claim.since_s > self._node.settings.flow.connect_patience_s
+            if is_late and claim.session.client_id in apart.names:
+                self._turn_away(claim, now_s)
+
+    def _turn_away(self, claim: "_Claim", now_s: float) -> None:
+        claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+        if not claim.answer.present and not claim.session.ended:
+            self._node.registry.end(claim.session, now_s)
+
+    def fenced(self, client_id: str, now_s: float) -> None:
+        """Another broker owns the session that somebody here wants: he had better ask there."""
+        claim = self._claims.get(client_id)
+        if claim is not None:
+            claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+
+    def _claimed(self, claim: "_Claim", now_s: float) -> None:
+        """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
+        if self._claims.get(claim.session.client_id) is not claim:
+            return  # It has left, or has been answered.
+        if self._node.hooks.rules is not None and claim.session.rights is None:
+            # The rules are others now, and there was no room for what they give to it.
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
+            return
+        self._counted(partial(self._accept, claim, now_s))
+        if not claim.connection.ended:
+            claim.connection.outbound.resume(now_s)
+            self._node.subscriptions.searches.resumed(claim.session, now_s)
+
+    def _accept(self, claim: "_Claim", now_s: float) -> None:
+        connection, session, answer = claim.connection, claim.session, claim.answer
+        del self._claims[session.client_id]
+        node = self._node
+        node.guard.answered(connection, now_s)
+        node.connect_service.observe(now_s - claim.since_s)
+        node.connected(connection, now_s)
+        connection.accept(session, answer, node.packets, now_s)
+        if connection.ended:
+            return
+        self._proof_times.watch(connection, node.timers)
+        if connection.principal is not None:  # Whatever it calls itself.
+            connection.tenant = connection.principal.user
+        if connection.keep_alive_s:
+            node.wheel.watch(connection, now_s + connection.keep_alive_s)
+        if answer.present:
+            node.router.queues.connected(session)
+
+    def _unused_id(self) -> str:
+        """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""
+        while (client_id := self._random_id()) in self._node.registry.sessions:
+            pass
+        return client_id
+
+    def _take_over(self, client_id: str, now_s: float) -> None:
+        """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
+        claim = self._claims.get(client_id)
+        if claim is not None:
+            claim.connection.end(None, now_s)
+        session = self._node.registry.sessions.get(client_id)
+        if session is not None and session.outbound is not None:
+            self._node.counters.takeovers += 1
+            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        """A client is gone, perhaps while it authenticated anew."""
+        self._forget_exchange(connection)
+        self._proof_times.forget(connection, self._node.timers)
+
+    def _forget_exchange(self, connection: ServerConnection) -> None:
+        self._exchanges.pop(connection, None)
+        self._methods.pop(connection, None)
+
+    def left(self, connection: ServerConnection, now_s: float) -> None:
+        """Its conversation ended before CONNACK."""
+        node = self._node
+        node.guard.answered(connection, now_s)
+        self._forget_exchange(connection)
+        session = connection.session
+        if session is not None and self._claims.pop(session.client_id, None) is not None:
+            # It never became the client's: no will, but the session it found goes on.
+            if session.rights is not None:
+                session.rights.leave()
+            node.registry.disconnected(session, with_will=False, now_s=now_s)
+
+
+def _retry_after(connection: ServerConnection, after_s: float) -> Properties:
+    """When a 5.0 client had better come back; 0: nobody knows."""
+    after_ms = round(1_000 * after_s)
+    if connection.version != MQTT_5 or not after_ms:
+        return NO_PROPERTIES
+    return Properties(user_properties=(("retry-after-ms", str(after_ms)),))

@@ -1,0 +1,36 @@
+"""ProofTimes: a connection ends when the proof of who its client is expires."""
+
+from functools import partial
+from typing import final
+
+from flowguard.node.upkeep.timers import Timer, Timers
+from flowguard.session.connection import ServerConnection
+from flowguard.types import ReasonCode
+
+
+@final
+class ProofTimes:
+    """A timer for each connection whose proof does not hold for ever."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self) -> None:
+        self._running: dict[ServerConnection, Timer] = {}
+
+    def watch(self, connection: ServerConnection, timers: Timers) -> None:
+        """Its client is connected, or has proved anew who it is."""
+        self.forget(connection, timers)
+        principal = connection.principal
+        if principal is not None and principal.expires_at_s is not None:
+            expired = partial(self._expired, connection)
+            self._running[connection] = timers.at(principal.expires_at_s, expired, "token expiry")
+
+    def forget(self, connection: ServerConnection, timers: Timers) -> None:
+        """It has ended."""
+        timer = self._running.pop(connection, None)
+        if timer is not None:
+            timers.cancel(timer)
+
+    def _expired(self, connection: ServerConnection, now_s: float) -> None:
+        # [MQTT 5.0, 3.14.2.1] 0xA0: the time for which this connection was authorized is over.
+        connection.end(ReasonCode.MAXIMUM_CONNECT_TIME, now_s, "the token has expired")

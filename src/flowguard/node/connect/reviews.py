@@ -1,0 +1,133 @@
+"""Reviews: rights that are new to a session, and what it had before them.
+
+A client that comes back may be somebody else, or the rules may be others: subscriptions that it
+may not have any more are ended, of the others plans are made anew. What waits for it is looked at
+when it is sent (`Outbound`).
+"""
+
+from typing import Final, final
+
+from flowguard.access.rights import Rights
+from flowguard.access.rules import Rules
+from flowguard.node.connect.registry import Registry
+from flowguard.node.subscribe.subscribing import Subscriptions
+from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.types import ReasonCode
+
+SESSION_FILTERS: Final = 4
+"""A session is as much work to review as so many of its subscriptions."""
+
+
+@final
+class Reviewing(Chore):
+    """The many subscriptions of a session, a piece at a time."""
+
+    __slots__ = ("_filters", "_is_first", "_rights", "_session", "_subscriptions")
+
+    def __init__(
+        self, session: Session, rights: Rights, subscriptions: Subscriptions, *, is_first: bool
+    ) -> None:
+        self._session = session
+        self._rights = rights
+        self._subscriptions = subscriptions
+        self._is_first = is_first
+        self._filters = list(session.subscriptions)
+
+    def step(self, now_s: float) -> bool:
+        session, filters = self._session, self._filters
+        if session.rights is not self._rights:
+            return False  # Others have come, and another review.
+        for _ in range(min(FILTERS_PIECE, len(filters))):
+            self._subscriptions.review(
+                session, self._rights, filters.pop(), is_first=self._is_first
+            )
+        return bool(filters)
+
+
+@final
+class ReviewingAll(Chore):
+    """Everybody's rights under new rules."""
+
+    __slots__ = ("_reviews", "_rules", "_sessions")
+
+    def __init__(self, reviews: "Reviews", rules: Rules, sessions: list[Session]) -> None:
+        self._reviews = reviews
+        self._rules = rules
+        self._sessions = sessions
+
+    def step(self, now_s: float) -> bool:
+        sessions = self._sessions
+        room = FILTERS_PIECE
+        while sessions and room > 0:
+            session = sessions.pop()
+            room -= SESSION_FILTERS + len(session.subscriptions)
+            self._reviews.anew(session, self._rules, now_s)
+        return bool(sessions)
+
+
+@final
+class Reviews:
+    """One per node."""
+
+    __slots__ = ("_node", "_registry", "_subscriptions")
+
+    def __init__(self, node: NodeState, registry: Registry, subscriptions: Subscriptions) -> None:
+        self._node = node
+        self._registry = registry
+        self._subscriptions = subscriptions
+
+    def claimed(self, session: Session, rights: Rights, now_s: float) -> bool:
+        """A client has taken its session, and is here; False: there is no room for its rights."""
+        before = session.rights
+        if before is not None and rights.is_like(before):
+            before.enter()
+            return True
+        if not self._fit(rights, session):
+            return False
+        rights.enter()
+        self._review(session, rights, is_first=before is None)
+        return True
+
+    def all_anew(self, rules: Rules, now_s: float) -> None:
+        """The rules are others: what follows from it for all sessions, one after the other."""
+        sessions = list(self._registry.sessions.values())
+        self._node.chores.add(ReviewingAll(self, rules, sessions))
+
+    def anew(self, session: Session, rules: Rules, now_s: float) -> None:
+        """Review one session; if its client was not here since the start, when it comes."""
+        before = session.rights
+        if before is None or session.ended or before.version >= rules.version:
+            return
+        rights = rules.rights(before.principal, session.client_id)
+        if before.leave():
+            rights.enter()
+        if session.will is not None and not rights.may_leave(session.will.message):
+            self._registry.retract_will(session)  # First: its connection may end, and leave it.
+        if not self._fit(rights, session):
+            rights.leave()
+            if session.outbound is not None:
+                session.outbound.connection.end(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        if session.outbound is not None:
+            session.outbound.connection.limit_window(session.window_max)
+        self._review(session, rights, is_first=False)
+
+    def _fit(self, rights: Rights, session: Session) -> bool:
+        """Whether there is room for a session's rights, which hold from now on; else it is counted
+        what there is no room for."""
+        reason = session.use_rights(rights, self._node)
+        if reason is not None:
+            self._node.counters.drop(reason)
+        return reason is None
+
+    def _review(self, session: Session, rights: Rights, *, is_first: bool) -> None:
+        filters = session.subscriptions
+        if not filters:
+            return
+        review = Reviewing(session, rights, self._subscriptions, is_first=is_first)
+        if len(filters) > FILTERS_PIECE:
+            self._node.chores.add(review)
+        else:
+            review.step(0.0)

@@ -1,0 +1,13 @@
+"""The path of a PUBLISH, from its topic to its acknowledgement.
+
+- `packets`           which part of the node handles a PUBLISH, SUBSCRIBE or UNSUBSCRIBE
+- `publishing`        route, admit, deliver, acknowledge
+- `plans`             the sessions that a topic reaches, computed once per topic
+- `grouping`          the groups of equal subscriptions in a plan
+- `bursts`            many PUBLISHes at once at QoS 0
+- `durable_bursts`    many PUBLISHes at once through the journal
+- `fan_out`           a PUBLISH with many subscribers, delivered by slices
+- `in_process`        publishes until they are durable
+- `full_queues`       publishers that wait for capacity in the queue of a subscriber
+- `acknowledgements`  reports of the latency of acknowledgements
+"""

@@ -1,0 +1,147 @@
+"""Bursts: the short way of a PUBLISH inside a node, for many at once.
+
+`Router` says what is done with a message. Here it is done with a burst (`codec.burst`), if that
+comes to the same for each packet of it: all who get it take it as it is and at once, nobody asks
+who may publish it. Else nothing is done, and each goes the long way. Where it has to be durable,
+there is one subscriber (`durable_bursts`). One of several topics goes as far as they have one, the
+same.
+"""
+
+from typing import Final, final
+
+from flowguard.codec.burst import BURST_MIN, Burst
+from flowguard.node.publish.durable_bursts import DurableBursts
+from flowguard.node.publish.plans import Plan
+from flowguard.node.publish.publishing import Router
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+
+DELIVERIES_MAX: Final = 4_000
+"""Of a burst, in one stretch: up to three milliseconds at QoS 1. What is left of it goes another
+time. More than one message's, as a wide plan has no bursts."""
+
+NOT_AS_ONE: Final = -1
+
+
+@final
+class Bursts:
+    """One per node."""
+
+    def __init__(self, node: NodeState, router: Router) -> None:
+        self._node = node
+        self._router = router
+        self._durable = DurableBursts(node, router)
+        self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
+        """A larger message is refused, or weighs more than one."""
+
+    def publish(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
+        """See `Routing.publish_burst`."""
+        router = self._router
+        plans = router.plans
+        plan = plans.by_topic.get(burst.topic)
+        if plan is None or plan.version != plans.version:
+            plan = plans.find(burst.topic)
+        durably = burst.qos > plan.burst_qos
+        if router.asks or (durably and not plan.takes_durable_bursts):
+            return None
+        if burst.topics is not None:
+            count = self._count_alike(plan, burst.topics, burst.qos, durably=durably)
+            if count < BURST_MIN:
+                return None
+            burst = burst.first_of(count)
+        if burst.payload_bytes_max > self._payload_bytes_max:
+            return None
+        if durably:
+            return self._durable.publish(inbound, plan, burst, now_s)
+        return self._publish_at_once(inbound, plan, burst, now_s)
+
+    def _publish_at_once(
+        self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float
+    ) -> Burst | None:
+        if burst.count * plan.deliveries > DELIVERIES_MAX:
+            burst = burst.first_of(DELIVERIES_MAX // plan.deliveries)
+        if burst.qos:
+            if not self._admits(inbound, plan, burst):
+                return None
+            sent_count = self._deliver(plan, burst)
+            inbound.acknowledge_all(burst)
+            acknowledgements = self._router.acknowledgements
+            acknowledgements.at_once_count += burst.count
+            acknowledgements.since_s = now_s
+        else:
+            sent_count = self._deliver_qos_0(plan, burst, inbound.session)
+            if sent_count == NOT_AS_ONE:
+                return None
+        counters = self._node.counters
+        counters.publish_sent += burst.count * sent_count
+        counters.publish_bytes_sent += burst.payload_bytes * sent_count
+        counters.publish_received += burst.count
+        counters.publish_bytes_received += burst.payload_bytes
+        inbound.extra += plan.extra * burst.count
+        return burst
+
+    def _count_alike(self, plan: Plan, topics: list[str], qos: int, *, durably: bool) -> int:
+        """How many of them, from the first, have the one subscriber that `plan` has."""
+        solo = plan.solo
+        if solo is None:
+            return 0
+        plans = self._router.plans
+        by_topic, version = plans.by_topic, plans.version
+        count = 0
+        for topic in topics:
+            other = by_topic.get(topic)
+            if other is None or other.version != version:
+                other = plans.find(topic)
+            is_alike = other.takes_durable_bursts if durably else other.burst_qos >= qos
+            if other.solo is not solo or not is_alike:
+                break
+            count += 1
+        return count
+
+    def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
+        """Whether all of it can be answered with success in this stretch."""
+        node, origin = self._node, inbound.session
+        if origin.durable or inbound.window.in_process or node.maximum_qos < burst.qos:
+            return False
+        if burst.is_5 and inbound.unacknowledged >= node.receive_maximum:
+            return False
+        if not node.inflight.has_common_room(burst, plan.deliveries):
+            return False
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None or session is origin:
+                    return False
+                if not outbound.takes_in_flight(burst, session, session.next_pos):
+                    return False
+        return True
+
+    def _deliver(self, plan: Plan, burst: Burst) -> int:
+        """To everybody; how many they are."""
+        sent_count = 0
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                assert outbound is not None
+                outbound.send_in_flight(burst, session)
+            sent_count += len(group.sessions)
+        return sent_count
+
+    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> int:
+        """To everybody who is connected, how many they are; NOT_AS_ONE: not everybody takes it."""
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None:
+                    continue
+                if session is origin or not outbound.takes_as_is(burst):
+                    return NOT_AS_ONE
+        sent_count = 0
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is not None:
+                    outbound.send_as_is(burst)
+                    sent_count += 1
+        return sent_count

@@ -1,0 +1,118 @@
+"""DurableBursts: a burst for one durable session, through the journal as one.
+
+Its messages are as many operations, and take as many positions, as they would one by one; routed,
+answered and sent they are together. Where the session cannot be sent all of it when the commit is
+done (its client has gone, or has little room), each goes on by itself.
+"""
+
+from typing import final
+
+from flowguard.codec.burst import BURST_MIN, Burst
+from flowguard.node.publish.in_process import InProcess, Target
+from flowguard.node.publish.plans import Plan
+from flowguard.node.publish.publishing import SUCCESS, Router
+from flowguard.records import Append, Delivery, StoreOp
+from flowguard.session.dispatch import are_free
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+
+
+@final
+class DurableBursts:
+    """One per node."""
+
+    def __init__(self, node: NodeState, router: Router) -> None:
+        self._node = node
+        self._router = router
+
+    def publish(self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float) -> Burst | None:
+        """Admit it, of `plan`, which takes it; its answers follow. None: it cannot be as one."""
+        node, session = self._node, plan.solo
+        assert session is not None
+        if node.read_only or self._router.apart is not None or node.maximum_qos < burst.qos:
+            return None
+        if session.ended or session is inbound.session:
+            return None
+        count = inbound.window.room_together(burst.count, burst.payload_bytes)
+        if count < BURST_MIN:
+            return None
+        if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
+            return None
+        burst = burst.first_of(count)
+        if not are_free(session.inflight, session.next_pos, count):
+            return None
+        deliveries = burst.deliveries()
+        size_bytes = sum(delivery.size_bytes for delivery in deliveries)
+        if session.queue.reserve(size_bytes, count) is not None:
+            return None
+        counters = node.counters
+        counters.publish_received += count
+        counters.publish_bytes_received += burst.payload_bytes
+        inbound.unacknowledged += count
+        inbound.window.admit(count, burst.payload_bytes, packets=count)
+        first_pos = session.take_position(count)
+        client_id = session.client_id
+        ops: list[StoreOp] = [
+            Append(client_id, pos, delivery) for pos, delivery in enumerate(deliveries, first_pos)
+        ]
+        in_process = BurstInProcess(
+            node, self._router, inbound, burst, session, first_pos, deliveries, now_s
+        )
+        self._router.journal.append_burst(ops, size_bytes, in_process.committed, now_s)
+        return burst
+
+
+@final
+class BurstInProcess:
+    """A burst between route and commit."""
+
+    __slots__ = (
+        "_burst",
+        "_deliveries",
+        "_first_pos",
+        "_inbound",
+        "_node",
+        "_router",
+        "_session",
+        "_since_s",
+    )
+
+    def __init__(
+        self,
+        node: NodeState,
+        router: Router,
+        inbound: Inbound,
+        burst: Burst,
+        session: Session,
+        first_pos: int,
+        deliveries: list[Delivery],
+        since_s: float,
+    ) -> None:
+        """`session` has `deliveries` from `first_pos` on; `since_s`: when it was decoded."""
+        self._node = node
+        self._router = router
+        self._inbound = inbound
+        self._burst = burst
+        self._session = session
+        self._first_pos = first_pos
+        self._deliveries = deliveries
+        self._since_s = since_s
+
+    def committed(self, now_s: float) -> None:
+        burst, inbound, session = self._burst, self._inbound, self._session
+        if not session.offer_burst(burst, self._first_pos, self._deliveries, self._node):
+            self._go_one_by_one(now_s)
+            return
+        inbound.unacknowledged -= burst.count
+        inbound.acknowledge_all(burst)
+        inbound.window.worked(2 * burst.count)
+        inbound.settle(burst.count, burst.payload_bytes)
+        self._router.acknowledgements.came(self._since_s, now_s, burst.count)
+
+    def _go_one_by_one(self, now_s: float) -> None:
+        for pos, delivery in enumerate(self._deliveries, self._first_pos):
+            targets: list[Target] = [(self._session, pos, delivery)]
+            InProcess(
+                self._router, self._inbound, delivery.message, targets, SUCCESS, self._since_s
+            ).committed(now_s)

@@ -1,0 +1,198 @@
+"""Full queues, where `session.queue_policy` is `block`: publishers wait until there is room.
+
+A PUBLISH of QoS 1 or 2 for which one of its subscribers has no room is routed to nobody, and its
+connection handles nothing that follows. Publishers that wait for the same queue stand in line, so
+that none of them is overtaken for ever: who comes later stands behind, though there be room just
+now, and in each turn the first of every line may try again if it would find room. Whoever tries may
+have to wait for another queue next, at the end of that line.
+
+Nobody waits longer than `session.block_s`: the queue may be its own, or of a client that never
+comes back. Then the message is routed to all who have room, and dropped for the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from flowguard.node.publish.plans import Plan, Shared
+from flowguard.node.publish.publishing import Router
+from flowguard.records import message_bytes
+from flowguard.session.host import WAITS
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.types import Publish
+
+Queue = Session | Shared
+"""Of a client, or of a shared subscription.
+
+Where that has none of its own, it is the queues of all its members: one with room is enough.
+"""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A publisher in a line; `called`: it may try again, and keeps its place until it did."""
+
+    inbound: Inbound
+    queue: Queue
+    size_bytes: int
+    since_s: float
+    until_s: float
+    logs: bool
+    """Its message is logged: who reads the log needs no room for it."""
+    ticket: int
+    """A first-come number over all lines: a smaller one has waited longer."""
+    called: bool = False
+    overdue: bool = False
+    """It has waited long enough."""
+
+
+@final
+class FullQueues:
+    """The lines of one node; a session publishes one message at a time, so it is in one of them."""
+
+    def __init__(self, node: NodeState, router: Router) -> None:
+        self._node = node
+        self._router = router
+        self._block_s = node.settings.session.block_s
+        self._waits: dict[Session, Wait] = {}
+        """By publisher."""
+        self._lines: dict[Queue, dict[Session, Wait]] = {}
+        self._tickets = 0
+
+    def wait_of(self, publisher: Session) -> Wait | None:
+        """The queue that a publisher waits for; None: none."""
+        return self._waits.get(publisher)
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        """`Router.publish`, once there is room for the message; see `Routing.publish`."""
+        wait = None
+        if message.qos and len(message.payload) <= self._router.payload_bytes_max:
+            publisher = inbound.session
+            wait = self._waits.get(publisher)
+            if wait is None or not wait.overdue:
+                size_bytes = message_bytes(message)
+                plan = self._router.plans.find(message.topic)
+                while plan.making is not None:
+                    plan.making.step()  # Not in between other work: all queues are asked at once.
+                for queue in _queues(plan, publisher):
+                    if self._is_full(queue, publisher, size_bytes, plan.logs, now_s):
+                        if not self._router.may_publish(publisher, message):
+                            break  # `publish` will say so.
+                        self._stand(inbound, queue, size_bytes, plan.logs, now_s)
+                        return WAITS
+        code = self._router.publish(inbound, message, now_s)
+        if wait is not None and code != WAITS:
+            self.left(wait.inbound.session)
+        return code
+
+    def _is_full(
+        self, queue: Queue, publisher: Session, size_bytes: int, logs: bool, now_s: float
+    ) -> bool:
+        """Whether `publisher` finds no room, or others are before it."""
+        if logs and _reads_log(queue):
+            return False
+        line = self._lines.get(queue)
+        if line is not None and publisher not in line:
+            # The one that has waited longest is before everybody: else two could wait for two
+            # queues in turns, each in the line that the other has just left, for ever.
+            wait = self._waits.get(publisher)
+            if wait is None or any(other.ticket < wait.ticket for other in line.values()):
+                return True
+        return self._lacks_room(queue, size_bytes, logs, now_s)
+
+    def _lacks_room(self, queue: Queue, size_bytes: int, logs: bool, now_s: float) -> bool:
+        if logs and _reads_log(queue):
+            return False
+        if isinstance(queue, Session):
+            return queue.lacks_room(size_bytes, self._node, now_s)
+        shared_queue = self._router.queues.of(queue)
+        if shared_queue is not None:
+            return shared_queue.lacks_room(size_bytes, self._node, now_s)
+        members = queue.members()
+        for session, options in members:
+            if not options.qos or not session.lacks_room(size_bytes, self._node, now_s):
+                return False
+        return bool(members)
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def _stand(
+        self, inbound: Inbound, queue: Queue, size_bytes: int, logs: bool, now_s: float
+    ) -> None:
+        """Wait in the line of `queue`; who stands there keeps its place."""
+        inbound.blocked = True
+        publisher = inbound.session
+        wait = self._waits.get(publisher)
+        since_s = now_s
+        self._tickets += 1
+        ticket = self._tickets
+        if wait is not None:
+            if wait.queue is queue:
+                wait.called, wait.logs = False, logs
+                return
+            since_s, ticket = wait.since_s, wait.ticket
+            self.left(publisher)
+        until_s = since_s + self._block_s
+        wait = Wait(inbound, queue, size_bytes, since_s, until_s, logs, ticket)
+        self._waits[publisher] = wait
+        self._lines.setdefault(queue, {})[publisher] = wait
+
+    def left(self, publisher: Session) -> None:
+        """It waits no longer: its message is routed, or its connection is over."""
+        wait = self._waits.pop(publisher, None)
+        if wait is None:
+            return
+        line = self._lines[wait.queue]
+        del line[publisher]
+        if not line:
+            del self._lines[wait.queue]
+
+    def turn(self, now_s: float) -> None:
+        """Once per turn: there may be room again."""
+        if not self._lines:
+            return
+        for queue, line in list(self._lines.items()):
+            first = next(iter(line.values()))
+            if first.called:
+                continue
+            if not self._lacks_room(queue, first.size_bytes, first.logs, now_s):
+                _call(first)
+
+    def tick(self, heard_s: float) -> None:
+        """Call who has waited long enough; what had been acknowledged by then has made room."""
+        for wait in self._waits.values():
+            if wait.until_s <= heard_s:
+                wait.overdue = True
+                _call(wait)
+
+    def routes_changed(self, subscriber: Session) -> None:
+        """It has subscribed or unsubscribed: messages need not be for it any more."""
+        for wait in self._lines.get(subscriber, {}).values():
+            _call(wait)
+
+
+def _reads_log(queue: Queue) -> bool:
+    """Whether what is logged does not enter it."""
+    return isinstance(queue, Session) and queue.reads_log
+
+
+def _call(wait: Wait) -> None:
+    if not wait.called:
+        wait.called = True
+        wait.inbound.go_on()
+
+
+def _queues(plan: Plan, publisher: Session) -> Iterator[Queue]:
+    """Queues that a message of `publisher` enters."""
+    for group in plan.groups:
+        if group.qos:
+            for session in group.sessions:
+                if session is not publisher or not group.no_local:
+                    yield session
+    for group in plan.own:
+        if group.qos and publisher in group.sessions:
+            yield publisher
+    yield from plan.shared

@@ -1,0 +1,72 @@
+"""PacketRouting: where the PUBLISH, SUBSCRIBE and UNSUBSCRIBE of a node's clients go."""
+
+from typing import final
+
+from flowguard.codec.burst import Burst
+from flowguard.codec.packets import Subscribe, Unsubscribe
+from flowguard.node.applications.apart import Apart
+from flowguard.node.publish.bursts import Bursts
+from flowguard.node.publish.full_queues import FullQueues
+from flowguard.node.publish.publishing import Router
+from flowguard.node.subscribe.subscribing import Subscriptions
+from flowguard.session.host import WAITS, Routing
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.types import Publish
+
+
+@final
+class PacketRouting(Routing[Inbound]):
+    """One per node."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        router: Router,
+        full_queues: FullQueues,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._router = router
+        self._bursts = Bursts(node, router)
+        self._full_queues = full_queues
+        self._subscriptions = subscriptions
+        self._blocks = node.blocks
+        self._apart = router.apart
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        apart = self._apart
+        if apart is not None and apart.is_closed and self._waits(apart, inbound, message):
+            return WAITS
+        if self._blocks:
+            return self._full_queues.publish(inbound, message, now_s)
+        return self._router.publish(inbound, message, now_s)
+
+    def publish_burst(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
+        return None if self._blocks else self._bursts.publish(inbound, burst, now_s)
+
+    def _waits(self, apart: Apart, inbound: Inbound, message: Publish) -> bool:
+        """Whether a message has to wait for the store of applications, before it is routed."""
+        if not message.qos:
+            return False
+        if not apart.has_here(inbound) and not self._is_for(apart, message):
+            return False
+        if not self._router.may_publish(inbound.session, message):
+            return False  # `publish` will say so.
+        apart.wait(inbound)
+        return True
+
+    def _is_for(self, apart: Apart, message: Publish) -> bool:
+        plan, names = self._router.plans.find(message.topic), apart.names
+        while plan.making is not None:
+            plan.making.step()  # Not in between other work: all of it is asked at once.
+        for group in (*plan.groups, *plan.own):
+            if group.qos and any([each.client_id in names for each in group.sessions]):
+                return True
+        queues = self._router.queues
+        return any([queues.is_of_any(shared, names) for shared in plan.shared])
+
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
+        return self._subscriptions.subscribe(inbound, packet, now_s)
+
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
+        return self._subscriptions.unsubscribe(inbound, packet, now_s)

@@ -1,0 +1,434 @@
+"""Plans: which sessions a topic reaches and how, worked out once per topic.
+
+Matching a topic costs microseconds, looking a plan up costs a tenth of one. A plan merges a
+session's overlapping subscriptions into one delivery (`grouping`) and gathers sessions that get the
+very same packet in one group, so that it is encoded once for all of them. One of more than
+`MATCHES_PIECE` subscriptions is made piece by piece, by whoever publishes to it (`Making`).
+
+Plans are forgotten by topic: a filter that changes concerns the plans of those topics that it
+matches, and no others. The plan of the one topic of a filter without wildcard is forgotten at once;
+whether any other is still right is asked when its topic is published to next
+(`flowguard.routing.changed_filters`). Plans that do not fit any more go one by one, the oldest
+first.
+
+Until it is asked, a plan that is not right any more keeps sessions and groups in memory that are
+over. Their bytes count with those of the plans, until each plan has been looked at since (`tidy`).
+
+A session may have No Local on some of its overlapping subscriptions only. Then its own messages
+reach it by the others alone, at their QoS and with their identifiers: that is what `own` is for.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from flowguard.flow import Budget, Cost
+from flowguard.node.publish.grouping import Group, Grouping, Match
+from flowguard.routing import (
+    ChangedFilters,
+    Routes,
+    SharedGroup,
+    SubscriptionTable,
+    has_wildcard,
+    levels_count,
+)
+from flowguard.session.session import Session
+from flowguard.types import ReasonCode, SubscriptionOptions
+
+WIDE_DELIVERIES: Final = 1_000
+"""A message for more is delivered in pieces: one stretch of up to four milliseconds for others."""
+DELIVERIES_PIECE: Final = 250
+"""Of such a message: who comes meanwhile waits for one of them, up to a millisecond."""
+MATCHES_PIECE: Final = 4_000
+"""Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
+RIGHTS_PIECE: Final = 500
+"""Subscriptions of which the rights are asked in one stretch: up to three milliseconds."""
+PLAN_BYTES: Final = 360
+GROUP_BYTES: Final = 200
+PLACE_BYTES: Final = 10
+IDENTIFIER_BYTES: Final = 40
+"""What a plan, and each group, place and subscription identifier in it, takes besides its topic:
+measured with tracemalloc on CPython 3.11, compiled and not, and rounded up."""
+TOPIC_BYTES: Final = 16
+"""Besides its text."""
+ENDED_BYTES: Final = 1_500
+"""A session, or a shared subscription, that is over, besides its names."""
+CHANGES_SHARE: Final = 8
+"""What is known of changes takes an eighth of what plans may take, at most."""
+TIDY_PIECE: Final = 20
+"""Plans of which is asked in one tick whether they are right: four milliseconds where the changed
+filters are such that each walk meets all of them, else a few microseconds."""
+
+Table = SubscriptionTable[Session, SubscriptionOptions]
+Shared = SharedGroup[Session, SubscriptionOptions]
+AllRoutes = Routes[Session, SubscriptionOptions]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where messages of one topic go; `refused`: nowhere, and this is the answer.
+
+    A group in `own` is for messages published by one of its sessions, and for that session only.
+    A message makes so many `deliveries` (an identifier that goes with it is as much work as one
+    more) and with QoS 1 or 2 so many `ops` of the store at most. `extra` is what the deliveries
+    weigh above one, `is_heavy` whether either of the two weighs anything, and `heavy_count` the
+    deliveries then.
+    """
+
+    groups: list[Group]
+    shared: list[Shared]
+    refused: ReasonCode | None = None
+    own: list[Group] = field(default_factory=list)
+    deliveries: int = 0
+    ops: int = 0
+    extra: int = 0
+    is_heavy: bool = False
+    heavy_count: int = 0
+    is_wide: bool = False
+    """More than one stretch takes: `cut`."""
+    size_bytes: int = PLAN_BYTES
+    """In memory, without its topic."""
+    logs: bool = False
+    """Its messages of QoS 1 and 2 enter the durable log; queues only of who does not read it."""
+    version: int = 0
+    """Of the subscriptions, when it was last found to be right."""
+    making: "Making | None" = None
+    """It is not made yet: what it says of its size is what it may come to."""
+    durable: bool = field(init=False)
+    is_empty: bool = field(init=False)
+    solo: Session | None = field(init=False)
+    """Who alone gets these messages, with no option that changes them: most topics have one."""
+    burst_qos: int = field(init=False)
+    """Bursts up to this QoS can be routed as one, with no queue or store; -1: none can."""
+
+    def __post_init__(self) -> None:
+        self.durable = self.ops > 0
+        self.is_empty = not self.groups and not self.shared
+        self.solo = self._solo()
+        self.burst_qos = self._burst_qos()
+
+    def made(self, grouping: Grouping, own: list[Group], cost: Cost) -> None:
+        """These are its groups; of `cost` units."""
+        groups, shared = grouping.groups(), self.shared
+        self.groups, self.own = groups, own
+        deliveries = len(shared)
+        size_bytes = PLAN_BYTES + PLACE_BYTES * len(shared)
+        for group in groups:
+            deliveries += len(group.sessions) + len(group.identifiers)
+            size_bytes += _group_bytes(group)
+        for group in own:
+            size_bytes += _group_bytes(group)
+        self.deliveries = deliveries
+        self.ops = len(shared) + grouping.ops
+        self.size_bytes = size_bytes
+        self.weigh(cost)
+        self.__post_init__()
+
+    def weigh(self, cost: Cost) -> None:
+        """Set what follows from its deliveries and operations."""
+        self.extra = cost.of(self.deliveries, 0) - 1
+        self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
+        self.heavy_count = self.deliveries if self.is_heavy else 0
+        self.is_wide = self.deliveries > WIDE_DELIVERIES
+
+    @property
+    def takes_durable_bursts(self) -> bool:
+        """Whether a burst of QoS 1 goes through the store as one: to one session's queue."""
+        return self.solo is not None and self.durable and not (self.logs or self.is_heavy)
+
+    def _solo(self) -> Session | None:
+        if len(self.groups) != 1 or self.shared or self.own:
+            return None
+        group = self.groups[0]
+        if len(group.sessions) != 1 or group.no_local or group.identifiers:
+            return None
+        return group.sessions[0]
+
+    def _burst_qos(self) -> int:
+        if self.refused is not None or self.shared or self.own or self.is_wide:
+            return -1
+        if any([group.no_local or group.identifiers for group in self.groups]):
+            return -1
+        if self.is_empty or self.durable or not all([group.qos for group in self.groups]):
+            return 0
+        return 1
+
+
+@final
+class Making:
+    """A plan on its way; there may be several of one topic, and all but the last are outdated."""
+
+    __slots__ = ("_plan", "_plans", "_topic", "_work")
+
+    def __init__(self, plans: "Plans", topic: str, plan: Plan, work: Iterator[bool]) -> None:
+        self._plans = plans
+        self._topic = topic
+        self._plan = plan
+        self._work = work
+
+    def step(self) -> None:
+        """Do a piece."""
+        if not next(self._work, False):
+            self._plan.making = None
+            self._plans.made(self._topic, self._plan)
+
+
+@final
+class Plans:
+    """A cache of plans over the node's subscription table, bounded in bytes."""
+
+    def __init__(self, table: Table, cost: Cost, *, levels_max: int, bytes_max: int) -> None:
+        self._table = table
+        self._cost = cost
+        self._levels_max = levels_max
+        self.budget = Budget(bytes_max)
+        self.by_topic: dict[str, Plan] = {}
+        """Those whose `version` is behind may not be right any more: ask `find`."""
+        self.log_threshold = 0
+        """With so many durable subscribers the messages of a topic are logged; 0: never."""
+        self.uses_log = False
+        """Somebody may read the log."""
+        self.kept_groups: set[Shared] = set()
+        """Shared subscriptions of applications: all that is for them is logged."""
+        self.asks_rights = False
+        """There are rules: not everybody who subscribes to a topic may receive it."""
+        self.version = 0
+        """Of all filters with wildcards."""
+        self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
+        self._making: dict[str, Plan] = {}
+        """Those that are not made yet."""
+        self._order: deque[str] = deque()
+        """Topics as they were remembered; one that was forgotten since may be here twice."""
+        self._ended_bytes = 0
+        """Of what has ended since this lap of `tidy` began."""
+        self._ended_before_bytes = 0
+        """The same in the lap before: after this one no plan knows of it."""
+        self._lap_left = 0
+
+    def changed(self, filter: str) -> None:
+        """Somebody has subscribed to `filter`, or no longer; `$share/` and name left out."""
+        if has_wildcard(filter):
+            changes, budget = self._changed, self.budget
+            budget.used_bytes -= changes.size_bytes
+            changes.note(filter)
+            budget.used_bytes += changes.size_bytes
+            self.version = changes.version
+            self._make_room(0)
+        else:
+            self._forget(filter)
+
+    def ended(self, names_bytes: int) -> None:
+        """A session, or a shared subscription, has left the table for good.
+
+        Plans of topics that matched one of its filters with wildcards may keep it in memory.
+        """
+        size_bytes = ENDED_BYTES + names_bytes
+        self.budget.used_bytes += size_bytes
+        self._ended_bytes += size_bytes
+        self._make_room(0)
+
+    def find(self, topic: str) -> Plan:
+        """The plan of `topic`; made anew only if a subscription that matches it has changed."""
+        plan = self.by_topic.get(topic) or self._making.get(topic)
+        if plan is not None:
+            if self._is_right(topic, plan):
+                return plan
+            self._forget(topic)
+        refused = self.refusal(topic)
+        if refused is not None:
+            return self._remember(topic, Plan([], [], refused=refused))
+        routes = self._table.match(topic)
+        if len(routes.plain) > MATCHES_PIECE:
+            return self._begin(topic, routes)
+        return self._remember(topic, self._made(topic, routes))
+
+    def refusal(self, topic: str) -> ReasonCode | None:
+        """Why nobody may publish to `topic`, whoever it is."""
+        if topic.startswith("$SYS/") or topic == "$SYS":
+            return ReasonCode.NOT_AUTHORIZED
+        if levels_count(topic) > self._levels_max:
+            return ReasonCode.TOPIC_NAME_INVALID
+        return None
+
+    def _is_right(self, topic: str, plan: Plan) -> bool:
+        if plan.version == self.version:
+            return True
+        if self._changed.concern(topic, plan.version):
+            return False
+        plan.version = self.version
+        return True
+
+    def _begin(self, topic: str, routes: AllRoutes) -> Plan:
+        plan = Plan([], routes.groups)
+        plan.version = self.version
+        plan.ops = len(routes.plain) + len(routes.groups)
+        plan.deliveries = plan.ops + len(routes.plain)
+        plan.size_bytes += PLACE_BYTES * len(routes.groups)
+        plan.size_bytes += (GROUP_BYTES + PLACE_BYTES + IDENTIFIER_BYTES) * len(routes.plain)
+        plan.weigh(self._cost)
+        plan.durable, plan.is_empty, plan.burst_qos = True, False, -1
+        plan.making = Making(self, topic, plan, self._pieces(topic, plan, routes))
+        self._making[topic] = plan
+        return plan
+
+    def made(self, topic: str, plan: Plan) -> None:
+        """It is finished; remembered, if nothing has changed that concerns it."""
+        if self._making.get(topic) is plan:
+            del self._making[topic]
+            if self._is_right(topic, plan):
+                self._remember(topic, plan)
+
+    def _remember(self, topic: str, plan: Plan) -> Plan:
+        plan.version = self.version
+        size_bytes = plan.size_bytes + _topic_bytes(topic)
+        if size_bytes > self.budget.limit_bytes // 2:
+            return plan  # It is as much work for its subscribers as it is to make.
+        self._make_room(size_bytes)
+        self.by_topic[topic] = plan
+        self._order.append(topic)
+        self.budget.used_bytes += size_bytes
+        return plan
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Forget the oldest, until there is room for so many bytes. O(bytes), amortised."""
+        budget, order = self.budget, self._order
+        while budget.used_bytes + size_bytes > budget.limit_bytes and order:
+            self._drop(order.popleft())
+        if not order:
+            self._nothing_kept()
+
+    def _drop(self, topic: str) -> None:
+        """It was the first in the order, and is there no longer."""
+        self._forget(topic)
+        self.budget.used_bytes -= _topic_bytes(topic)
+
+    def _forget(self, topic: str) -> None:
+        plan = self.by_topic.pop(topic, None)
+        if plan is not None:
+            self.budget.used_bytes -= plan.size_bytes
+        elif self._making:
+            self._making.pop(topic, None)
+
+    def tidy(self) -> None:
+        """Once per tick, while plans may keep something that is over: look at some of them."""
+        if not self._ended_bytes and not self._ended_before_bytes:
+            return
+        order = self._order
+        for _ in range(min(TIDY_PIECE, len(order))):
+            topic = order.popleft()
+            plan = self.by_topic.get(topic)
+            if plan is not None and self._is_right(topic, plan):
+                order.append(topic)
+            else:
+                self._drop(topic)
+            self._lap_left -= 1
+        if not order:
+            self._nothing_kept()
+        elif self._lap_left <= 0:
+            self.budget.used_bytes -= self._ended_before_bytes
+            self._ended_before_bytes, self._ended_bytes = self._ended_bytes, 0
+            self._lap_left = len(order)
+
+    def _nothing_kept(self) -> None:
+        self.budget.used_bytes -= self._ended_bytes + self._ended_before_bytes
+        self._ended_bytes = self._ended_before_bytes = self._lap_left = 0
+
+    def make(self, topic: str) -> Plan:
+        """A fresh plan, whatever the topic, in one stretch."""
+        return self._made(topic, self._table.match(topic))
+
+    def _made(self, topic: str, routes: AllRoutes) -> Plan:
+        plan = Plan([], routes.groups)
+        for _ in self._pieces(topic, plan, routes):
+            pass
+        return plan
+
+    def _pieces(self, topic: str, plan: Plan, routes: AllRoutes) -> Iterator[bool]:
+        """Make it; True after each piece but the last."""
+        grouping, heard = Grouping(), Grouping()
+        own: list[Group] = []
+        plain = routes.plain
+        if self.asks_rights:
+            plain = []
+            for piece in _cut(routes.plain, RIGHTS_PIECE):
+                plain += [each for each in piece if each[0].may_receive(topic)]
+                yield True
+        for piece in _cut(plain):
+            grouping.merge(piece)
+            yield True
+        for piece in _cut(grouping.merged()):
+            grouping.group(piece)
+            yield True
+        mixed = grouping.mixed
+        if mixed:
+            for piece in _cut(plain):
+                heard.merge([each for each in piece if each[0] in mixed and not each[1].no_local])
+                yield True
+            for piece in _cut(heard.merged()):
+                heard.group(piece)
+                yield True
+            own = heard.groups()
+        plan.made(grouping, own, self._cost)
+        if self.uses_log and plan.ops:
+            plan.logs = self._logs(plan, grouping.ops)
+
+    def _logs(self, plan: Plan, durable_count: int) -> bool:
+        """Whether its messages are logged: also while somebody is behind, who may find older
+        messages of the topic there, and would get newer ones before them by the queue; and always
+        for applications."""
+        if self.log_threshold and durable_count >= self.log_threshold:
+            return True
+        if self.kept_groups and any([group in self.kept_groups for group in plan.shared]):
+            return True
+        return any(
+            [
+                owner.behind or (group.qos > 0 and owner.is_logged)
+                for group in plan.groups
+                for owner in group.sessions
+            ]
+        )
+
+
+def _cut(matches: list[Match], count: int = MATCHES_PIECE) -> list[list[Match]]:
+    if len(matches) <= count:
+        return [matches]
+    return [matches[start : start + count] for start in range(0, len(matches), count)]
+
+
+def cut(plan: Plan) -> Iterator[Plan]:
+    """Cut a plan into pieces of `DELIVERIES_PIECE` sessions and shared groups at most."""
+    groups: list[Group] = []
+    room = DELIVERIES_PIECE
+    for group in plan.groups:
+        sessions = group.sessions
+        start = 0
+        while start < len(sessions):
+            stop = min(len(sessions), start + room)
+            groups.append(
+                Group(
+                    group.qos,
+                    group.retain_as_published,
+                    group.no_local,
+                    group.identifiers,
+                    sessions[start:stop],
+                )
+            )
+            room -= stop - start
+            start = stop
+            if not room:
+                yield Plan(groups, [], logs=plan.logs)
+                groups = []
+                room = DELIVERIES_PIECE
+    yield Plan(groups, [], own=plan.own, logs=plan.logs)
+    for start in range(0, len(plan.shared), DELIVERIES_PIECE):
+        yield Plan([], plan.shared[start : start + DELIVERIES_PIECE], logs=plan.logs)
+
+
+def _group_bytes(group: Group) -> int:
+    size_bytes = GROUP_BYTES + PLACE_BYTES * len(group.sessions)
+    return size_bytes + IDENTIFIER_BYTES * len(group.identifiers)
+
+
+def _topic_bytes(topic: str) -> int:
+    return TOPIC_BYTES + topic.__sizeof__()

@@ -1,0 +1,331 @@
+"""The queue of one shared subscription: every message waits here until a member takes it.
+
+Theory of operation. A QoS 1 or 2 message enters the queue like that of a client, by an Append under
+the group's own name; after its commit, the first member in turn that has room takes it, and so on
+(`pump`). A member that has none is asked and says so itself when it has (`Membership.asked`).
+
+A QoS 1 message is only lent: PUBACK settles it here, and where the connection ends before, it waits
+again at its old place. In the store it never moved, so a crash gives it back by itself. Its packet
+identifier follows from its position here, from above, where those of clients come late: so after a
+crash, too, an identifier is not soon seen again with another message.
+
+A QoS 2 message is the member's once it was sent, crash or not ([MQTT-4.8.2-4], [MQTT-4.8.2-5]). So
+it moves first, in one batch: `Release` here, `Append` there; after the commit it waits in the
+member's own queue, and is like any other. (Not `Settle`: that one may be lost in a crash, and the
+message would be in both. Whoever reads the empty row after a crash settles it.) Where the two are
+in different stores, a note is in the batch that the release is owed (`HandOver`). Only where the
+member's session has ended by then, it comes back, to the end of the queue. QoS 0, for members that
+were granted no more, leaves like QoS 2, to nowhere.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from flowguard.flow import Reason
+from flowguard.node.journal import Continuation, Journal
+from flowguard.node.publish.plans import Shared
+from flowguard.records import QOS_1_IDS, Append, Delivery, Release, SessionRecord, StoreOp
+from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
+from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.inflight import SHARED_BYTES
+from flowguard.session.membership import Lender, Loan, membership_of
+from flowguard.session.node_state import NodeState
+from flowguard.session.outbound import Outbound
+from flowguard.session.receiver import Receiver
+from flowguard.session.session import Session
+from flowguard.types import Publish, SubscriptionOptions
+
+NO_PACKET_ID: Final = 0
+"""Of what was released to another owner, not to a client."""
+MEMBERS_ASKED: Final = 64
+"""Members that are asked whether they take a message that is too large for another one."""
+LOOK_MAX: Final = 16
+"""Members that are looked at for each message: one on disk stays there if none is connected."""
+HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
+"""See `Owed.hand_over`."""
+
+
+class SharedQueue(Lender):
+    """A group's messages, and who of its members gets the next one."""
+
+    __slots__ = ("_backlog_end", "_group", "_hand_over", "_node", "_journal", "filter")
+
+    def __init__(
+        self,
+        name: str,
+        queue: Backlog,
+        group: Shared,
+        node: NodeState,
+        journal: Journal,
+        hand_over: HandOver | None,
+    ) -> None:
+        """`name`: under which the store keeps it; `hand_over`: None where there is one store."""
+        super().__init__(name, queue, durable=True)
+        self._group = group
+        self.filter = group.filter
+        self._node = node
+        self._journal = journal
+        self._hand_over = hand_over
+        self._backlog_end = 1
+        """Messages before this position waited for a member to come."""
+
+    def restore(self, record: SessionRecord) -> None:
+        """As a store remembers it: nobody has any of it yet."""
+        self.next_pos = record.next_pos
+        count, size_bytes = record.unsettled_count, record.unsettled_bytes
+        self.queue.restore(0, record.next_pos - 1, count, size_bytes)
+
+    def end(self) -> None:
+        """The last member has left, and what waits has nobody to wait for."""
+        self.ended = True
+        self.queue.clear()
+
+    def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
+        if not self.ended:
+            self.queue.put(pos, delivery, delivery.size_bytes, connected=self._is_attended)
+            self.pump(now_s)
+            self.trim(node, now_s)
+        return True
+
+    @property
+    def _is_attended(self) -> bool:
+        """Whether a member is connected; True for a group of many members, or of applications."""
+        if self.is_application or len(self._group) > LOOK_MAX:
+            return True
+        return any([member.outbound is not None for member, _ in self._group.members()])
+
+    @property
+    def keeps_up(self) -> bool:
+        """Nothing waits, and one of its members would take more."""
+        if self.queue.waits:
+            return False
+        return any(member.keeps_up for member, _ in self._group.members())
+
+    def welcome(self, member: Session) -> None:
+        """A member has come, or come back: it is told of what waits when it is pumped."""
+        self._backlog_end = self.next_pos
+        self._group.wake(member)
+        membership_of(member).asked[self] = None
+
+    def wake(self, member: Receiver, now_s: float) -> None:
+        assert isinstance(member, Session)
+        self._group.wake(member)
+        self.pump(now_s)
+
+    def pump(self, now_s: float) -> None:
+        """Give what waits to members with room, in turn."""
+        queue = self.queue
+        expired_count = 0
+        while queue.waits:
+            chosen = self._group.first(self._ready)
+            if chosen is None:
+                return
+            head = queue.peek()
+            if head is None:
+                self.fetch(self._node)
+                return
+            if head[1].expires_at_s <= now_s:
+                queue.take()
+                self.expire(head[0], head[1], self._node, now_s)
+                expired_count += 1
+                if expired_count == PAGE_MAX:
+                    self._node.when_durable(self.pump, now_s, self.client_id)
+                    return
+                continue
+            member, options = chosen
+            outbound = member.outbound
+            assert outbound is not None
+            if self._give(member, outbound, options, head, now_s):
+                queue.take()
+                self._group.turn(member)
+            else:
+                self._ask(member, outbound)
+                self._group.park(member)
+
+    def _ready(self, member: Session) -> int:
+        """As `SharedGroup.pick` asks it."""
+        outbound = member.outbound
+        head = self.queue.peek()
+        if outbound is None or (head and not member.may_receive(head[1].message.topic)):
+            return -1  # The right is withdrawn and the subscription is about to end.
+        if outbound.has_room(member, membership_of(member)) and self._may_send(member):
+            return 0
+        self._ask(member, outbound)
+        return -1
+
+    def _may_send(self, member: Session) -> bool:
+        """A backlog is replayed no faster than a client's own (`Outbound.take_turn`)."""
+        head = self.queue.peek()
+        is_new = head is not None and head[0] >= self._backlog_end
+        return is_new or len(member.inflight) < self._node.window.limit
+
+    def _ask(self, member: Session, outbound: Outbound) -> None:
+        """There is no room now, so there will be an acknowledgement, or a socket that takes more.
+
+        Then the member is pumped, and tells us.
+        """
+        membership_of(member).asked[self] = None
+        outbound.has_more = True
+
+    # --- to members --------------------------------------------------------------------------
+
+    def _give(
+        self,
+        member: Session,
+        outbound: Outbound,
+        options: SubscriptionOptions,
+        head: Waiting,
+        now_s: float,
+    ) -> bool:
+        """Send a message to a member, or let it move there; False: there is no room after all."""
+        pos, waiting, _ = head
+        delivery = granted(waiting.message, options, waiting.expires_at_s, self._group)
+        if not outbound.takes_size(delivery, now_s):
+            self._give_another(pos, waiting, delivery, now_s)
+            return True
+        if delivery.qos == 2:
+            return self._move(member, pos, waiting, delivery, now_s)
+        if delivery.qos == 1:
+            return self._lend(member, outbound, pos, waiting, delivery, now_s)
+        self._let_go(pos, waiting, [], partial(self._send_qos_0, outbound, delivery), now_s)
+        return True
+
+    def _give_another(self, pos: int, waiting: Delivery, delivery: Delivery, now_s: float) -> None:
+        """A message too large for a member moves to another one that is connected, or is dropped.
+
+        It does not wait here for that one: all others would have to wait behind it.
+        """
+        for member, options in self._group.members()[:MEMBERS_ASKED]:
+            outbound = member.outbound
+            if outbound is not None and outbound.takes_size(delivery, now_s):
+                other = granted(waiting.message, options, waiting.expires_at_s, self._group)
+                if not other.qos:
+                    send = partial(self._send_qos_0, outbound, other)
+                    self._let_go(pos, waiting, [], send, now_s)
+                    return
+                if self._move(member, pos, waiting, other, now_s):
+                    return
+        self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
+
+    def _send_qos_0(self, outbound: Outbound, delivery: Delivery, now_s: float) -> None:
+        if outbound.ended:
+            self._node.counters.drop(Reason.OFFLINE_QOS_0)
+        else:
+            outbound.send_qos_0(delivery, now_s)
+
+    def _lend(
+        self,
+        member: Session,
+        outbound: Outbound,
+        pos: int,
+        waiting: Delivery,
+        delivery: Delivery,
+        now_s: float,
+    ) -> bool:
+        inflight = member.inflight
+        frame = outbound.encode(delivery, now_s)
+        if frame is None:
+            self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
+            return True
+        packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
+        large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
+        # (It is waiting still, and charged.)
+        if large or not member.take_place(
+            packet_id, delivery, self._node, plain=True, charged=True
+        ):
+            outbound.forget_alias(delivery)
+            return False
+        member.sends(packet_id, delivery)
+        membership_of(member).loans[packet_id] = Loan(self, pos, waiting)
+        outbound.write_publish(packet_id, frame, delivery)
+        return True
+
+    def take_back(self, loan: Loan) -> None:
+        self.queue.put_back(loan.pos, loan.delivery, loan.delivery.size_bytes)
+
+    def _move(
+        self, member: Session, pos: int, waiting: Delivery, delivery: Delivery, now_s: float
+    ) -> bool:
+        queue, size_bytes = member.own_queue(self._node), delivery.size_bytes
+        if queue.count and queue.refusal(size_bytes) is not None:
+            # With what is on its way there; nothing waits in it (`Outbound.has_room`).
+            self._node.when_durable(member.pump, now_s, member.client_id)
+            return False
+        queue.promise(size_bytes)
+        member_pos = member.take_position()
+        membership = membership_of(member)
+        membership.moving_count += 1
+
+        def moved(now_s: float) -> None:
+            membership.moving_count -= 1
+            if member.ended:
+                self._return(waiting, now_s)
+            else:
+                member.enqueue(member_pos, delivery, self._node, now_s)
+                member.pump(now_s)
+
+        ops: list[StoreOp] = []
+        if member.durable:
+            ops.append(Append(member.client_id, member_pos, delivery))
+        self._let_go(pos, waiting, ops, moved, now_s)
+        return True
+
+    def _return(self, waiting: Delivery, now_s: float) -> None:
+        """It was sent to nobody; its row is empty now, so it gets another one."""
+        if self.ended:
+            return
+        pos = self.take_position()
+        delivery = Delivery(
+            waiting.message,
+            waiting.qos,
+            waiting.retain,
+            waiting.identifiers,
+            waiting.expires_at_s,
+        )
+        self.queue.promise(delivery.size_bytes)
+
+        def done(now_s: float) -> None:
+            self.offer(pos, delivery, self._node, now_s)
+
+        self._journal.append([Append(self.client_id, pos, delivery)], done, now_s)
+
+    def _let_go(
+        self, pos: int, waiting: Delivery, ops: list[StoreOp], then: Continuation, now_s: float
+    ) -> None:
+        """The message leaves the group for good; `then`, after the commit, it is sent."""
+
+        left = partial(self._left, pos, then)
+        release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
+        handed_over = None if self._hand_over is None else self._hand_over(release, ops)
+        if handed_over is None:
+            self._journal.append([release, *ops], left, now_s)
+        else:
+            # The member is a device: it does not wait for the store of applications.
+            self._journal.append(ops, partial(_both, handed_over, left), now_s)
+
+    def _left(self, pos: int, then: Continuation, now_s: float) -> None:
+        self.settle(pos, None, self._node)
+        then(now_s)
+
+    def let_go_again(self, pos: int, then: Continuation, now_s: float) -> None:
+        """A message had left before a crash: the store is told, and nobody reads a page before."""
+        self._journal.append([Release(self.client_id, pos, NO_PACKET_ID)], then, now_s)
+        self.left_gaps(self._node, now_s)
+
+
+def _both(first: Continuation, second: Continuation, now_s: float) -> None:
+    first(now_s)
+    second(now_s)
+
+
+def granted(
+    message: Publish, options: SubscriptionOptions, expires_at_s: float, group: Shared
+) -> Delivery:
+    """A message of a group as the member with these options gets it [MQTT-4.8.2-3]."""
+    identifiers = (options.identifier,) if options.identifier else ()
+    qos = min(message.qos, options.qos)
+    retain = message.retain and options.retain_as_published
+    delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
+    delivery.share = group.share
+    return delivery

@@ -1,0 +1,283 @@
+"""Shared subscriptions of a node, and their queues; subscriptions come and go through here.
+
+A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
+clean sessions only has none: its messages go to members that are here, and wait in their queues;
+`rank` says to whom. One with an application among its members has its messages in the durable log,
+as those have, until it is over.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+from flowguard.flow import FairBudget
+from flowguard.node.applications.applications import Applications
+from flowguard.node.applications.log_readers import LogReaders
+from flowguard.node.journal import Journal
+from flowguard.node.publish.plans import Plans, Shared, Table
+from flowguard.node.shared.shared_queue import HandOver, SharedQueue, granted
+from flowguard.node.shared.spread_queues import SpreadQueues
+from flowguard.records import (
+    GROUP_PREFIX,
+    SPREAD_PREFIX,
+    Delivery,
+    DropSession,
+    PutSession,
+    SessionRecord,
+    StoreOp,
+    is_group,
+)
+from flowguard.routing import has_wildcard, parse_shared
+from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.node_state import NodeState
+from flowguard.session.owner import new_backlog
+from flowguard.session.session import Session
+from flowguard.stores import Store
+from flowguard.types import SESSION_NEVER_EXPIRES, Publish, SubscriptionOptions
+
+
+@final
+class Welcoming(Chore):
+    """A client with many subscriptions is back."""
+
+    __slots__ = ("_filters", "_outbound", "_queues", "_session")
+
+    def __init__(self, session: Session, queues: "SharedQueues") -> None:
+        self._session = session
+        self._outbound = session.outbound
+        self._queues = queues
+        self._filters = list(session.subscriptions)
+
+    def step(self, now_s: float) -> bool:
+        session, outbound, filters = self._session, self._outbound, self._filters
+        if outbound is None or session.outbound is not outbound:
+            return False  # It has left again.
+        for _ in range(min(FILTERS_PIECE, len(filters))):
+            filter = filters.pop()
+            if filter in session.subscriptions:
+                self._queues.welcome(filter, session)
+        outbound.tell_groups(now_s)
+        return bool(filters)
+
+
+@final
+class SharedQueues:
+    """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        table: Table,
+        plans: Plans,
+        journal: Journal,
+        log: LogReaders,
+        applications: Applications,
+        budget: FairBudget,
+    ) -> None:
+        self._node = node
+        self._log = log
+        self._applications = applications
+        self._table = table
+        self._plans = plans
+        self._journal = journal
+        self._budget = budget
+        self._queues: dict[Shared, SharedQueue] = {}
+        self.hand_over: HandOver | None = None
+        """Where applications have a store apart."""
+        self.spread = SpreadQueues(node, table, plans, journal)
+        """Those that other brokers have, too."""
+        self._stored: dict[str, SessionRecord] = {}
+        """Between `stored` and `recovered`: queues whose members have not come yet."""
+
+    @property
+    def subscriptions_count(self) -> int:
+        """Subscriptions of clients: the member that is nobody is not one."""
+        return len(self._table) - self.spread.count
+
+    def of(self, group: Shared) -> SharedQueue | None:
+        """Where its next message waits."""
+        return self.spread.of(group) or self._queues.get(group)
+
+    def named(self, name: str) -> SharedQueue | None:
+        """The queue that the store keeps under this name."""
+        if name.startswith(SPREAD_PREFIX):
+            return self.spread.named(name)
+        group = self._group(name.removeprefix(GROUP_PREFIX))
+        return None if group is None else self._queues.get(group)
+
+    def is_of_any(self, group: Shared, names: set[str]) -> bool:
+        """Whether its queue, or where there is none one of its members, is under these names."""
+        queue = self.of(group)
+        if queue is not None:
+            return queue.client_id in names
+        return any([each.client_id in names for each, _ in group.members()])
+
+    def subscribe(
+        self, filter: str, session: Session, options: SubscriptionOptions
+    ) -> tuple[bool, list[StoreOp]]:
+        """Into the table: is it new? And what must be durable besides the subscription itself."""
+        version = self._table.version
+        is_new = self._table.subscribe(filter, session, options)
+        group = self._group(filter)
+        if self._table.version != version:
+            self._plans.changed(filter if group is None else group.filter)
+        if group is None:
+            session.is_matched_widely |= has_wildcard(filter)
+            return is_new, []
+        ops: list[StoreOp] = []
+        queue = self._queues.get(group)
+        name = GROUP_PREFIX + filter
+        is_spread = self.spread.concerns(group, session)
+        if is_spread:
+            ops += self.spread.joined(filter)
+        is_new_here = options.qos > 0 and not is_spread
+        if queue is None and session.durable and (is_new_here or name in self._stored):
+            backlog = new_backlog(self._node, self._budget, durable=True)
+            queue = SharedQueue(name, backlog, group, self._node, self._journal, self.hand_over)
+            self._queues[group] = queue
+            record = self._stored.pop(name, None)
+            if record is not None:
+                queue.restore(record)
+                if record.is_application:
+                    self._keep(group, queue)
+                self._log.recovered_queue(queue, record.log_place)
+            else:
+                ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None))
+        if queue is not None and session.is_application and not (queue.is_application or is_spread):
+            self._keep(group, queue)
+            ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
+        if queue is not None and session.outbound is not None:
+            queue.welcome(session)
+        if is_spread and session.outbound is not None:
+            self.spread.welcome(group, session)
+        return is_new, ops
+
+    def unsubscribe(self, filter: str, session: Session) -> list[StoreOp]:
+        """Out of the table; what must be durable besides."""
+        group = self._group(filter)
+        version = self._table.version
+        self._table.unsubscribe(filter, session)
+        if self._table.version != version:
+            self._plans.changed(filter if group is None else group.filter)
+        if group is None:
+            return []
+        ops = self.spread.left(filter, group)
+        if self.spread.members_count(group):
+            return ops
+        if has_wildcard(group.filter):
+            self._plans.ended(group.name.__sizeof__() + group.filter.__sizeof__())
+        queue = self._queues.pop(group, None)
+        if queue is None:
+            return ops
+        queue.end()
+        self._log.ended(queue)
+        self._plans.kept_groups.discard(group)
+        return [*ops, DropSession(queue.client_id)]
+
+    def pick(
+        self, group: Shared, message: Publish, expires_at_s: float, now_s: float
+    ) -> tuple[Session, Delivery] | None:
+        """The member of a group without a queue that gets a message: one that takes its size, if
+        there is one."""
+        ranked = rank if message.qos else rank_qos_0
+        chosen = group.pick(ranked)
+        if chosen is None:
+            return None
+        member, options = chosen
+        delivery = granted(message, options, expires_at_s, group)
+        if _takes_size(delivery, now_s, member):
+            return member, delivery
+        other = group.pick(partial(_rank_by_size, ranked, delivery, now_s))
+        if other is None:
+            return member, delivery  # It is dropped, and counted, when it is sent.
+        return other[0], granted(message, other[1], expires_at_s, group)
+
+    def _keep(self, group: Shared, queue: SharedQueue) -> None:
+        """It is an application's, as one of its members is, until it is over."""
+        if self._applications.keep(queue, True):
+            self._plans.kept_groups.add(group)
+            self._plans.changed(group.filter)
+
+    def left(self, session: Session) -> None:
+        """The session is over, and none of its subscriptions is in the table any more."""
+        if session.is_matched_widely:
+            self._plans.ended(session.client_id.__sizeof__())
+
+    def connected(self, session: Session) -> None:
+        """The client of `session` is back: its groups may choose it again."""
+        if len(session.subscriptions) > FILTERS_PIECE:
+            self._node.chores.add(Welcoming(session, self))
+        else:
+            for filter in session.subscriptions:
+                self.welcome(filter, session)
+
+    def welcome(self, filter: str, session: Session) -> None:
+        """The group of `filter`, if it is one, may choose a member again."""
+        group = self._group(filter)
+        if group is None:
+            return
+        queue = self._queues.get(group)
+        is_spread = self.spread.concerns(group, session)
+        if is_spread:
+            for op in self.spread.joined(filter):
+                self._journal.note(op)
+            self.spread.welcome(group, session)
+        if queue is not None:
+            if session.is_application and not (queue.is_application or is_spread):
+                self._keep(group, queue)
+                self._journal.note(PutSession(queue.client_id, SESSION_NEVER_EXPIRES, None, True))
+            queue.welcome(session)
+        else:
+            group.wake(session)
+
+    def _group(self, filter: str) -> Shared | None:
+        key = parse_shared(filter) if filter.startswith("$share/") else None
+        return self._table.group(*key) if key is not None else None
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def stored(self, record: SessionRecord) -> bool:
+        """Whether a store's record is of a queue; it waits for its members then."""
+        if not is_group(record.client_id):
+            return False
+        if self.spread.stored(record.client_id):
+            return True
+        self._stored[record.client_id] = record
+        return True
+
+    def recovered(self, store: Store) -> None:
+        """All durable members have come."""
+        self.spread.recovered()
+        for name in self._stored:
+            self._journal.note(DropSession(name))
+        self._stored.clear()
+        if not self._node.spills:
+            for queue in self._queues.values():
+                queue.load(store, self._node)
+
+
+def rank(session: Session) -> int:
+    """How well a member of a shared group can take a QoS 1 or 2 message."""
+    if session.ended:
+        return -1
+    if session.queue.is_full:
+        return 3
+    if session.outbound is None:
+        return 2
+    return 1 if session.queue.waits else 0
+
+
+def rank_qos_0(session: Session) -> int:
+    """Rank a member for a message of QoS 0."""
+    return -1 if session.outbound is None else 0
+
+
+def _takes_size(delivery: Delivery, now_s: float, session: Session) -> bool:
+    """Whether the client of a member, if it is connected, takes a message as large."""
+    return session.outbound is None or session.outbound.takes_size(delivery, now_s)
+
+
+def _rank_by_size(
+    ranked: Callable[[Session], int], delivery: Delivery, now_s: float, session: Session
+) -> int:
+    return ranked(session) if _takes_size(delivery, now_s, session) else -1

@@ -1,0 +1,245 @@
+"""SpreadQueues: shared subscriptions of applications that brokers have together.
+
+Which there are the store says (`stores.group_feed`); from then on what matches is written there, by
+whoever it is published to, whether there are members here or not. So a group is in the table of
+subscriptions as long as it is anywhere: a session that nobody has is a member of it.
+
+What waited for a group before stays where it is, in the queue that it had here (`SharedQueues`),
+and comes to the members who are here; nothing is added to that.
+"""
+
+from typing import Final, final
+
+from flowguard.flow import Budget
+from flowguard.node.journal import Journal
+from flowguard.node.publish.plans import Plans, Shared, Table
+from flowguard.node.shared.shared_queue import HandOver
+from flowguard.node.shared.spread_queue import SpreadQueue
+from flowguard.records import (
+    GROUP_PREFIX,
+    MEMBER_PREFIX,
+    SPREAD_PREFIX,
+    DropSession,
+    PutSession,
+    StoreOp,
+)
+from flowguard.routing import parse_shared
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.stores import GroupFeed
+from flowguard.stores.group_feed import (
+    GroupBegan,
+    GroupCame,
+    GroupEnded,
+    GroupGone,
+    GroupNews,
+    GroupPaused,
+    GroupTrouble,
+    Trouble,
+)
+from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
+
+NOBODY: Final = GROUP_PREFIX + "nobody"
+"""The client id of the member that is no client; no client has one like it."""
+
+
+@final
+class SpreadQueues:
+    """One per node; does nothing where the store has no such groups."""
+
+    def __init__(self, node: NodeState, table: Table, plans: Plans, journal: Journal) -> None:
+        self._node = node
+        self._table = table
+        self._plans = plans
+        self._journal = journal
+        self._feed: GroupFeed | None = None
+        self._queues: dict[Shared, SpreadQueue] = {}
+        self._claims: dict[str, None] = {}
+        """Filters of which the store knows that there are members here, or is being told."""
+        self.budget = Budget(node.settings.kafka.groups_bytes_max or 0)
+        """What is here of all of them and not settled."""
+        self.troubles: dict[Trouble, str] = {}
+        """What is wrong with all of them."""
+        self._said: list[tuple[str, Trouble, str]] = []
+        self._nobody = Session(NOBODY, node.empty_queue, 0, durable=False)
+        self._nobody.ended = True
+        self.hand_over: HandOver | None = None
+
+    def use(self, feed: GroupFeed | None, now_s: float) -> None:
+        """Before sessions are recovered: what the store has."""
+        self._feed = feed
+        self.take_news(now_s)
+
+    def of(self, group: Shared) -> SpreadQueue | None:
+        return self._queues.get(group)
+
+    def named(self, name: str) -> SpreadQueue | None:
+        """The queue that the store keeps under this name."""
+        group = self._group(name.removeprefix(SPREAD_PREFIX))
+        return None if group is None else self._queues.get(group)
+
+    # --- members -----------------------------------------------------------------------------
+
+    def concerns(self, group: Shared, session: Session) -> bool:
+        """Whether a group is one, or becomes one with this member."""
+        return self._feed is not None and (session.is_application or group in self._queues)
+
+    def joined(self, filter: str) -> list[StoreOp]:
+        """Such a group has a member here; what must be durable before it hears so."""
+        if filter in self._claims:
+            return []
+        self._claims[filter] = None
+        return [PutSession(MEMBER_PREFIX + filter, SESSION_NEVER_EXPIRES, None, True)]
+
+    def left(self, filter: str, group: Shared) -> list[StoreOp]:
+        """A member is gone; what must be durable if it was the last one here."""
+        if filter not in self._claims or self.members_count(group):
+            return []
+        del self._claims[filter]
+        return [DropSession(MEMBER_PREFIX + filter)]
+
+    def members_count(self, group: Shared) -> int:
+        """Sessions that are members."""
+        return len(group) - (group in self._queues)
+
+    def welcome(self, group: Shared, member: Session) -> None:
+        """A member has come, or come back."""
+        queue = self._queues.get(group)
+        if queue is not None:
+            queue.welcome(member)
+            self._look(queue)
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def stored(self, name: str) -> bool:
+        """Whether a store's record says that there were members here."""
+        if not name.startswith(MEMBER_PREFIX):
+            return False
+        self._claims[name.removeprefix(MEMBER_PREFIX)] = None
+        return True
+
+    def recovered(self) -> None:
+        """All durable members have come."""
+        for filter in list(self._claims):
+            group = self._group(filter)
+            if self._feed is None or group is None or not self.members_count(group):
+                del self._claims[filter]
+                self._journal.note(DropSession(MEMBER_PREFIX + filter))
+
+    # --- what the store says -----------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Tell the store where members are connected."""
+        for queue in self._queues.values():
+            self._look(queue)
+
+    def _look(self, queue: SpreadQueue) -> None:
+        is_wanted = queue.has_connected
+        if is_wanted != queue.is_wanted and self._feed is not None:
+            queue.is_wanted = is_wanted
+            self._feed.want(queue.client_id.removeprefix(SPREAD_PREFIX), is_wanted)
+
+    def take_news(self, now_s: float) -> None:
+        """Do what has happened since."""
+        if self._feed is None:
+            return
+        for news in self._feed.take_news():
+            if isinstance(news, GroupTrouble) and not news.filter:
+                self._note(self.troubles, news)
+                continue
+            if not _is_shared(news.filter):
+                continue  # Of somebody who writes there and is no broker.
+            if isinstance(news, GroupBegan):
+                self._begin(news.filter)
+                continue
+            group = self._group(news.filter)
+            queue = None if group is None else self._queues.get(group)
+            if group is not None and queue is not None:
+                self._take(news, group, queue, now_s)
+
+    def _take(self, news: GroupNews, group: Shared, queue: SpreadQueue, now_s: float) -> None:
+        if isinstance(news, GroupTrouble):
+            self._note(queue.troubles, news)
+        elif isinstance(news, GroupCame):
+            queue.came(news.messages, now_s, is_replay=news.is_replay)
+        elif isinstance(news, GroupGone):
+            queue.gone(news.positions)
+        elif isinstance(news, GroupPaused):
+            queue.pause(news.is_paused, now_s)
+        elif isinstance(news, GroupEnded):
+            self._end(news.filter, group, queue)
+
+    def _note(self, troubles: dict[Trouble, str], news: GroupTrouble) -> None:
+        known = news.trouble in troubles
+        if news.why:
+            troubles[news.trouble] = news.why
+        elif known:
+            del troubles[news.trouble]
+        if bool(news.why) != known:
+            self._said.append((news.filter, news.trouble, news.why))
+
+    def take_troubles(self) -> list[tuple[str, Trouble, str]]:
+        """Tell what has begun to be wrong with groups since, and what is not any more (empty):
+        filter (empty: of all), what, why."""
+        said, self._said = self._said, []
+        return said
+
+    @property
+    def count(self) -> int:
+        """Groups."""
+        return len(self._queues)
+
+    @property
+    def held_count(self) -> int:
+        """Messages of all of them that are here and not settled."""
+        return sum(queue.held_count for queue in self._queues.values())
+
+    @property
+    def troubled_count(self) -> int:
+        """Groups with which something is wrong now; a record that is lost is lost for good."""
+        return sum(
+            any(each is not Trouble.RECORD for each in queue.troubles)
+            for queue in self._queues.values()
+        )
+
+    def of_member(self, session: Session) -> list[SpreadQueue]:
+        """Return those of which a session is a member."""
+        found = [self.named(SPREAD_PREFIX + filter) for filter in session.subscriptions]
+        return [queue for queue in found if queue is not None]
+
+    def _begin(self, filter: str) -> None:
+        self._table.subscribe(filter, self._nobody, SubscriptionOptions(2))
+        group = self._group(filter)
+        assert group is not None
+        if group not in self._queues:
+            queue = SpreadQueue(
+                filter, group, self._node, self._journal, self.hand_over, self.budget
+            )
+            self._queues[group] = queue
+            self._plans.changed(group.filter)
+            name = queue.client_id
+            self._journal.note(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
+            if self.members_count(group):  # Devices that had it for themselves.
+                for op in self.joined(filter):
+                    self._journal.note(op)
+            self._look(queue)
+
+    def _end(self, filter: str, group: Shared, queue: SpreadQueue) -> None:
+        assert self._feed is not None
+        del self._queues[group]
+        queue.end()
+        self._feed.want(filter, False)
+        self._table.unsubscribe(filter, self._nobody)
+        self._plans.changed(group.filter)
+        self._journal.note(DropSession(queue.client_id))
+
+    def _group(self, filter: str) -> Shared | None:
+        key = parse_shared(filter)
+        return None if key is None else self._table.group(*key)
+
+
+def _is_shared(filter: str) -> bool:
+    try:
+        return parse_shared(filter) is not None
+    except ValueError:
+        return False

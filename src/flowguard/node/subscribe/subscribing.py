@@ -1,0 +1,446 @@
+"""SUBSCRIBE and UNSUBSCRIBE: limits, the table, the answer, retained messages.
+
+One with few filters is worked off in one stretch; one with many piece by piece, like any chore, and
+meanwhile it has its client's window for itself.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import final
+
+from flowguard.access.rights import NOTHING, Rights
+from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
+from flowguard.errors import MalformedPacket
+from flowguard.flow import Reason
+from flowguard.node.applications.log_fetch import begins_to_read
+from flowguard.node.connect.authentication import Hooks
+from flowguard.node.publish.full_queues import FullQueues
+from flowguard.node.publish.publishing import Router
+from flowguard.node.subscribe.searches import Searches
+from flowguard.node.subscribe.start_time import UNREADABLE, refusal, start_time
+from flowguard.records import NEVER_S, DropSubscription, StoreOp
+from flowguard.routing import levels_count, parse_shared, valid_filter
+from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.session.state_bytes import subscription_bytes
+from flowguard.types import (
+    MQTT_5,
+    NO_PROPERTIES,
+    Properties,
+    ReasonCode,
+    SubscriptionOptions,
+)
+
+
+class TableChange(Chore):
+    """A SUBSCRIBE or UNSUBSCRIBE on its way through the table, a piece of its filters at a time."""
+
+    __slots__ = (
+        "_admitted",
+        "_is_noted",
+        "at",
+        "codes",
+        "cost",
+        "count",
+        "durable",
+        "inbound",
+        "must_wait",
+        "size_bytes",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, subscriptions: "Subscriptions", inbound: Inbound, count: int, size_bytes: int
+    ) -> None:
+        self.subscriptions = subscriptions
+        self.inbound = inbound
+        self.count = count
+        self.size_bytes = size_bytes
+        """Of its filters."""
+        self.durable = inbound.session.durable
+        self.codes: list[int] = []
+        self.at = 0
+        """So many filters are worked off."""
+        self.cost = 1
+        self.must_wait = False
+        """There was something to wait for before it."""
+        self._admitted = False
+        self._is_noted = False
+
+    def admit(self) -> None:
+        """From now on it counts against its client's window."""
+        if not self._admitted:
+            self._admitted = True
+            self.inbound.window.admit(self.cost, self.size_bytes)
+
+    def note(self, ops: list[StoreOp]) -> None:
+        """To be durable before the answer."""
+        for op in ops:
+            self._is_noted = True
+            self.subscriptions.node.journal.note(op)
+
+    @property
+    def is_to_wait(self) -> bool:
+        """Whether the answer has to wait for a commit."""
+        if self._is_noted or self.must_wait:
+            return True
+        node = self.subscriptions.node
+        return self._admitted and not node.read_only and self.inbound.must_wait
+
+    def step(self, now_s: float) -> bool:
+        if self.inbound.ended:
+            self._settle()
+            return False
+        until = min(self.count, self.at + FILTERS_PIECE)
+        self.work(self.at, until)
+        self.at = until
+        self.subscriptions.full_queues.routes_changed(self.inbound.session)
+        if until < self.count:
+            return True
+        self.subscriptions.changed(self, now_s)
+        return False
+
+    def work(self, start: int, stop: int) -> None:
+        """These of its filters."""
+        raise NotImplementedError
+
+    def committed(self, now_s: float) -> None:
+        """Answer: the change is durable."""
+        self.answer(now_s)
+        if self._admitted:
+            self._settle()
+        else:
+            self.inbound.extra += self.cost - 1
+
+    def answer(self, now_s: float) -> None:
+        """SUBACK or UNSUBACK."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        self._admitted = False
+        self.inbound.settle(self.cost, self.size_bytes)
+
+    def failed(self, error: Exception, now_s: float) -> bool:
+        """An authorizer that raises, or a filter that no client may send."""
+        self._settle()
+        self.inbound.failed(error, now_s)
+        return True
+
+
+@final
+class Subscribing(TableChange):
+    """A SUBSCRIBE; behind its SUBACK the retained messages."""
+
+    __slots__ = ("is_unreadable", "packet", "reads_log", "retained", "since_s", "why")
+
+    def __init__(
+        self, subscriptions: "Subscriptions", inbound: Inbound, packet: Subscribe, now_s: float
+    ) -> None:
+        size_bytes = sum([len(filter) for filter, _ in packet.filters])
+        super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
+        self.packet = packet
+        self.retained: list[str] = []
+        """Filters that want retained messages."""
+        self.since_s: float | None = None
+        """When its new subscriptions start; None: now."""
+        self.is_unreadable = False
+        """It says when, but nobody knows what that means."""
+        self.reads_log = False
+        """Some of them have started in the past."""
+        self.why = ""
+        """Of the last filter that was refused, in words."""
+        if packet.properties is not NO_PROPERTIES:
+            try:
+                self.since_s = start_time(packet.properties, now_s)
+            except ValueError:
+                self.is_unreadable = True
+
+    def work(self, start: int, stop: int) -> None:
+        put, codes = self.subscriptions.put, self.codes
+        filters = self.packet.filters[start:stop]
+        check_filters([filter for filter, _ in filters], version_of(self.inbound.session))
+        for filter, asked in filters:
+            codes.append(put(self, filter, asked))
+
+    def answer(self, now_s: float) -> None:
+        session, outbound = self.inbound.session, self.inbound.session.outbound
+        properties = NO_PROPERTIES
+        if self.why and outbound is not None and outbound.explains:
+            properties = Properties(reason_string=self.why)
+        self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes), properties))
+        if self.reads_log:
+            self.subscriptions.read_log(session)
+        self.subscriptions.searches.begin(session, self.retained, now_s)
+        if session.outbound is not None:
+            session.outbound.tell_groups(now_s)
+
+
+@final
+class Unsubscribing(TableChange):
+    __slots__ = ("packet",)
+
+    def __init__(
+        self, subscriptions: "Subscriptions", inbound: Inbound, packet: Unsubscribe
+    ) -> None:
+        size_bytes = sum([len(filter) for filter in packet.filters])
+        super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
+        self.packet = packet
+
+    def work(self, start: int, stop: int) -> None:
+        drop, codes = self.subscriptions.drop, self.codes
+        filters = self.packet.filters[start:stop]
+        check_filters(filters, version_of(self.inbound.session))
+        for filter in filters:
+            codes.append(drop(self, filter))
+
+    def answer(self, now_s: float) -> None:
+        self.inbound.answered(Unsuback(self.packet.packet_id, tuple(self.codes)))
+
+
+@final
+class Subscriptions:
+    """Changes the subscription table for clients, and tells them."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        router: Router,
+        hooks: Hooks,
+        full_queues: FullQueues,
+    ) -> None:
+        self.node = node
+        self.full_queues = full_queues
+        self._router = router
+        self._hooks = hooks
+        self.searches = Searches(node, router.retained)
+
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
+        """See `Routing.subscribe`; the table changes at once, the answer waits for the commit."""
+        return self._begin(Subscribing(self, inbound, packet, now_s), now_s)
+
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
+        """See `Routing.unsubscribe`."""
+        return self._begin(Unsubscribing(self, inbound, packet), now_s)
+
+    def _begin(self, change: "TableChange", now_s: float) -> bool:
+        """At once, or piece by piece; then it fills its client's window, so that nothing passes."""
+        inbound = change.inbound
+        window = inbound.window
+        count = change.count
+        cost = self._router.cost.of(count, change.size_bytes, count if change.durable else 0)
+        in_pieces = count > FILTERS_PIECE
+        if in_pieces:
+            cost = max(cost, self.node.window.limit_max)
+        if cost > 1 and not window.fits(cost):
+            return False
+        change.cost = cost
+        change.must_wait = inbound.must_wait
+        if in_pieces:
+            change.admit()
+            self.node.chores.add(change)
+        else:
+            change.step(now_s)
+        return True
+
+    def put(self, change: "Subscribing", filter: str, asked: SubscriptionOptions) -> int:
+        """One filter of a SUBSCRIBE into the table; its reason code."""
+        session = change.inbound.session
+        qos_max = self.node.settings.session.maximum_qos
+        refused = self._refusal(session, filter)
+        if refused is None and self._hooks.rules is not None:
+            granted = granted_qos(session.rights, filter)
+            if granted == NOTHING:
+                return ReasonCode.NOT_AUTHORIZED
+            qos_max = min(qos_max, granted)
+        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
+        refused = (
+            refused
+            or self._start_refusal(change, filter, options)
+            or self._no_room(session, filter)
+        )
+        if refused is not None:
+            return refused
+        before = session.subscriptions.get(filter)
+        starts_s = change.since_s if before is None else None
+        if starts_s is None and begins_to_read(session, filter, before, options):
+            starts_s = NEVER_S
+        if starts_s is not None:
+            # Before the plans change: its topics are logged from now on, while it is behind.
+            start = self._router.log.start(session, filter, starts_s)
+            change.reads_log = True
+        is_new, ops = self._router.queues.subscribe(filter, session, options)
+        session.subscriptions.put(filter, options)
+        if _wants_retained(filter, options, is_new=is_new):
+            self._want_retained(change, filter, options)
+        if session.durable:
+            ops.append(session.put_subscription(filter))
+        if starts_s is not None:
+            ops += start
+        change.note(ops)
+        return options.qos
+
+    def _want_retained(
+        self, change: "Subscribing", filter: str, options: SubscriptionOptions
+    ) -> None:
+        """From the first on, whatever was on its way for the same filter; a durable session is
+        owed those of QoS 1 and 2."""
+        session = change.inbound.session
+        matches = self._router.retained.may_match(filter)
+        if session.outbound is not None:
+            session.outbound.stop_retained(filter)
+        if session.durable:
+            session.owe_retained(filter, "" if matches and options.qos else None, self.node)
+        if matches:
+            change.retained.append(filter)
+
+    def drop(self, change: "Unsubscribing", filter: str) -> int:
+        """One filter of an UNSUBSCRIBE out of the table; its reason code."""
+        session = change.inbound.session
+        if filter not in session.subscriptions:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        change.note(self._remove(session, filter))
+        return ReasonCode.SUCCESS
+
+    def _remove(self, session: Session, filter: str) -> list[StoreOp]:
+        """Out of the table; what is to be durable of that."""
+        session.subscriptions.drop(filter)
+        session.charge_state(-subscription_bytes(filter), self.node)
+        ops = self._router.queues.unsubscribe(filter, session)
+        ops += self._router.log.unsubscribed(session, filter)
+        if session.outbound is not None:
+            session.outbound.stop_retained(filter)
+        session.owe_retained(filter, None, self.node)
+        if session.durable:
+            ops.append(DropSubscription(session.client_id, filter))
+        return ops
+
+    def review(self, session: Session, rights: Rights, filter: str, *, is_first: bool) -> None:
+        """Hold a subscription against rights that are new to its session; `is_first`: it had none,
+        so that it got all that matched."""
+        if filter not in session.subscriptions:
+            return
+        if granted_qos(rights, filter) == NOTHING:
+            for op in self._remove(session, filter):
+                self.node.journal.note(op)
+        elif parse_shared(filter) is None and not (
+            is_first and rights.granted_qos(filter, shared=True) != NOTHING
+        ):
+            self._router.plans.changed(filter)
+
+    def changed(self, change: "TableChange", now_s: float) -> None:
+        """All filters are worked off: until the commit the packet counts against the window."""
+        if change.is_to_wait:
+            change.admit()
+            self.node.when_durable(change.committed, now_s, change.inbound.session.client_id)
+        else:
+            change.committed(now_s)
+
+    def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
+        """Why this filter is not subscribed; None: it is."""
+        limits = self.node.settings
+        if levels_count(filter) > limits.session.topic_levels_max or _is_half_shared(filter):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        authorizer = self._hooks.authorizer
+        if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
+            return ReasonCode.NOT_AUTHORIZED
+        if self.node.read_only and session.durable:
+            self.node.counters.drop(Reason.DISK_FULL)
+            return ReasonCode.QUOTA_EXCEEDED
+        if filter in session.subscriptions:
+            return None
+        rights = session.rights
+        quota = None if rights is None else rights.quotas.subscriptions_max
+        if (
+            len(session.subscriptions) >= limits.session.subscriptions_max
+            or (quota is not None and len(session.subscriptions) >= quota)
+            or self._router.queues.subscriptions_count >= limits.node.subscriptions_max
+        ):
+            return ReasonCode.QUOTA_EXCEEDED
+        return None
+
+    def _start_refusal(
+        self, change: "Subscribing", filter: str, options: SubscriptionOptions
+    ) -> ReasonCode | None:
+        """Why this filter cannot start in the past, as it asks to; one that is there goes on."""
+        since_s, session = change.since_s, change.inbound.session
+        if change.is_unreadable:
+            code, change.why = UNREADABLE
+            return code
+        if since_s is None or filter in session.subscriptions:
+            return None
+        router = self._router
+        refused = refusal(
+            self.node,
+            self._hooks.authorizer,
+            session,
+            filter,
+            options,
+            since_s,
+            has_log=router.plans.log_threshold > 0 or session.is_logged,
+        )
+        if refused is None:
+            return None
+        code, change.why = refused
+        return code
+
+    def read_log(self, session: Session) -> None:
+        """Subscriptions of it that started in the past are stored."""
+        self._router.log.catch_up(session)
+
+    def _no_room(self, session: Session, filter: str) -> ReasonCode | None:
+        """Charge a new filter to the client's state; why that cannot be."""
+        if filter in session.subscriptions:
+            return None
+        reason = session.charge_state(subscription_bytes(filter), self.node)
+        if reason is None:
+            return None
+        self.node.counters.drop(reason)
+        return ReasonCode.QUOTA_EXCEEDED
+
+
+def granted_qos(rights: Rights | None, filter: str) -> int:
+    """With which QoS a filter may be subscribed, shared or not; NOTHING: not at all."""
+    if rights is None:
+        return NOTHING
+    shared = parse_shared(filter)
+    if shared is None:
+        return rights.granted_qos(filter)
+    return rights.granted_qos(shared[1], shared=True)
+
+
+def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) -> bool:
+    """[MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]; shared subscriptions get none (4.8.2)."""
+    if parse_shared(filter) is not None:
+        return False
+    return options.retain_handling == 0 or (options.retain_handling == 1 and is_new)
+
+
+def version_of(session: Session) -> int:
+    """Protocol version of the session's client, while it is connected."""
+    assert session.outbound is not None
+    return session.outbound.version
+
+
+def check_filters(filters: Iterable[str], version: int) -> None:
+    """A filter against the grammar makes its packet malformed: nothing of that piece is done.
+
+    0x8F is for filters that are well-formed and unwanted. 3.1.1 knows no shared subscriptions: what
+    begins like one there, and is none, is such a filter.
+    """
+    for filter in filters:
+        # [MQTT-4.7.1-1, MQTT-4.7.1-2] [v3 MQTT-4.7.1-2, v3 MQTT-4.7.1-3]
+        if not valid_filter(filter):
+            raise MalformedPacket("a topic filter with a wildcard where none may stand")
+        if version == MQTT_5 and _is_half_shared(filter):
+            # [MQTT-4.8.2-1, MQTT-4.8.2-2]
+            raise MalformedPacket("a shared subscription without share name or topic filter")
+
+
+def _is_half_shared(filter: str) -> bool:
+    try:
+        parse_shared(filter)
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,8 @@
+"""Work of the node that no packet asks for.
+
+- `timers`        keep-alive, connect timeout, session expiry and will delay
+- `due`           the deadlines that a tick has reached
+- `dead_letters`  messages that expired or were dropped, for their own topics
+- `holdings`      memory that the node holds, counted
+- `sys_topics`    `$SYS`, as users of Mosquitto expect it
+"""
