@@ -56,7 +56,7 @@ MODULES = (
     "stores/messages.py",
     "stores/redis/changes.py",
     "stores/redis/keys.py",
-    "stores/redis/packing.py",
+    "stores/redis/connection/packing.py",
     "stores/redis/queues.py",
     "stores/redis/values.py",
     "stores/rows.py",
@@ -92,8 +92,8 @@ USUAL = (*MODULES, *ROOMS, *PROXY)
 PLAIN = (
     "access/rules_toml.py",
     "stores/rocks/offline",
-    "stores/rocks/driver_errors.py",
-    "stores/rocks/engine.py",
+    "stores/rocks/database/driver_errors.py",
+    "stores/rocks/database/engine.py",
     "stores/rocks/store.py",
 )
 """Files and folders that stay in Python: their driver has few types, they are generated at run

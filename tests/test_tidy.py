@@ -40,9 +40,6 @@ FOLDER_FILES = {
     "src/flowguard/flow": 26,
     "src/flowguard/ops": 18,
     "src/flowguard/session": 29,
-    "src/flowguard/stores/kafka": 26,
-    "src/flowguard/stores/redis": 18,
-    "src/flowguard/stores/rocks": 25,
 }
 
 # "package/room": files of its largest import circle; the numbers only ever go down.

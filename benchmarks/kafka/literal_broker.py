@@ -42,7 +42,7 @@ BATCH: Final[dict[str, Any]] = {
     "max_batch_size": 512 * 1024,
     "max_request_size": 1024 * 1024,
 }
-"""As in `flowguard.stores.kafka.link`."""
+"""As in `flowguard.stores.kafka.connection.link`."""
 Done = Callable[[], None]
 
 

@@ -261,7 +261,7 @@ async def _has_brokers(admin: Any, count: int) -> bool:
 
 async def _is_ready(admin: Any, topic: str, replicas: int) -> bool:
     """Whether each node knows the topic, and one that its partitions have leaders and replicas."""
-    from flowguard.stores.kafka.driver import topic_seen
+    from flowguard.stores.kafka.connection.driver import topic_seen
 
     (found,) = await admin.describe_topics([topic])
     parts = found["partitions"]

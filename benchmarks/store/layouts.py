@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Check, Grid, Report
 from benchmarks.conditions import Conditions
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.store import LAYOUTS
 
 from .filling import BATCH, PAYLOAD_BYTES, add_sessions, conversation, open_store

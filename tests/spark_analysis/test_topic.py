@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flowguard.address import KafkaTopic
-from flowguard.stores.kafka.access import access_of
+from flowguard.stores.kafka.connection.access import access_of
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.topic import RunsInTopic
 from spark_analysis.analysis import analyse

@@ -3,7 +3,7 @@
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int8, Int32, Schema, String
 
-from flowguard.stores.kafka.driver import send
+from flowguard.stores.kafka.connection.driver import send
 from tests.support.kafka import Kafka
 
 RULES = {

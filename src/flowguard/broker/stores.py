@@ -71,7 +71,7 @@ OPENERS: Final[Mapping[str, Callable[[Settings, Path, OnWait | None], Store]]] =
 
 def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     """The queues of applications in Kafka, everything else in `base`."""
-    from flowguard.stores.kafka.access import access_of
+    from flowguard.stores.kafka.connection.access import access_of
     from flowguard.stores.kafka.store import KafkaStore
     from flowguard.stores.kafka.topics import KafkaPlace
 
@@ -110,8 +110,8 @@ def check_store(settings: Settings) -> None:
 
         check_address(settings.redis.url)
     if settings.store.application_store == "kafka" or settings.telemetry.record_topic is not None:
-        from flowguard.stores.kafka.access import access_of
-        from flowguard.stores.kafka.driver import check_driver
+        from flowguard.stores.kafka.connection.access import access_of
+        from flowguard.stores.kafka.connection.driver import check_driver
 
         check_driver()
         access_of(settings.kafka)

@@ -272,7 +272,7 @@ def _open_runs(settings: Settings) -> "RunsKept | None":
     try:
         # Here, because it needs pyarrow and aiokafka, which only who records has to have.
         if topic is not None:
-            from flowguard.stores.kafka.access import access_of
+            from flowguard.stores.kafka.connection.access import access_of
             from flowguard.telemetry.topic import RunsInTopic
 
             return RunsInTopic(KafkaTopic.parse(topic), access_of(settings.kafka))

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
+from flowguard.stores.rocks.layouts.session_codec import decode_retained
 from flowguard.stores.rocks.offline.reader import StoredSession, StoreReader
-from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 
 PROGRESS_LINES: Final = 1_000

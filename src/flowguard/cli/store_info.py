@@ -15,8 +15,8 @@ from flowguard.cli.console import shown
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
+from flowguard.stores.rocks.layouts.session_codec import decode_session
 from flowguard.stores.rocks.offline.reader import StoreReader
-from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.types import SESSION_NEVER_EXPIRES
 
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from flowguard.address import KafkaTopic
 from flowguard.errors import ConfigError, StallError, StoreError
-from flowguard.stores.kafka.access import NOBODY, KafkaAccess
-from flowguard.stores.kafka.errors import NoTopicError, no_server
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.connection.access import NOBODY, KafkaAccess
+from flowguard.stores.kafka.connection.errors import NoTopicError, no_server
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage
 from flowguard.telemetry.pending import Portion, Row
 from flowguard.telemetry.schema import END, RUN, TABLES, Table
 

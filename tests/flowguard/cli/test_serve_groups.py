@@ -26,7 +26,7 @@ from flowguard.codec.packets import (
     Unsuback,
     Unsubscribe,
 )
-from flowguard.stores.kafka.link import KafkaMessage
+from flowguard.stores.kafka.connection.link import KafkaMessage
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.cli.test_serve_kafka import durable
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link

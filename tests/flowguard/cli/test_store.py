@@ -33,8 +33,8 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.keys import record_key
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.layouts.keys import record_key
 from flowguard.stores.rocks.offline import salvage
 from flowguard.types import MQTT_311, Properties, Publish, SubscriptionOptions
 from tests.flowguard.cli.http_port import http_address, run

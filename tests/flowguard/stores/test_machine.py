@@ -55,9 +55,10 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores import MemoryStore
-from flowguard.stores.rocks import RocksStore, payloads, pending, sweep, window
-from flowguard.stores.rocks.codec import INLINE
-from flowguard.stores.rocks.engine import EngineBatch
+from flowguard.stores.rocks import RocksStore, pending, sweep
+from flowguard.stores.rocks.database.engine import EngineBatch
+from flowguard.stores.rocks.layouts import payloads, window
+from flowguard.stores.rocks.layouts.codec import INLINE
 from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.test_contract import described, entry, queue_of, values
 

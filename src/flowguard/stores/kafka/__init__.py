@@ -1,20 +1,15 @@
-"""kafka: what is kept on an Apache Kafka cluster; the driver is aiokafka, an extra.
+"""The store of applications on an Apache Kafka cluster.
 
-- `link`: the connection, an asyncio loop in a thread of its own, and its producer
-- `access`: TLS and passwords
-- `reader`: the consumer, and the offsets it commits; these two and groups know the driver
-- `driver`: what is needed of that and is not public
-- `errors`: what the driver and the servers say, as errors of ours
-- `store`: queues of applications in topics, everything else in another store
-- `beside`: that other store, for two threads
-- `owner`: which data directory has a prefix; `moves`: whole queues into topics, and out again
-- `plan`: a batch on its way; `topics`: what they are called, how they are made
-- `queue`: what the store knows of one topic; `recovery`: how it knows
-- `window`: what of a topic is settled, as it lies in a committed offset's metadata
-- `commits`: windows on their way there, which nobody waits for who need not
-- `groups`: shared subscriptions that brokers have together: `group_roster`, which there are, and
-  `group_tail`, how that is known; `group_claims`, what this broker says of it; `group_consumer`
-  reads one, `group_window` is what it has of it, `group_room` how much of all that may be,
-  `group_record` a message there; `group_bug`, what is said of a bug,
-  and `group_renewal`, what servers would forget
+- `store`     queues of applications in topics, everything else in another store
+- `beside`    that other store, for two threads
+- `owner`     which data directory owns a prefix
+- `moves`     whole queues into topics, and out again
+- `plan`      a batch on its way
+- `topics`    names and creation of topics
+- `queue`     the state of one topic; `recovery` reads it at the start
+- `window`    the settled part of a topic, as the metadata of a committed offset keeps it
+- `commits`   windows on their way to Kafka
+
+- `connection/`  the only package that knows the driver, besides `groups/`
+- `groups/`      shared subscriptions that several brokers have in common
 """

@@ -5,11 +5,11 @@ from concurrent.futures import Future
 from typing import final
 
 from flowguard.errors import StallError, StoreError
-from flowguard.stores.kafka.errors import NoTopicError
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.connection.errors import NoTopicError
+from flowguard.stores.kafka.connection.link import KafkaLink
+from flowguard.stores.kafka.connection.reader import Committed, KafkaReader
 from flowguard.stores.kafka.plan import CHANGES_MAX
 from flowguard.stores.kafka.queue import ApplicationQueue
-from flowguard.stores.kafka.reader import Committed, KafkaReader
 
 Queues = Mapping[str, ApplicationQueue]
 """By client id."""

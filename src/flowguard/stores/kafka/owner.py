@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from flowguard.errors import ConfigError
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.connection.link import KafkaLink
 from flowguard.stores.kafka.topics import KafkaPlace
 
 NAME_BYTES: Final = 8

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from flowguard.stores.kafka.errors import RetentionError
+from flowguard.stores.kafka.connection.errors import RetentionError
+from flowguard.stores.kafka.connection.reader import KafkaReader
 from flowguard.stores.kafka.queue import ApplicationQueue, QueueRecord, decode_record
-from flowguard.stores.kafka.reader import KafkaReader
 
 READ_COUNT: Final = 500
 

@@ -33,14 +33,14 @@ from flowguard.stores.base import (
 )
 from flowguard.stores.kafka.beside import Beside
 from flowguard.stores.kafka.commits import Queues, WindowCommits
-from flowguard.stores.kafka.errors import NoTopicError, RetentionError
-from flowguard.stores.kafka.groups import Groups
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.connection.errors import NoTopicError, RetentionError
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.connection.reader import PARTITION, Committed, KafkaReader
+from flowguard.stores.kafka.groups.groups import Groups
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
 from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim
 from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
 from flowguard.stores.kafka.queue import ApplicationQueue, QueuePage, encode_record
-from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
 from flowguard.stores.kafka.recovery import READ_COUNT, pass_retention, record_at, restore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from flowguard.stores.kafka.window import AckWindow

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from flowguard.stores.kafka.access import NOBODY, KafkaAccess
+from flowguard.stores.kafka.connection.access import NOBODY, KafkaAccess
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size of a batch of one message that a topic takes; servers take requests of 100 MiB."""

@@ -1,20 +1,18 @@
 """Store on Redis: sessions outlive the machine that serves them (docs/operate/redis.md).
 
-- `store`      `RedisStore`, the contract on a server or a Redis Cluster
-- `changes`    a batch as what it leaves of each session
-- `functions`  what runs in Redis: a commit, checked by its owner's token
-- `kept`       the last commits, for a server that comes back without them
-- `intent`     a commit over several buckets of a Redis Cluster, written down before it is done
-- `queues`     the layouts `stream` and `zset`; `queue_functions`: the same in Redis
-- `keys`       names of keys; `values`: what lies there
-- `lease`      one broker at a time has a prefix
-- `reader`     what is stored, for looking at
-- `tbmq`       queues that a TBMQ has left
-- `server`     can this server keep what is promised?
-- `cluster`    all primaries of a Redis Cluster, as `link` is one server
-- `sentinel`   which server is the primary
-- `packing`    commands as the server reads them
-- `link`       one connection, made anew when it breaks; the only file that knows redis-py
+- `store`    `RedisStore`, the contract on a server or a Redis Cluster
+- `changes`  a batch as the changes of each session
+- `kept`     the last commits, for a server that returns without them
+- `intent`   a commit over several buckets of a Redis Cluster, recorded before it is done
+- `queues`   the layouts `stream` and `zset`
+- `keys`     names of keys
+- `values`   values of keys
+- `lease`    ownership of a prefix by one broker at a time
+- `reader`   reads a prefix without changing it
+- `tbmq`     queues that a TBMQ left
+
+- `connection/`  servers, Sentinels, Redis Cluster
+- `lua/`         functions that run in Redis
 """
 
 from flowguard.stores.redis.store import RedisStore

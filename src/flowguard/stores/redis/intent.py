@@ -14,7 +14,7 @@ from struct import Struct, error
 from typing import Final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.redis.link import Call
+from flowguard.stores.redis.connection.link import Call
 
 _LENGTH: Final = Struct(">I")
 

@@ -10,10 +10,10 @@ from typing import Any, Final, final
 import structlog
 
 from flowguard.errors import DataLostError, LeasedError, StallError
-from flowguard.stores.redis.cluster import RedisCluster
-from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
+from flowguard.stores.redis.connection.cluster import RedisCluster
+from flowguard.stores.redis.connection.link import RedisLink
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.lua.functions import CLAIM, HOLD, LEAVE
 
 RENEWALS: Final = 4
 """Renewals within the time of a lease."""

@@ -12,9 +12,9 @@ from typing import Any, Final, final
 
 from flowguard.records import Delivery, QueueEntry, packet_id_of
 from flowguard.stores.entries import decode_entry, encode_entry
-from flowguard.stores.redis.functions import COMMIT_STREAM, COMMIT_ZSET
+from flowguard.stores.redis.connection.packing import Words
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.packing import Words
+from flowguard.stores.redis.lua.functions import COMMIT_STREAM, COMMIT_ZSET
 from flowguard.types import Publish
 
 Ask = Callable[[Sequence[Words]], list[Any]]

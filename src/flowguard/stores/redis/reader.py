@@ -12,12 +12,12 @@ from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import SessionRecord
 from flowguard.stores.base import POS_MAX
 from flowguard.stores.redis.changes import session_record
-from flowguard.stores.redis.cluster import RedisCluster, is_cluster, seeds_of
+from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster, seeds_of
+from flowguard.stores.redis.connection.link import RedisLink, check_url
+from flowguard.stores.redis.connection.sentinel import check_names, find_primary, is_sentinel
+from flowguard.stores.redis.connection.server import check_version
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
-from flowguard.stores.redis.link import RedisLink, check_url
 from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.sentinel import check_names, find_primary, is_sentinel
-from flowguard.stores.redis.server import check_version
 from flowguard.stores.redis.values import decode_retained
 
 TIMEOUT_S: Final = 30.0

@@ -15,17 +15,11 @@ from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.clock import StoreClock
 from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
-from flowguard.stores.redis.cluster import RedisCluster, is_cluster
-from flowguard.stores.redis.functions import ADOPT, INTEND, REFUSED_FENCED, WHOLE
-from flowguard.stores.redis.intent import Intent, decode_intent
-from flowguard.stores.redis.kept import Commit, KeptCommits
-from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
-from flowguard.stores.redis.lease import Lease
-from flowguard.stores.redis.link import Call, RedisLink, values_of
-from flowguard.stores.redis.packing import Words
-from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.sentinel import find_primary, is_sentinel
-from flowguard.stores.redis.server import (
+from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster
+from flowguard.stores.redis.connection.link import Call, RedisLink, values_of
+from flowguard.stores.redis.connection.packing import Words
+from flowguard.stores.redis.connection.sentinel import find_primary, is_sentinel
+from flowguard.stores.redis.connection.server import (
     check_format,
     check_primary,
     check_server,
@@ -33,6 +27,12 @@ from flowguard.stores.redis.server import (
     promise_of,
     run_ids,
 )
+from flowguard.stores.redis.intent import Intent, decode_intent
+from flowguard.stores.redis.kept import Commit, KeptCommits
+from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
+from flowguard.stores.redis.lease import Lease
+from flowguard.stores.redis.lua.functions import ADOPT, INTEND, REFUSED_FENCED, WHOLE
+from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
 

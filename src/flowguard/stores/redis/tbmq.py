@@ -16,9 +16,9 @@ from typing import Any, Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery
-from flowguard.stores.redis.cluster import RedisCluster
+from flowguard.stores.redis.connection.cluster import RedisCluster
+from flowguard.stores.redis.connection.server import literal
 from flowguard.stores.redis.reader import reach
-from flowguard.stores.redis.server import literal
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 
 PAGE: Final = 256

@@ -28,14 +28,14 @@ from flowguard.records import (
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.rocks.clock import UidClock
-from flowguard.stores.rocks.codec import INLINE, UID_BYTES, encode_entry
-from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.keys import HLC_KEY
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.layouts.codec import INLINE, UID_BYTES, encode_entry
+from flowguard.stores.rocks.layouts.keys import HLC_KEY
+from flowguard.stores.rocks.layouts.payloads import Payloads
+from flowguard.stores.rocks.layouts.queue import Draft, Queue
+from flowguard.stores.rocks.layouts.session_codec import encode_retained
 from flowguard.stores.rocks.log_home import generation_key
-from flowguard.stores.rocks.payloads import Payloads
 from flowguard.stores.rocks.pending import PendingRecords
-from flowguard.stores.rocks.queue import Draft, Queue
-from flowguard.stores.rocks.session_codec import encode_retained
 from flowguard.stores.rocks.sessions import Sessions
 
 OPS_PIECE: Final = 1_000

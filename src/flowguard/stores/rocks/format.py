@@ -17,8 +17,8 @@ from typing import Final
 
 from flowguard import __version__
 from flowguard.errors import FormatError, LockedError, StoreError
-from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in, is_slice
-from flowguard.stores.rocks.keys import FORMAT_KEY
+from flowguard.stores.rocks.database.engine import FAMILIES, RocksEngine, families_in, is_slice
+from flowguard.stores.rocks.layouts.keys import FORMAT_KEY
 
 NAME: Final = "flowguard-rocks"
 MAJOR: Final = 1

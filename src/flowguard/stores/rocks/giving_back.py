@@ -5,8 +5,8 @@ A deleted row takes space, in the log and in a table, until RocksDB writes and m
 
 from typing import Final, final
 
+from flowguard.stores.rocks.database.engine import TABLES_MERGED, RocksEngine
 from flowguard.stores.rocks.disk import DiskSpace
-from flowguard.stores.rocks.engine import TABLES_MERGED, RocksEngine
 
 _TRIGGER: Final = "level0_file_num_compaction_trigger"
 _COPIES: Final = "enable_blob_garbage_collection"

@@ -18,8 +18,8 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.kafka_settings import OWNER_FILE
-from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
-from flowguard.stores.rocks.keys import HLC_KEY, NODE_KEY, SEEN_KEY
+from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
+from flowguard.stores.rocks.layouts.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
 COPY: Final = "copy"
 """Name of the file that says: this is a copy, nobody has opened it yet."""

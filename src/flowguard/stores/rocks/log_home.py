@@ -3,9 +3,9 @@
 from typing import final
 
 from flowguard.stores.log.rows import LogRows
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.format import LOG, with_feature
-from flowguard.stores.rocks.keys import FORMAT_KEY, GENERATION, GENERATION_END
+from flowguard.stores.rocks.layouts.keys import FORMAT_KEY, GENERATION, GENERATION_END
 
 
 def generation_key(number: int) -> bytes:

@@ -5,7 +5,7 @@ Time is counted in steps; each commit is one, and each slice of maintenance.
 
 from typing import Final, final
 
-from flowguard.stores.rocks.queue import Queue
+from flowguard.stores.rocks.layouts.queue import Queue
 
 TURNS: Final = 64
 """Steps after a change within which a queue's record is written (a power of two)."""

@@ -20,10 +20,10 @@ from flowguard.records import (
 )
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace, LogStart
-from flowguard.stores.rocks import keys
-from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.queue import Draft, Queue
-from flowguard.stores.rocks.session_codec import (
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.queue import Draft, Queue
+from flowguard.stores.rocks.layouts.session_codec import (
     check_inbound,
     decode_session,
     decode_subscription,

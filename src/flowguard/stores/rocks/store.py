@@ -16,22 +16,23 @@ from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.stores.log.shared_reads import SharedReads
-from flowguard.stores.rocks import format, keys
+from flowguard.stores.rocks import format
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.copying import published
+from flowguard.stores.rocks.database.engine import KEYS_END, RocksEngine
 from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of, used_bytes_of
-from flowguard.stores.rocks.engine import KEYS_END, RocksEngine
 from flowguard.stores.rocks.giving_back import GivingBack
 from flowguard.stores.rocks.identity import mark_as_copy, open_identity
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.payloads import Payloads
+from flowguard.stores.rocks.layouts.queue import Draft, Queue
+from flowguard.stores.rocks.layouts.session_codec import decode_retained
+from flowguard.stores.rocks.layouts.window import WindowQueue
 from flowguard.stores.rocks.log_home import RocksLogHome
-from flowguard.stores.rocks.payloads import Payloads
 from flowguard.stores.rocks.pending import QUIET_STEPS, TURNS, PendingRecords
-from flowguard.stores.rocks.queue import Draft, Queue
-from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.sweep import Sweep
-from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish
 
 LAYOUTS: Final = ("window", "status")
@@ -47,7 +48,7 @@ def queues_of(layout: str) -> Callable[[int], Queue]:
     """The queues of `layout`; `status`, for comparison, is imported only if it is named."""
     if layout == "window":
         return WindowQueue
-    from flowguard.stores.rocks.status import StatusQueue
+    from flowguard.stores.rocks.layouts.status import StatusQueue
 
     assert layout == "status"
     return StatusQueue

@@ -8,10 +8,16 @@ from itertools import islice
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.engine import KEYS_END, SCAN_BYTES, SCAN_ROWS, Family, RocksEngine
-from flowguard.stores.rocks.keys import own_prefix, queue_prefix, sweep_key
-from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
+from flowguard.stores.rocks.database.engine import (
+    KEYS_END,
+    SCAN_BYTES,
+    SCAN_ROWS,
+    Family,
+    RocksEngine,
+)
+from flowguard.stores.rocks.layouts.keys import own_prefix, queue_prefix, sweep_key
+from flowguard.stores.rocks.layouts.payloads import Payloads
+from flowguard.stores.rocks.layouts.queue import POS_ALL, Draft, Queue
 from flowguard.stores.rocks.sessions import Sessions
 
 SINGLY_MAX: Final = 64

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowguard.records import PutSession, SessionRecord, StoreOp
 from flowguard.stores import Fenced, Store
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.connection.link import KafkaLink
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.kafka import Kafka

@@ -12,8 +12,8 @@ _GONE = {0, 3}
 
 def delete_topic(server: Kafka, topic: str) -> None:
     """Until a node knows it, it takes messages for the topic, and they are gone with it."""
-    from flowguard.stores.kafka.driver import topic_seen
-    from flowguard.stores.kafka.link import patiently
+    from flowguard.stores.kafka.connection.driver import topic_seen
+    from flowguard.stores.kafka.connection.link import patiently
 
     async def seen(admin: Any, node: int | None = None) -> Any:
         return await patiently(lambda: topic_seen(admin, topic, node))

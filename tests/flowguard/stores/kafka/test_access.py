@@ -21,8 +21,8 @@ from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from flowguard.stores.kafka.access import access_of
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.connection.access import access_of
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage
 from flowguard.telemetry.topic import RunsInTopic
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
 from tests.flowguard.stores.kafka.test_store import appends, commit_at_last, positions

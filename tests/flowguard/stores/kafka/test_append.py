@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
 from flowguard.errors import StallError
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage
 
 
 class Batch:

@@ -14,8 +14,8 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 
 from flowguard.errors import ConfigError, StoreError
-from flowguard.stores.kafka import driver
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.connection import driver
+from flowguard.stores.kafka.connection.link import KafkaLink
 
 
 class Consumer:

@@ -9,18 +9,19 @@ import pytest
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
 from flowguard.stores.group_feed import GroupTrouble, Trouble
-from flowguard.stores.kafka import group_tail, groups
-from flowguard.stores.kafka.group_consumer import GroupConsumer
-from flowguard.stores.kafka.group_room import GroupRoom
-from flowguard.stores.kafka.group_roster import (
+from flowguard.stores.kafka.groups import groups
+from flowguard.stores.kafka.groups import tail as group_tail
+from flowguard.stores.kafka.groups.capacity import GroupRoom
+from flowguard.stores.kafka.groups.consumer import GroupConsumer
+from flowguard.stores.kafka.groups.groups import Groups
+from flowguard.stores.kafka.groups.roster import (
     GroupRoster,
     GroupTopic,
     encode_claim,
     group_topic,
 )
-from flowguard.stores.kafka.group_tail import GroupTail
-from flowguard.stores.kafka.group_window import GroupWindows
-from flowguard.stores.kafka.groups import Groups
+from flowguard.stores.kafka.groups.tail import GroupTail
+from flowguard.stores.kafka.groups.window import GroupWindows
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.virtual_loop import run
 

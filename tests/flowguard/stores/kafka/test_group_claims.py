@@ -10,16 +10,16 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 
 from flowguard.errors import ConfigError, StallError, StoreError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble
-from flowguard.stores.kafka import group_claims
-from flowguard.stores.kafka.driver import TopicSeen
-from flowguard.stores.kafka.errors import NoTopicError
-from flowguard.stores.kafka.group_claims import GroupClaims
-from flowguard.stores.kafka.group_roster import (
+from flowguard.stores.kafka.connection.driver import TopicSeen
+from flowguard.stores.kafka.connection.errors import NoTopicError
+from flowguard.stores.kafka.connection.link import KafkaMessage
+from flowguard.stores.kafka.groups import claims as group_claims
+from flowguard.stores.kafka.groups.claims import GroupClaims
+from flowguard.stores.kafka.groups.roster import (
     GroupChange,
     GroupRoster,
     group_topic,
 )
-from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.stores.kafka.topics import KafkaPlace
 
 FILTER, OTHER = "$share/g/t", "$share/g/other"

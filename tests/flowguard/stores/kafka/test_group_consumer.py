@@ -19,11 +19,12 @@ from aiokafka.errors import (
 
 from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.group_feed import GroupCame, GroupNews, GroupTrouble, Trouble
-from flowguard.stores.kafka import group_consumer, group_window
-from flowguard.stores.kafka.group_consumer import REFUSED_S, GroupConsumer
-from flowguard.stores.kafka.group_record import encode_group_record
-from flowguard.stores.kafka.group_room import GroupRoom
-from flowguard.stores.kafka.group_window import Found, GroupWindows, RecordId
+from flowguard.stores.kafka.groups import consumer as group_consumer
+from flowguard.stores.kafka.groups import window as group_window
+from flowguard.stores.kafka.groups.capacity import GroupRoom
+from flowguard.stores.kafka.groups.consumer import REFUSED_S, GroupConsumer
+from flowguard.stores.kafka.groups.record import encode_group_record
+from flowguard.stores.kafka.groups.window import Found, GroupWindows, RecordId
 from flowguard.stores.kafka.window import AckWindow
 from flowguard.types import Publish
 

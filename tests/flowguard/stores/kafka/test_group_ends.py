@@ -12,13 +12,14 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 from aiokafka.errors import KafkaConnectionError
 
 from flowguard.stores.group_feed import GroupNews
-from flowguard.stores.kafka import group_consumer, group_tail
-from flowguard.stores.kafka.group_consumer import GroupConsumer
-from flowguard.stores.kafka.group_room import GroupRoom
-from flowguard.stores.kafka.group_roster import GroupRoster
-from flowguard.stores.kafka.group_tail import GroupTail
-from flowguard.stores.kafka.group_window import GroupWindows
-from flowguard.stores.kafka.link import patiently, quietly
+from flowguard.stores.kafka.connection.link import patiently, quietly
+from flowguard.stores.kafka.groups import consumer as group_consumer
+from flowguard.stores.kafka.groups import tail as group_tail
+from flowguard.stores.kafka.groups.capacity import GroupRoom
+from flowguard.stores.kafka.groups.consumer import GroupConsumer
+from flowguard.stores.kafka.groups.roster import GroupRoster
+from flowguard.stores.kafka.groups.tail import GroupTail
+from flowguard.stores.kafka.groups.window import GroupWindows
 from tests.support.virtual_loop import run
 
 

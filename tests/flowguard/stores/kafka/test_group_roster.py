@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.stores.kafka.group_roster import (
+from flowguard.stores.kafka.groups.roster import (
     GroupChange,
     GroupRoster,
     GroupTopic,

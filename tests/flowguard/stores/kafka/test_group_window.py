@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import NEVER_S, Delivery
-from flowguard.stores.kafka.group_record import decode_group_record, encode_group_record
-from flowguard.stores.kafka.group_room import ALL_MAX, HERE_MAX, GroupRoom
-from flowguard.stores.kafka.group_window import (
+from flowguard.stores.kafka.groups.capacity import ALL_MAX, HERE_MAX, GroupRoom
+from flowguard.stores.kafka.groups.record import decode_group_record, encode_group_record
+from flowguard.stores.kafka.groups.window import (
     OFFSETS,
     STRIDE,
     TAGS,

@@ -33,12 +33,12 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka import group_renewal
-from flowguard.stores.kafka.access import access_of
-from flowguard.stores.kafka.driver import commit_offsets
-from flowguard.stores.kafka.group_roster import claim_key, roster_topic
-from flowguard.stores.kafka.groups import Groups
-from flowguard.stores.kafka.link import KafkaMessage
+from flowguard.stores.kafka.connection.access import access_of
+from flowguard.stores.kafka.connection.driver import commit_offsets
+from flowguard.stores.kafka.connection.link import KafkaMessage
+from flowguard.stores.kafka.groups import renewal as group_renewal
+from flowguard.stores.kafka.groups.groups import Groups
+from flowguard.stores.kafka.groups.roster import claim_key, roster_topic
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from flowguard.types import Publish

@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from flowguard.records import MEMBER_PREFIX, PutSession
 from flowguard.stores import MemoryStore
 from flowguard.stores.group_feed import GroupBegan, GroupEnded
-from flowguard.stores.kafka.group_roster import roster_topic
+from flowguard.stores.kafka.groups.roster import roster_topic
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.test_groups import FILTER, JOIN, Side, again, sides, until

@@ -23,7 +23,7 @@ from tests.support.kafka import Kafka, KafkaNode, kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from flowguard.stores.kafka.link import KafkaMessage, patiently
+from flowguard.stores.kafka.connection.link import KafkaMessage, patiently
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.connection.link import KafkaLink
 from flowguard.stores.kafka.owner import claim
 from flowguard.stores.kafka.topics import KafkaPlace
 

@@ -23,9 +23,9 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaConnectionError
 
-from flowguard.stores.kafka.link import patiently, within
+from flowguard.stores.kafka.connection.link import patiently, within
+from flowguard.stores.kafka.connection.reader import COMMIT_MAX, Committed
 from flowguard.stores.kafka.plan import CHANGES_MAX
-from flowguard.stores.kafka.reader import COMMIT_MAX, Committed
 from flowguard.stores.kafka.store import RENEWAL_S, KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from flowguard.stores.kafka.window import METADATA_MAX

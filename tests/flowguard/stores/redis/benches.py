@@ -46,13 +46,13 @@ def shared_server() -> RedisServer:
 @contextmanager
 def moving(cluster: RedisCluster) -> Iterator[RedisCluster]:
     """Its slots move all the while: only as long as a test looks, since that takes half a core."""
-    from flowguard.stores.redis.cluster import slot_of
+    from flowguard.stores.redis.connection.cluster import slot_of
     from flowguard.stores.redis.keys import bucket_of
 
     slots = [slot_of(b"%03x" % bucket_of(name)) for name in MOVED]
     with pytest.MonkeyPatch.context() as patch, cluster.moving(slots, seed=next(_numbers)):
         # However long a slot is half moved: who uses a store tries again.
-        patch.setattr("flowguard.stores.redis.cluster.RETRY_S", HANG_S)
+        patch.setattr("flowguard.stores.redis.connection.cluster.RETRY_S", HANG_S)
         yield cluster
 
 
@@ -109,7 +109,7 @@ def patient_store(
 
 def end_lease(cluster: RedisCluster, prefix: str) -> None:
     """Time passes, in which who has the prefix says nothing."""
-    from flowguard.stores.redis.cluster import slot_of
+    from flowguard.stores.redis.connection.cluster import slot_of
     from flowguard.stores.redis.keys import KeyNames
 
     meta = KeyNames(prefix).meta

@@ -18,7 +18,7 @@ from flowguard.records import (
     StoreOp,
     packet_id_of,
 )
-from flowguard.stores.redis.cluster import slot_of
+from flowguard.stores.redis.connection.cluster import slot_of
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.reader import RedisReader
 from flowguard.stores.redis.store import RedisStore

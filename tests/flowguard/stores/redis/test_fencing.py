@@ -184,8 +184,8 @@ def test_a_broker_that_nobody_has_succeeded_goes_on_however_long_it_was_silent(
 
 def test_a_commit_that_comes_while_another_broker_begins_is_not_done_by_halves(prefix: str) -> None:
     """Sessions get their new owner one after the other: this one has some of them yet."""
-    from flowguard.stores.redis.functions import ADOPT
     from flowguard.stores.redis.keys import KeyNames, bucket_of
+    from flowguard.stores.redis.lua.functions import ADOPT
 
     silent = open_store(shared_server(), prefix)
     silent.commit([PutSession("p", 10, None), PutSession("s", 10, None)])
@@ -231,9 +231,9 @@ def test_sessions_of_one_bucket_end_and_begin_in_one_commit(prefix: str) -> None
 
 def test_who_was_overtaken_while_it_prepared_the_servers_prepares_them_again(prefix: str) -> None:
     """Whoever was first may have been killed since, in the middle of a commit."""
+    from flowguard.stores.redis.connection.link import RedisLink
     from flowguard.stores.redis.keys import KeyNames
     from flowguard.stores.redis.lease import Lease
-    from flowguard.stores.redis.link import RedisLink
 
     links = [RedisLink(shared_server().unix_url, 5.0, lambda link: None) for _ in range(2)]
     first, second = (

@@ -8,8 +8,8 @@ import pytest
 
 from flowguard.errors import CorruptionError, LockedError, StallError, StoreError
 from flowguard.records import Append, DropSession, PutInbound, PutSession, Settle, StoreOp
-from flowguard.stores.redis.cluster import RedisCluster as Link
-from flowguard.stores.redis.cluster import slot_of
+from flowguard.stores.redis.connection.cluster import RedisCluster as Link
+from flowguard.stores.redis.connection.cluster import slot_of
 from flowguard.stores.redis.intent import Intent, decode_intent
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.store import RedisStore

@@ -171,7 +171,7 @@ def test_a_store_of_an_older_format_is_refused_and_stays_as_it_is(server: RedisS
 
 
 def test_a_user_who_may_not_enough_and_one_who_may(server: RedisServer) -> None:
-    from flowguard.stores.redis.link import PERMISSIONS
+    from flowguard.stores.redis.connection.link import PERMISSIONS
 
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@connection")

@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from flowguard.errors import LockedError, StallError
+from flowguard.stores.redis.connection.link import RedisLink
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.lease import LOOK_S, Lease
-from flowguard.stores.redis.link import RedisLink
 
 Answer = tuple[int, bytes, int] | StallError
 

@@ -9,7 +9,7 @@ from flowguard.config import StoreSettings
 from flowguard.records import NEVER_S, Append, Delivery, PutSession
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.clock import COUNTER_BITS, EPOCH_S, UidClock
-from flowguard.stores.rocks.keys import NODE_KEY
+from flowguard.stores.rocks.layouts.keys import NODE_KEY
 from flowguard.types import Publish
 
 

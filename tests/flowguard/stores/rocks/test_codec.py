@@ -12,8 +12,8 @@ from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery, QueueEntry, WillRecord
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.stores.redis import values
-from flowguard.stores.rocks import keys
-from flowguard.stores.rocks.codec import (
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.codec import (
     INLINE,
     decode_entry,
     decode_varint,
@@ -24,8 +24,8 @@ from flowguard.stores.rocks.codec import (
     entry_size_bytes,
     entry_uid,
 )
-from flowguard.stores.rocks.codec import uid as uid_bytes
-from flowguard.stores.rocks.session_codec import (
+from flowguard.stores.rocks.layouts.codec import uid as uid_bytes
+from flowguard.stores.rocks.layouts.session_codec import (
     check_inbound,
     decode_retained,
     decode_session,

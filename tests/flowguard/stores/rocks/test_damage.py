@@ -24,8 +24,8 @@ from flowguard.records import (
     Settle,
 )
 from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks.database.synced import SYNCED
 from flowguard.stores.rocks.offline.reader import StoreReader
-from flowguard.stores.rocks.synced import SYNCED
 from flowguard.types import Publish
 from tests.flowguard.stores.rocks.damage import (
     build,

@@ -29,7 +29,7 @@ from flowguard.errors import (
 )
 from flowguard.flow.signals import StoreState
 from flowguard.priority import lowered
-from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
+from flowguard.stores.rocks.database.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit
 from tests.support.patience import HANG_S
 from tests.support.stalling import built
@@ -210,7 +210,7 @@ FROZEN = """
 import sys
 import threading
 from pathlib import Path
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 from tests.flowguard.stores.rocks.test_engine import SETTINGS
 
 engine = RocksEngine(Path(sys.argv[1]), SETTINGS)
@@ -304,7 +304,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from flowguard.config import StoreSettings
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 
 engine = RocksEngine(Path(sys.argv[1]), StoreSettings(durability=sys.argv[2]))
 number = 0

@@ -24,9 +24,9 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.disk import used_bytes_of
-from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.status import StatusQueue
+from flowguard.stores.rocks.layouts.status import StatusQueue
 from flowguard.types import Publish
 from tests.flowguard.stores.rocks.limits import file_size_limit
 from tests.flowguard.stores.rocks.rows import (

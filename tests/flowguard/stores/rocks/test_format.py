@@ -14,7 +14,7 @@ from flowguard.config import StoreSettings
 from flowguard.errors import FormatError, LockedError
 from flowguard.records import PutSession
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.keys import FORMAT_KEY
+from flowguard.stores.rocks.layouts.keys import FORMAT_KEY
 
 WALL_S = 1_700_000_000.0
 
@@ -126,7 +126,7 @@ def test_a_start_that_was_cut_short_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_before_the_record_was_written_it_is_an_empty_directory(tmp_path: Path) -> None:
-    from flowguard.stores.rocks.engine import RocksEngine
+    from flowguard.stores.rocks.database.engine import RocksEngine
 
     RocksEngine(tmp_path / "store", StoreSettings(durability="os")).close()
     assert record_of(tmp_path / "store") is not None

@@ -14,7 +14,7 @@ from flowguard.records import PutSession
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.copying import back_up_files
 from flowguard.stores.rocks.identity import Identity, read_identity
-from flowguard.stores.rocks.keys import NODE_KEY
+from flowguard.stores.rocks.layouts.keys import NODE_KEY
 
 SETTINGS = StoreSettings(durability="os", disk_reserve_bytes=0)
 NUMBERS = count(1)

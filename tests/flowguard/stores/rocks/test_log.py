@@ -34,8 +34,8 @@ from flowguard.stores.log.logged import LoggedMessage
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.rows import ReadBounds, Sieve, sift
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import RocksEngine, families_in
-from flowguard.stores.rocks.keys import FORMAT_KEY
+from flowguard.stores.rocks.database.engine import RocksEngine, families_in
+from flowguard.stores.rocks.layouts.keys import FORMAT_KEY
 from flowguard.stores.rocks.offline import merge, verification
 from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.types import Publish

@@ -6,8 +6,8 @@ from pathlib import Path
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace
-from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.keys import HLC_KEY
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.layouts.keys import HLC_KEY
 from flowguard.stores.rocks.log_home import RocksLogHome
 from flowguard.stores.rocks.offline.reader import StoreReader, held
 from flowguard.stores.rocks.sessions import Sessions

@@ -27,11 +27,13 @@ from typing import Any, Final, TypeVar, final
 from flowguard.errors import FormatError, StoreError
 from flowguard.records import is_group
 from flowguard.stores.clock import ahead_of_wall_s
-from flowguard.stores.rocks import keys
-from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.identity import ReceivedUids, mark_as_part, new_identity, put_identity
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.codec import UID_BYTES
+from flowguard.stores.rocks.layouts.session_codec import decode_session, row_uid, with_qno
+from flowguard.stores.rocks.layouts.window import WindowQueue
 from flowguard.stores.rocks.offline.merge_queue import (
     MergeTally,
     Output,
@@ -40,8 +42,6 @@ from flowguard.stores.rocks.offline.merge_queue import (
     copier,
 )
 from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader
-from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
-from flowguard.stores.rocks.window import WindowQueue
 
 CLOCKS_APART_S: Final = 60.0
 """Largest difference of two stores' clocks that a merge accepts, seconds."""

@@ -17,13 +17,13 @@ from typing import Any, Final, Protocol, final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import QOS_1_IDS
-from flowguard.stores.rocks.codec import INLINE, entry_place, entry_size_bytes, entry_uid
-from flowguard.stores.rocks.engine import KEYS_END, RocksEngine
+from flowguard.stores.rocks.database.engine import KEYS_END, RocksEngine
 from flowguard.stores.rocks.identity import ReceivedUids
-from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
-from flowguard.stores.rocks.queue import POS_ALL
-from flowguard.stores.rocks.window import STRIDE_MAX, TRIM_SINGLY_MAX, WindowQueue
-from flowguard.stores.rocks.window_record import WindowRecord, encode_record
+from flowguard.stores.rocks.layouts.codec import INLINE, entry_place, entry_size_bytes, entry_uid
+from flowguard.stores.rocks.layouts.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
+from flowguard.stores.rocks.layouts.queue import POS_ALL
+from flowguard.stores.rocks.layouts.window import STRIDE_MAX, TRIM_SINGLY_MAX, WindowQueue
+from flowguard.stores.rocks.layouts.window_record import WindowRecord, encode_record
 
 ROWS: Final = 4_096
 """Rows of one scan; they come in long sequences."""

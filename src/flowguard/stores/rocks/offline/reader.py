@@ -17,14 +17,15 @@ from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
-from flowguard.stores.rocks import format, keys
+from flowguard.stores.rocks import format
 from flowguard.stores.rocks.copying import LEFT_OUT
-from flowguard.stores.rocks.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
+from flowguard.stores.rocks.database.log_files import check_logs, endless_logs
 from flowguard.stores.rocks.identity import Identity, read_identity
-from flowguard.stores.rocks.log_files import check_logs, endless_logs
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.queue import Queue
+from flowguard.stores.rocks.layouts.session_codec import decode_session
 from flowguard.stores.rocks.offline.tolerant import TolerantFamily
-from flowguard.stores.rocks.queue import Queue
-from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.store import LAYOUTS, queues_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from flowguard.errors import StoreError
 from flowguard.stores.rocks.copying import IMMUTABLE, LEFT_OUT
-from flowguard.stores.rocks.engine import RocksEngine, repair
+from flowguard.stores.rocks.database.engine import RocksEngine, repair
+from flowguard.stores.rocks.database.synced import SYNCED
 from flowguard.stores.rocks.offline.reader import CONFIGURATION, SETTINGS, nobody_else
-from flowguard.stores.rocks.synced import SYNCED
 
 LOST = "lost"
 """The folder in which RocksDB leaves what it cannot use."""

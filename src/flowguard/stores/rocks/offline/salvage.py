@@ -14,19 +14,19 @@ from typing import Final, final
 from flowguard import records
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
-from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.copying import published
-from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.identity import mark_as_part
-from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
-from flowguard.stores.rocks.offline.repair import with_current, without_manifest
-from flowguard.stores.rocks.queue import Queue
-from flowguard.stores.rocks.session_codec import (
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.queue import Queue
+from flowguard.stores.rocks.layouts.session_codec import (
     decode_retained,
     decode_session,
     is_applications,
     session_user,
 )
+from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
+from flowguard.stores.rocks.offline.repair import with_current, without_manifest
 from flowguard.stores.rocks.store import RocksStore
 from flowguard.types import Publish
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Family
+from flowguard.stores.rocks.database.engine import SCAN_BYTES, SCAN_ROWS, Family
 
 PLACES: Final = 64
 """Bytes beyond the beginning of a search in which keys may differ to be told apart."""

@@ -8,11 +8,11 @@ from typing import Final, final
 from flowguard.errors import CorruptionError
 from flowguard.records import is_group, owner_name
 from flowguard.stores.messages import decode_message
-from flowguard.stores.rocks.codec import UID_BYTES
-from flowguard.stores.rocks.engine import KEYS_END
-from flowguard.stores.rocks.keys import queue_prefix
+from flowguard.stores.rocks.database.engine import KEYS_END
+from flowguard.stores.rocks.layouts.codec import UID_BYTES
+from flowguard.stores.rocks.layouts.keys import queue_prefix
+from flowguard.stores.rocks.layouts.session_codec import decode_retained
 from flowguard.stores.rocks.offline.reader import Findings, StoredSession, StoreReader
-from flowguard.stores.rocks.session_codec import decode_retained
 
 PROGRESS_ROWS: Final = 1_000
 

@@ -34,12 +34,12 @@ from flowguard.records import (
 )
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.clock import COUNTER_BITS, EPOCH_S
-from flowguard.stores.rocks.codec import entry_uid
-from flowguard.stores.rocks.keys import pos_of
+from flowguard.stores.rocks.layouts.codec import entry_uid
+from flowguard.stores.rocks.layouts.keys import pos_of
+from flowguard.stores.rocks.layouts.session_codec import row_uid
+from flowguard.stores.rocks.layouts.window import WindowQueue
 from flowguard.stores.rocks.offline.merge import MergeReport, merge
 from flowguard.stores.rocks.offline.reader import StoreReader
-from flowguard.stores.rocks.session_codec import row_uid
-from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish, SubscriptionOptions
 
 SETTINGS = StoreSettings(durability="os", disk_reserve_bytes=0)

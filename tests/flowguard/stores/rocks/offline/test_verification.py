@@ -26,8 +26,8 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.keys import inbound_key, record_key, session_key
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.layouts.keys import inbound_key, record_key, session_key
 from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.stores.rocks.offline.verification import Verification, verify
 from flowguard.types import Publish, SubscriptionOptions

@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from flowguard.errors import ConfigError, StallError
-from flowguard.stores.redis.link import RedisLink, check_database
+from flowguard.stores.redis.connection.link import RedisLink, check_database
 
 SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 

@@ -44,7 +44,7 @@ written down: it is done.
 from hashlib import sha256
 from typing import Final
 
-from flowguard.stores.redis.queue_functions import QUEUES
+from flowguard.stores.redis.lua.queue_functions import QUEUES
 
 WHOLE: Final = -1
 """Instead of a part: all of the commit."""

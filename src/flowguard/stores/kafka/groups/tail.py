@@ -1,7 +1,7 @@
 """GroupTail: follows the topic in which brokers say of which groups they have members.
 
 It lives on the link's loop, and connects anew where something is in the way. Where somebody has
-deleted the topic, what it said still counts here: those who know it say it again (`group_claims`).
+deleted the topic, what it said still counts here: those who know it say it again (`claims`).
 """
 
 import asyncio
@@ -12,10 +12,8 @@ from typing import Any, Final, final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from flowguard.stores.kafka.errors import failure
-from flowguard.stores.kafka.group_bug import bug_of
-from flowguard.stores.kafka.group_roster import GroupChange, GroupRoster
-from flowguard.stores.kafka.link import (
+from flowguard.stores.kafka.connection.errors import failure
+from flowguard.stores.kafka.connection.link import (
     RETRY_S,
     KafkaLink,
     check_cancelled,
@@ -23,6 +21,8 @@ from flowguard.stores.kafka.link import (
     quietly,
     within,
 )
+from flowguard.stores.kafka.groups.ended_tasks import bug_of
+from flowguard.stores.kafka.groups.roster import GroupChange, GroupRoster
 
 READ_S: Final = 1.0
 LOOK_S: Final = 1.0

@@ -9,11 +9,11 @@ import structlog
 
 from flowguard.errors import ConfigError, FormatError, StallError, StoreError
 from flowguard.records import Durability
+from flowguard.stores.redis.connection.link import RedisLink, values_of
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
-from flowguard.stores.redis.link import RedisLink, values_of
 
 if TYPE_CHECKING:
-    from flowguard.stores.redis.cluster import RedisCluster
+    from flowguard.stores.redis.connection.cluster import RedisCluster
 
 VERSION_MIN: Final = (7, 0)
 FORMAT: Final = "2"

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from flowguard.stores.messages import decode_message, encode_message
-from flowguard.stores.rocks.codec import decode_varint, encode_varint
+from flowguard.stores.rocks.layouts.codec import decode_varint, encode_varint
 from flowguard.stores.rows import (
     VERSION,
     retained_after,

@@ -17,8 +17,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from flowguard.errors import ConfigError, FormatError, StallError, StoreError
-from flowguard.stores.redis.functions import LIBRARY
-from flowguard.stores.redis.packing import Words, pack
+from flowguard.stores.redis.connection.packing import Words, pack
+from flowguard.stores.redis.lua.functions import LIBRARY
 
 Call = tuple[Sequence[bytes], Words]
 """Keys and arguments of a function."""

@@ -25,9 +25,9 @@ from aiokafka.errors import (
 )
 
 from flowguard.errors import StallError, StoreError
-from flowguard.stores.kafka.access import NOBODY, KafkaAccess
-from flowguard.stores.kafka.driver import TopicSeen, check_driver, topic_seen
-from flowguard.stores.kafka.errors import NoTopicError, failure, no_server
+from flowguard.stores.kafka.connection.access import NOBODY, KafkaAccess
+from flowguard.stores.kafka.connection.driver import TopicSeen, check_driver, topic_seen
+from flowguard.stores.kafka.connection.errors import NoTopicError, failure, no_server
 
 Partition = tuple[str, int]
 """A topic and the number of one of its partitions."""

@@ -7,7 +7,7 @@ group may sleep for longer, and would get all again that its topic still has.
 from collections import defaultdict
 from typing import Any
 
-from flowguard.stores.kafka.driver import FENCED, NO_MEMBER, commit_offsets
+from flowguard.stores.kafka.connection.driver import FENCED, NO_MEMBER, commit_offsets
 
 
 async def renew(admin: Any, group: str) -> None:

@@ -3,7 +3,7 @@
 A message's position says where it is, in every process and for ever: topic, partition and offset.
 A topic that somebody has deleted and made again has the same offsets, but another id: so a position
 has a tag that follows from the id, and what is committed says of which topic it is. Words about a
-topic that is gone change nothing. Knows no driver; the rest of a consumer is in `group_consumer`.
+topic that is gone change nothing. Knows no driver; the rest of a consumer is in `consumer`.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple, final
 
-from flowguard.stores.kafka.group_room import GroupRoom, GroupShare
+from flowguard.stores.kafka.groups.capacity import GroupRoom, GroupShare
 from flowguard.stores.kafka.window import METADATA_MAX as WINDOW_MAX
 from flowguard.stores.kafka.window import AckWindow
 

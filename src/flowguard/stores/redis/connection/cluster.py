@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from urllib.parse import urlsplit, urlunsplit
 
 from flowguard.errors import ConfigError, StallError
-from flowguard.stores.redis.link import (
+from flowguard.stores.redis.connection.link import (
     INFO_MEMORY,
     Call,
     RedisLink,
@@ -24,7 +24,7 @@ from flowguard.stores.redis.link import (
     redirection_of,
     values_of,
 )
-from flowguard.stores.redis.packing import Words
+from flowguard.stores.redis.connection.packing import Words
 
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SLOTS: Final = 16_384

@@ -1,9 +1,9 @@
 """Groups: shared subscriptions of applications that brokers have together, in Kafka.
 
 A broker that has members of one says so in the topic `PREFIX.groups`, and every broker follows
-that (`group_claims`): from then on each writes what matches into the group's topic. Whoever has a
+that (`claims`): from then on each writes what matches into the group's topic. Whoever has a
 member connected is in the consumer group of the same name. All of that lives on the link's loop
-(`group_tail`, `group_consumer`); the store calls from the thread of its commits.
+(`tail`, `consumer`); the store calls from the thread of its commits.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka.errors import failure
-from flowguard.stores.kafka.group_bug import bug_of
-from flowguard.stores.kafka.group_claims import GroupClaims
-from flowguard.stores.kafka.group_consumer import GroupConsumer
-from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
-from flowguard.stores.kafka.group_renewal import renew
-from flowguard.stores.kafka.group_room import GroupRoom
-from flowguard.stores.kafka.group_roster import GroupChange
-from flowguard.stores.kafka.group_window import GroupWindows, RecordId
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage, quietly
+from flowguard.stores.kafka.connection.errors import failure
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage, quietly
+from flowguard.stores.kafka.groups.capacity import GroupRoom
+from flowguard.stores.kafka.groups.claims import GroupClaims
+from flowguard.stores.kafka.groups.consumer import GroupConsumer
+from flowguard.stores.kafka.groups.ended_tasks import bug_of
+from flowguard.stores.kafka.groups.record import WRITER_BYTES, encode_group_record
+from flowguard.stores.kafka.groups.renewal import renew
+from flowguard.stores.kafka.groups.roster import GroupChange
+from flowguard.stores.kafka.groups.window import GroupWindows, RecordId
 from flowguard.stores.kafka.plan import CHANGES_MAX, CommitPlan
 from flowguard.stores.kafka.topics import KafkaPlace
 

@@ -41,9 +41,9 @@ from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncErro
 from flowguard.flow.signals import StoreState
 from flowguard.priority import named_give_way
 from flowguard.stores.log.rows import Cursor, Found, Search
-from flowguard.stores.rocks.driver_errors import CONTENT, REPEATED, translated
-from flowguard.stores.rocks.log_files import check_logs
-from flowguard.stores.rocks.synced import Synced, read_synced
+from flowguard.stores.rocks.database.driver_errors import CONTENT, REPEATED, translated
+from flowguard.stores.rocks.database.log_files import check_logs
+from flowguard.stores.rocks.database.synced import Synced, read_synced
 
 FAMILIES: Final = tuple(CONTENT)
 KEYS_END: Final = b"\xff" * 16

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple, final
 
-from flowguard.stores.kafka.group_window import STRIDE
+from flowguard.stores.kafka.groups.window import STRIDE
 
 ENDED_MAX: Final = 10_000
 """Topics that were given up and are remembered."""

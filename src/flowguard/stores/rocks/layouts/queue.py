@@ -12,8 +12,8 @@ from typing import Any, Final, final
 from flowguard.records import Delivery, QueueEntry
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.rocks.clock import UidClock
-from flowguard.stores.rocks.codec import entry_place, entry_size_bytes
-from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
+from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
+from flowguard.stores.rocks.layouts.codec import entry_place, entry_size_bytes
 
 POS_ALL: Final = 2**63
 
@@ -45,7 +45,8 @@ class Queue(ABC):
         self.waiting = False
         """Whether one of the next batches has to write its record."""
         self.marked_pos = POS_ALL
-        """The position up to which references are counted (`flowguard.stores.rocks.payloads`)."""
+        """The position up to which references are counted
+        (`flowguard.stores.rocks.layouts.payloads`)."""
 
     # --- while a batch is built ---------------------------------------------------------------
 

@@ -11,8 +11,14 @@ from typing import Final, final
 
 from flowguard.records import Append, Delivery, StoreOp
 from flowguard.stores.messages import encode_message
-from flowguard.stores.rocks.codec import INLINE, UID_BYTES, encode_entry, encode_shared_entry, uid
-from flowguard.stores.rocks.queue import Draft, Queue
+from flowguard.stores.rocks.layouts.codec import (
+    INLINE,
+    UID_BYTES,
+    encode_entry,
+    encode_shared_entry,
+    uid,
+)
+from flowguard.stores.rocks.layouts.queue import Draft, Queue
 
 SHARED_BYTES_MIN: Final = 513
 """Size from which a payload with more than one queue to go to is stored once."""

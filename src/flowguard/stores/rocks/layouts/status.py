@@ -17,7 +17,8 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import Delivery, QueueEntry, packet_id_of
-from flowguard.stores.rocks.codec import (
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.layouts.codec import (
     INLINE,
     UID_BYTES,
     decode_entry,
@@ -25,9 +26,8 @@ from flowguard.stores.rocks.codec import (
     entry_size_bytes,
     uid,
 )
-from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.keys import queue_prefix, record_key
-from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
+from flowguard.stores.rocks.layouts.keys import queue_prefix, record_key
+from flowguard.stores.rocks.layouts.queue import POS_ALL, Draft, Queue
 
 INFLIGHT: Final = b"\x01"
 RELEASED: Final = b"\x02"

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Final, final
 
 from flowguard.records import Delivery, QueueEntry, packet_id_of
-from flowguard.stores.rocks.codec import (
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.layouts.codec import (
     INLINE,
     UID_BYTES,
     decode_entry,
     entry_place,
     entry_size_bytes,
 )
-from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.keys import entry_prefix, pos_of, record_key
-from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
-from flowguard.stores.rocks.window_record import (
+from flowguard.stores.rocks.layouts.keys import entry_prefix, pos_of, record_key
+from flowguard.stores.rocks.layouts.queue import POS_ALL, Draft, Queue
+from flowguard.stores.rocks.layouts.window_record import (
     NO_RELEASED,
     Runs,
     WindowRecord,

@@ -32,12 +32,15 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka.driver import FENCED, abandon, commit_offsets, generation_of, topic_seen
-from flowguard.stores.kafka.errors import failure
-from flowguard.stores.kafka.group_record import decode_group_record
-from flowguard.stores.kafka.group_room import READ_COUNT
-from flowguard.stores.kafka.group_window import Found, GroupWindows
-from flowguard.stores.kafka.link import (
+from flowguard.stores.kafka.connection.driver import (
+    FENCED,
+    abandon,
+    commit_offsets,
+    generation_of,
+    topic_seen,
+)
+from flowguard.stores.kafka.connection.errors import failure
+from flowguard.stores.kafka.connection.link import (
     RETRY_S,
     KafkaLink,
     check_cancelled,
@@ -46,6 +49,9 @@ from flowguard.stores.kafka.link import (
     to_the_end,
     within,
 )
+from flowguard.stores.kafka.groups.capacity import READ_COUNT
+from flowguard.stores.kafka.groups.record import decode_group_record
+from flowguard.stores.kafka.groups.window import Found, GroupWindows
 from flowguard.stores.kafka.window import AckWindow
 
 R = TypeVar("R")

@@ -1,7 +1,7 @@
 """GroupClaims: of which groups this broker says that it has members, and their topics.
 
-What it says is a record of the topic `PREFIX.groups` (`group_roster`), and counts when it has come
-back (`group_tail`). Calls come from the thread of the store's commits.
+What it says is a record of the topic `PREFIX.groups` (`roster`), and counts when it has come
+back (`tail`). Calls come from the thread of the store's commits.
 
 That topic may be lost, with somebody's command or with retention, and the messages must not be lost
 with it: brokers that live say again what they know, and one that starts where nothing was ever said
@@ -14,8 +14,9 @@ from typing import Final, TypeVar, final
 
 from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble, Trouble
-from flowguard.stores.kafka.errors import NoTopicError
-from flowguard.stores.kafka.group_roster import (
+from flowguard.stores.kafka.connection.errors import NoTopicError
+from flowguard.stores.kafka.connection.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.groups.roster import (
     GroupChange,
     GroupRoster,
     GroupTopic,
@@ -28,8 +29,7 @@ from flowguard.stores.kafka.group_roster import (
     roster_topic,
     topic_stem,
 )
-from flowguard.stores.kafka.group_tail import GroupTail
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.groups.tail import GroupTail
 from flowguard.stores.kafka.topics import KafkaPlace
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from typing import Final
 from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import Delivery
 from flowguard.stores.entries import decode_entry, encode_entry
-from flowguard.stores.kafka.group_window import RecordId
+from flowguard.stores.kafka.groups.window import RecordId
 
 WRITER_BYTES: Final = 8
 _HEAD: Final = Struct(f">B{WRITER_BYTES}sQ")

@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from flowguard.errors import StallError
-from flowguard.stores.kafka.driver import NO_MEMBER, commit_offsets
-from flowguard.stores.kafka.link import KafkaLink, patiently, quietly
+from flowguard.stores.kafka.connection.driver import NO_MEMBER, commit_offsets
+from flowguard.stores.kafka.connection.link import KafkaLink, patiently, quietly
 
 READ_S: Final = 1.0
 """Pause after which an answer without records is looked at again."""

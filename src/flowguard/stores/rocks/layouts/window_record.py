@@ -11,7 +11,7 @@ from struct import error as StructError
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.codec import decode_varint, encode_varint
+from flowguard.stores.rocks.layouts.codec import decode_varint, encode_varint
 
 Runs = tuple[tuple[int, int], ...]
 """The first and last position of each run, ascending, with gaps between runs."""
