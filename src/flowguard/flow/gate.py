@@ -21,9 +21,9 @@ from flowguard.flow.concurrency import ConcurrencyLimit
 from flowguard.flow.controller import GROW_BELOW
 from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
-from flowguard.flow.pressure import pressure_on
+from flowguard.flow.pressure import slots_pressure_of
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
-from flowguard.flow.signals import TICK_S, Actuator, Pressure, Sample, Signal
+from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
@@ -264,8 +264,8 @@ class ConnectGate(Generic[K]):
         if commit_s > self._concurrency.objective_s:
             self._concurrency.store_stands(in_process + self._waiting.hopeful)
         else:
-            on_places = pressure_on(Actuator.PLACES, pressure).value
-            self._concurrency.tick(now_s, on_places, in_process, sample.response_s)
+            on_slots = slots_pressure_of(pressure)
+            self._concurrency.tick(now_s, on_slots, in_process, sample.response_s)
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
         self._ladder.step(pressure.value)

@@ -1,24 +1,15 @@
 """Pressure of a node by its own signals (docs/explain/overload.md, "Pressure").
 
-Each signal is divided by its objective, so that 1 means just fine; the worst one is the node's
-pressure, and its cause. Two signals are not plain quotients: a store that says it is delayed or
-stopped presses at least 1.5 or 4, whatever its latency, and memory presses exponentially, twice as
-hard every ten points, because the last tenth of memory is worth more than the first.
+Two signals are not plain quotients. A store that reports a delay or a stop presses at least 1.5 or
+4, whatever its latency. Memory presses exponentially, twice as hard every ten points, because the
+last tenth of memory is worth more than the first.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import (
-    MOVES,
-    PRESSURE_MAX,
-    Actuator,
-    Objectives,
-    Pressure,
-    Sample,
-    Signal,
-)
+from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
 
 MEMORY_FOURFOLD_SHARE: Final = 0.20
 """So far above its objective memory presses 4 instead of 1, share of the limit."""
@@ -45,14 +36,16 @@ def pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
 def window_pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
     """The pressure of what windows can move: without the memory of CONNECTs that wait."""
     memory_share = max(0.0, sample.memory_share - sample.waiting_share)
-    return pressure_on(Actuator.WINDOW, _worst_of(_parts_of(sample, objectives, memory_share)))
+    return _worst_of(_parts_of(sample, objectives, memory_share))
 
 
-def pressure_on(actuator: Actuator, pressure: Pressure) -> Pressure:
-    """The pressure of the signals that this actuator moves."""
-    return _worst_of(
-        {signal: part for signal, part in pressure.parts.items() if actuator in MOVES[signal]}
-    )
+def slots_pressure_of(pressure: Pressure) -> float:
+    """The pressure on the limit of CONNECTs in process: without memory.
+
+    CONNECTs that wait hold memory until they are served, so a smaller limit keeps it longer.
+    """
+    parts = pressure.parts.items()
+    return _worst_of({cause: part for cause, part in parts if cause is not Signal.MEMORY}).value
 
 
 def _parts_of(sample: Sample, objectives: Objectives, memory_share: float) -> dict[Signal, float]:

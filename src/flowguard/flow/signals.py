@@ -1,9 +1,7 @@
 """Signals of a node and their pressure (docs/explain/overload.md, "Pressure").
 
 A `Sample` is one tick's observation, in natural units. `Objectives` say what is still fine. Their
-quotient is the node's `Pressure`: 1.0 means just at the objective, and its worst part is the cause.
-The objectives are fixed; nothing here learns a baseline, because learned baselines drift under
-sustained overload, until they protect nothing.
+quotient is the node's `Pressure`.
 """
 
 from collections.abc import Mapping
@@ -39,31 +37,6 @@ class Signal(StrEnum):
     """Age of the oldest replication nobody has acknowledged, seconds."""
     MEMORY = "memory"
     """Used share of the memory limit, or of the budget for unfinished bytes, 0 to 1."""
-
-
-class Actuator(Enum):
-    """A thing that the node can do about pressure."""
-
-    WINDOW = "window"
-    PLACES = "places"
-    """The limit of CONNECTs in process."""
-    BUFFER = "buffer"
-    """Taking CONNECTs in to wait."""
-    LADDER = "ladder"
-
-
-MOVES: Final[Mapping[Signal, frozenset[Actuator]]] = {
-    Signal.QUEUE: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
-    Signal.LOOP: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
-    Signal.STORE: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
-    Signal.REPLICATION: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
-    Signal.MEMORY: frozenset((Actuator.WINDOW, Actuator.BUFFER, Actuator.LADDER)),
-}
-"""Which of them a signal moves: those that can move it back.
-
-What waits for a place is memory that serving gives back: fewer places would only keep it longer,
-and a window moves all of memory but that.
-"""
 
 
 class StoreState(Enum):

@@ -13,8 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
-from flowguard.flow.pressure import objectives_of, pressure_of, window_pressure_of
-from flowguard.flow.signals import MOVES, PRESSURE_MAX, Objectives, Sample, Signal, StoreState
+from flowguard.flow.pressure import (
+    objectives_of,
+    pressure_of,
+    slots_pressure_of,
+    window_pressure_of,
+)
+from flowguard.flow.signals import PRESSURE_MAX, Objectives, Sample, Signal, StoreState
 
 OBJECTIVES = Objectives()
 CALM = Sample(0.0)
@@ -161,6 +166,8 @@ def test_what_waiting_connects_hold_is_no_pressure_on_windows(
     assert pressure_of(crowded, OBJECTIVES).value >= with_it.value * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("signal", Signal)
-def test_every_signal_is_answered_by_somebody(signal: Signal) -> None:
-    assert MOVES[signal]
+@given(SAMPLES, SHARES)
+def test_memory_is_no_pressure_on_connects_in_process(sample: Sample, memory_share: float) -> None:
+    without = replace(sample, memory_share=0.0, unfinished_share=0.0)
+    pressed = pressure_of(replace(sample, memory_share=memory_share), OBJECTIVES)
+    assert slots_pressure_of(pressed) == pressure_of(without, OBJECTIVES).value
