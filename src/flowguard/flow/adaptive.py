@@ -1,13 +1,7 @@
 """Flowguard's own policy: pressure, window law, gate and cluster in one tick.
 
-The sample gives the node's pressure. The law moves the node's own window by it, the gate its limit
-and its ladder. The own window is announced to the cluster, and what the cluster leaves of it is
-granted (docs/explain/overload.md, "The law in words"): the least window of the nodes that the work
-of this one's clients touches (`Cluster.path`); distress elsewhere only brakes. A client whose work
-touches others has what `window_for` says. When a peer is lost, law and gate begin anew from half
-the window and 4 CONNECTs, because its clients are on their way.
-
-Without a cluster, and in one of a single node, the grant is the law's window.
+The own window is announced to the cluster, and the part that the cluster leaves of it is granted
+(docs/explain/overload.md, "Many nodes"). Without a cluster, the grant is the law's window.
 """
 
 from collections.abc import Callable

@@ -1,19 +1,9 @@
 """ConcurrencyLimit: how many CONNECTs may be in process at once, found from how long they take.
 
-The limit C starts at 16, after the loss of a peer at 4. It is the value of a `controller`. Its
-pressure P is the 90th percentile of service time by its objective, less the time for which a packet
-of a connected client would have waited as well. A cut is awaited for about a service time. C grows
-by 15 % a tick if half of its slots are in use, and only CONNECTs admitted since the last cut tell
-how long service takes now.
-
-An unused C does not grow beyond `LIMIT_START`, and after `UNUSED_S` C begins again there: a C that
-had grown to its maximum in calm would be no gate for the crowd that follows.
-
-The node's own pressure counts from `NODE_FROM` on only. The window law holds it between 0.8 and 1.2
-on purpose; a C that followed it there would never grow and be cut now and then, down to its minimum
-beside clients that publish without end. Nor is a CONNECT slow because of C if it waits for the same
-commits and turns as every packet (docs/explain/overload.md, "CONNECT"). While the store stands
-still, C makes way for all CONNECTs that wait (`store_stands`).
+The limit is the value of a `controller`. Its pressure is the 90th percentile of service time by its
+objective, less the time for which a packet of a connected client would have waited as well. Only
+CONNECTs admitted since the last cut count. docs/explain/overload.md, "CONNECT", has the rest, and
+docs/develop/decisions/0005-limit-of-connects-in-process.md the reasons.
 """
 
 from collections import deque

@@ -1,24 +1,11 @@
-"""The law in the log domain: what is limited follows the pressure P, one tick after the other.
+"""The controller in the log domain, of windows (`law`) and of CONNECTs in process (`concurrency`).
 
-There is one controller, with two settings: of a client's window (`law`), and of the CONNECTs in
-process (`concurrency`). Every `TICK_S` it multiplies its value:
+Every `TICK_S` it multiplies its value by a factor of the pressure P (docs/explain/overload.md,
+"The law in short"). After a cut the next cut waits until the effect can be seen, unless P doubles,
+and for `HOLD_MAX_S` at most. That bound is a time: a loop that is away delays ticks.
 
-| P | factor | when |
-|---|---|---|
-| above 2 | P ** -gain, at least 0.5 | at once |
-| above 1.2 | P ** -0.25 | at once, or after two ticks that agree, by the milder |
-| 0.8 to 1.2 | 1 | this is where the value belongs |
-| below 0.8 | P ** -gain, up to `GROWTH_MAX` | after three such ticks |
-
-One cut per feedback delay: what a cut did shows when that which was admitted after it is done. For
-so long the next one waits, a second at most, unless P gets twice as bad as it was. It is a second
-of time: counted in ticks, which a loop that is away delays, it was 11 s instead of 5 s until 600
-clients that begin to flood at once were at the objective; and without any bound a loop that stood
-still for ten seconds would hold for ten more, at a value that was right before.
-
-Anti-windup: a value that something else keeps from having an effect goes no further than twice what
-is in force; beyond, it would cut for long in vain. From P = 0.5 on it grows no further, from 0.8 on
-it returns to there.
+Anti-windup: a value that has no effect, because another limit is smaller, stays below twice what is
+in force. Otherwise it would be cut for long without effect.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,7 @@
 """The cost of a packet in a window: an ordinary one is 1 (docs/explain/overload.md, "What counts").
 
-A PUBLISH that reaches ten thousand subscribers, carries a megabyte, or writes to a thousand queues
-of the store is more work than one that does not. `FlowSettings.cost_deliveries` and `cost_bytes`
-say how many deliveries, how many bytes are as much work as a packet. Store operations weigh so much
-that as many units as all clients may have in process are a quarter of a full journal: clients take
-turns long before it is full, and who is served then waits for few that came before. What a packet
-weighs has no upper end; a packet that is heavier than its window is admitted alone.
+Store operations weigh so much that the units of all clients in process are a quarter of a full
+journal: clients take turns long before it is full. The weight of a packet has no upper end.
 """
 
 from typing import Final, final

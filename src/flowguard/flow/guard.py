@@ -25,14 +25,8 @@ Who is asked, in this order; whoever says no is the cause:
 
     every 100 ms: Observer ─▶ Policy (laws, cluster) ─▶ Grant ─▶ the limits of all of these
 
-Work waits in six places, from outside to inside: in the listen backlog (`Gate.may_accept`), in the
-waiting room, in the sockets of clients without room, in the pool, in the host's order of those
-with room, and, admitted, in the host's journal. Only whoever reads sockets has to ask: a client
-without room is not read, so its TCP window fills and it stops sending. What was admitted is never
-asked again, and a limit that shrinks takes nothing back.
-
-`offer`, `admit`, `settle`, `answered` and `gone` follow the messages inwards. `decided`, `permit`
-and `schedule` follow the credit outwards, from what was given back to whoever is next.
+A client without capacity is not read, so its TCP window fills and it stops sending. A limit that
+shrinks takes back nothing that was admitted.
 """
 
 from collections import deque

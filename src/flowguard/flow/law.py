@@ -1,16 +1,9 @@
 """WindowLaw: from a node's pressure to its window (docs/explain/overload.md, "Window").
 
-It is the `controller`, with the window as its value. Three things are less simple than they might
-be, because they measure better so (20 clients, delays of 0 to 300 ms;
-tests/flowguard/flow/test_stability.py):
-- A cut at P up to 2 takes two ticks that agree, and follows the milder. With 30 % noise in the
-  service, swings of ln W by more than 0.2 fall from 0.9 to 0.1 in ten seconds.
-- Growth: 1.05 a tick needs 3.0 to 3.3 s to use a capacity that has quadrupled. At most 1.15, but
-  less near the dead band (P ** -0.125), needs 2.0 s even for three clients, who keep nobody waiting
-  and have the most to grow (at most 1.10, and P ** -0.1: 2.8 s), and swings are as small.
-- A cut's effect is awaited for the response time, too, because it includes the commit, and for the
-  loop's drift; and percentiles forget what was before (`Observer.restart`): a deep overload at the
-  start settles in 3.2 s instead of 3.9 s.
+It is the `controller`, with the window as its value. A mild cut takes two ticks that agree: with
+30 % noise in the service, swings of ln W by more than 0.2 fall from 0.9 to 0.1 in ten seconds.
+The effect of a cut is awaited for the response time too, which includes the commit, and for the
+drift of the loop (docs/develop/decisions/0019-what-makes-windows-settle.md).
 """
 
 from math import inf

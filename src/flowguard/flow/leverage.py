@@ -1,9 +1,6 @@
 """Leverage: how much of the loop's work windows can put off (docs/explain/overload.md, "Leverage").
 
-Cutting windows takes from clients that have more than one packet, in process or waiting. Where
-their packets, the deliveries of these, and what other nodes forward are a twentieth of the loop's
-work, a cut to one hundredth changes pressure by five per cent and takes nearly all from them. So
-windows are pressed by at most their share of the work, by `KEPT_SHARE`: under any pressure that
+The pressure on windows is at most their share of the work, by `KEPT_SHARE`. Under any pressure that
 smaller windows cannot relieve, clients that always have more to send keep that share of the loop.
 """
 

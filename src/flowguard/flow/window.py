@@ -2,11 +2,8 @@
 
 A packet is in process from its decoding until the durable work for it is done. The limit is the
 node's (`NodeWindow`, set by the policy every tick), or a smaller one of the client's own; the count
-is the client's (`AdmissionWindow`).
-Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
-work: a client above a shrunken limit just admits nothing until enough of its packets are done. One
-packet is always possible, whatever it weighs; with others it has to fit. (docs/explain/overload.md,
-"What counts"; invariants 1 and 2 of "What must hold".)
+is the client's (`AdmissionWindow`). Both count cost units (`flow/cost`; docs/explain/overload.md,
+"What counts", and invariants 1 and 2 of "What must hold").
 """
 
 from typing import Final, final
