@@ -3,6 +3,7 @@
 - `pressure`  the records of other nodes, their merge, and the windows that follow from them
 """
 
+import flowguard.flow  # noqa: F401  it imports `pressure`, which imports its signals
 from flowguard.cluster.pressure import Cluster, PressureRecord
 
 __all__ = ["Cluster", "PressureRecord"]
