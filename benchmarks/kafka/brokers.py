@@ -17,7 +17,7 @@ from benchmarks.brokers import Broker
 from benchmarks.kafka.servers import Kafka, check_kafka
 from benchmarks.peers import COMPILED, FlowguardCompiled
 from benchmarks.store.filling import EXPIRY_S
-from flowguard.broker.stores import open_store
+from flowguard.app.stores import open_store
 from flowguard.config import Settings
 from flowguard.records import (
     NEVER_S,

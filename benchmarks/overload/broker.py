@@ -23,9 +23,9 @@ import typer
 
 from benchmarks.store.filling import open_store
 from flowguard.__main__ import GC_THRESHOLDS
+from flowguard.app.stores import open_store as open_named_store
 from flowguard.broker.memory import bounds_of, memory_gauge
 from flowguard.broker.server import Running, listen, serve
-from flowguard.broker.stores import open_store as open_named_store
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load
 from flowguard.cli.signals import on_signals

@@ -20,7 +20,7 @@ from benchmarks.redis.servers import (
     postgres_server,
     redis_server,
 )
-from flowguard.broker.stores import open_store
+from flowguard.app.stores import open_store
 from flowguard.config import Settings
 from flowguard.records import (
     NEVER_S,

@@ -12,7 +12,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PLACES = {"open_broker": "flowguard.broker.embedded", "run_broker": "flowguard.broker.in_thread"}
+_PLACES = {"open_broker": "flowguard.app.embedded", "run_broker": "flowguard.app.in_thread"}
 
 
 def __getattr__(name: str) -> Any:

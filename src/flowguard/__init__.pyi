@@ -1,4 +1,4 @@
-from flowguard.broker.embedded import open_broker as open_broker
-from flowguard.broker.in_thread import run_broker as run_broker
+from flowguard.app.embedded import open_broker as open_broker
+from flowguard.app.in_thread import run_broker as run_broker
 
 __version__: str

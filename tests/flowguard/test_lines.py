@@ -6,7 +6,7 @@ import pytest
 
 from flowguard.access.mosquitto import parse_acl
 from flowguard.access.rights import Principal, Rights, published_as
-from flowguard.cli.doors import read_rules
+from flowguard.app.reloadable_files import read_rules
 from flowguard.errors import ConfigError
 from flowguard.identity.passwords import PasswordFile
 from flowguard.lines import lines_of, text_of

@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flowguard.broker.stores import open_store
+from flowguard.app.stores import open_store
 from flowguard.config import Settings, StoreSettings
 from flowguard.errors import StallError, StoreError
 from flowguard.records import (

@@ -17,7 +17,6 @@
 - `committer`     journal batches to a store that blocks, in a thread; `reading`: pages from there
 - `application_committer`  the same for applications
 - `presence`      has this broker run all the time, or may another one have its store?
-- `stores`        the store that the settings name
 - `housekeeping`  the 100 ms tick: deadlines, load signals, `$SYS`
 - `memory`        what the process may hold, has, and gives back
 - `descriptors`   how many connections there are file descriptors for
@@ -25,7 +24,6 @@
 - `full_store_log`  that the store has no room, and that it has some again
 - `error_log`     what went wrong with single connections, a few lines per interval
 - `output_lines`  standard output and standard error, written by a thread
-- `embedded`      a broker inside a program of its own on trio; `in_thread`: inside any other one
 - `local_client`  a client in the same process; `local_packets`: what it is asked to send
 - `clock`         seconds since the Unix epoch that never go backwards
 - `server`        the nursery around all of it, drain

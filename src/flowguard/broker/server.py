@@ -52,8 +52,6 @@ class Running:
     """A started broker as its embedder sees it."""
 
     node: Node
-    address: tuple[str, int]
-    """The first TCP address that clients reach."""
     addresses: list[Address]
     """All addresses."""
     stop: trio.Event
@@ -66,6 +64,17 @@ class Running:
     """Serve a client of this very process, at the other end of a pair of sockets."""
     clock: Callable[[], float]
     """The clock of the broker."""
+    http: tuple[str, int] | None = None
+    """The address of metrics, status and page, if they are served."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The first TCP address of clients: host and port; without one ("", 0)."""
+        return next(((a.host, a.port) for a in self.addresses if a.port is not None), ("", 0))
+
+
+StartServices = Callable[[Running, trio.Nursery], Awaitable[None]]
+"""Starts what runs beside a started broker, in its nursery."""
 
 
 async def serve(
@@ -78,13 +87,13 @@ async def serve(
     shadow: FlowSettings | None = None,
     descriptors: Descriptors | None = None,
     alone: bool = False,
+    start_services: StartServices | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
-    `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
-    they are, None: nobody. `shadow`: limits that only watch. `descriptors`: None: as they are now.
-    `alone`: this run of trio is the broker's own. Raises `ConfigError`: no descriptors.
+    `checks`: the identity checks of clients. `shadow`: limits that only watch. `alone`: this run
+    of trio is the broker's own. Raises `ConfigError`: no descriptors.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
@@ -109,15 +118,11 @@ async def serve(
     try:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
-        for part in check_restored(node):
-            log.warning("stored data exceed their limit; kept", what=str(part))
         _tell_what_there_is(node, store, sessions, descriptors)
-        addresses = [doorway.address for doorway in doorways]
         _warn_of_open_listeners(doorways, hooks, checks)
         _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
-        first = next(((a.host, a.port) for a in addresses if a.port is not None), ("", 0))
-        stop, adopt = trio.Event(), reactor.adopt
-        running = Running(node, first, addresses, stop, committer.backup, [], adopt, clock)
+        addresses, stop = [doorway.address for doorway in doorways], trio.Event()
+        running = Running(node, addresses, stop, committer.backup, [], reactor.adopt, clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             seen = (node, store, committer, reactor, clock, running.onlookers)
@@ -129,6 +134,8 @@ async def serve(
                 nursery.start_soon(checks.limit_log.run)
             for run in (reactor.run, errors.run, tick_errors.run, turned_away.run, faults.run):
                 nursery.start_soon(run)
+            if start_services is not None:
+                await start_services(running, nursery)
             task_status.started(running)
             await running.stop.wait()
             await _drain(node, reactor, clock, overload_log)
@@ -155,6 +162,8 @@ def _asked_by(checks: "IdentityChecks", hooks: Hooks) -> Hooks:
 
 
 def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: Descriptors) -> None:
+    for part in check_restored(node):
+        log.warning("stored data exceed their limit; kept", what=str(part))
     log.info(
         "store opened",
         durability=store.durability.name.lower(),

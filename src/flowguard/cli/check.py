@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
+from flowguard.app.reloadable_files import checks_of, read_token, rules_of
+from flowguard.app.stores import check_store
 from flowguard.broker.certificates import expired
 from flowguard.broker.descriptors import descriptors_for, shortfalls
 from flowguard.broker.doorway import check_doorways
-from flowguard.broker.stores import check_store
 from flowguard.cli.console import count, refused
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.doors import checks_of, read_token, rules_of
 from flowguard.cli.plugins import needs
 from flowguard.cli.settings import load, read_limits
 from flowguard.config import Settings

@@ -1,12 +1,9 @@
 """Words for people: texts may hold brackets, which are no markup here, and wrap as they like."""
 
 from contextlib import suppress
-from typing import Final
 
 import typer
 from rich.console import Console
-
-SALVAGE: Final = "save what can be read: flowguard store salvage DIRECTORY --out NEW"
 
 
 def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:

@@ -17,9 +17,10 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from flowguard.app.broker import build_broker
+from flowguard.broker.doorway import Doorway
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
-from flowguard.broker.server import serve as serve_broker
 from flowguard.cli import top_screen
 from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, DemoStore, demo_settings, lateness_s, sample
 from flowguard.cli.demo_screen import DemoHistory, line, screen
@@ -74,11 +75,12 @@ class Demo:
 
     async def run(self) -> DemoOutcome | None:
         """The three acts; None: interrupted."""
-        listener = listen("127.0.0.1", 0)
+        bounds = bounds_of(self._settings)
+        listeners = [Doorway(listen("127.0.0.1", 0))]
+        broker = build_broker(bounds, data=self._folder, store=DemoStore(), listeners=listeners)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
-            bounds = bounds_of(self._settings)
-            self._broker = await nursery.start(serve_broker, bounds, DemoStore(), listener)
+            self._broker = await nursery.start(broker.run)
             nursery.start_soon(self._watch)
             await self._acts()
             nursery.cancel_scope.cancel()

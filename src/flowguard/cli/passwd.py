@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowguard.cli.plugins import needs_extra
+from flowguard.app.extras import needs_extra
 from flowguard.errors import ConfigError
 
 if TYPE_CHECKING:

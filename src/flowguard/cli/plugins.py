@@ -7,7 +7,6 @@ A command is imported when it is called, or listed by `--help`; until then only 
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, requires
 from importlib.util import find_spec
@@ -17,6 +16,8 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from flowguard.app.extras import DISTRIBUTION, needs_extra
 
 GROUP: Final = "flowguard.commands"
 OWN: Final = {
@@ -36,8 +37,6 @@ OWN: Final = {
     }.items()
 }
 """Our own, in the order in which `--help` lists them: a function each, or a group of commands."""
-DISTRIBUTION: Final = "flowguard-mqtt"
-"""What pip installs: `flowguard` alone is another project's name in the package registry."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
 
 
@@ -87,11 +86,6 @@ def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str
         return None
     least = min(bringing, key=lambda extra: len(extras[extra]))
     return needs_extra(least)
-
-
-def needs_extra(extra: str) -> str:
-    """The line that says how to install what an extra brings."""
-    return f"needs: {sys.executable} -m pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def _command_at(plug: EntryPoint) -> Any:

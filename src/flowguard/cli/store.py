@@ -17,9 +17,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from flowguard.app.failures import SALVAGE
 from flowguard.cli.answers import turned_down
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
-from flowguard.cli.console import SALVAGE, plain, refused, shown
+from flowguard.cli.console import plain, refused, shown
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from flowguard.broker.stores import open_store
+from flowguard.app.stores import open_store
 from flowguard.cli.settings import settings_of
 from flowguard.errors import StoreError
 from flowguard.stores import Store

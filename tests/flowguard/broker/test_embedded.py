@@ -14,12 +14,13 @@ import trio
 import trio.lowlevel
 
 import flowguard
-from flowguard.broker.embedded import EmbeddedBroker
-from flowguard.broker.in_thread import BrokerThread
+from flowguard.app.embedded import EmbeddedBroker
+from flowguard.app.in_thread import BrokerThread
 from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedError
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.errors import ConfigError, CorruptionError, SyncError
+from flowguard.identity.passwords import PasswordFile
 from flowguard.node.connect.authentication import Hooks
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
@@ -136,6 +137,21 @@ class Doorkeeper:
     def authenticate(self, connect: Connect) -> ReasonCode:
         fits = connect.password == b"secret"
         return ReasonCode.SUCCESS if fits else ReasonCode.NOT_AUTHORIZED
+
+
+async def test_users_of_the_settings_are_checked_for_clients_of_this_process(
+    tmp_path: Path,
+) -> None:
+    users = tmp_path / "users"
+    users.write_text(PasswordFile({}).with_user("ann", b"secret").text())
+    network = {"password_file": users, "allow_all_topics": True}
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker({"network": network}) as broker:
+            with pytest.raises(NotAcceptedError) as caught:
+                await broker.connect("me", username="ann", password=b"guess")
+            assert caught.value.reason_code == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+            async with broker.client("me", username="ann", password=b"secret") as client:
+                await client.publish("a", b"x", 1)
 
 
 async def test_hooks_are_asked_for_clients_of_this_process_too() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.cli.doors import rules_of
+from flowguard.app.reloadable_files import rules_of
 from flowguard.codec.packets import (
     Connack,
     Pingreq,

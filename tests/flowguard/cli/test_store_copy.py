@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flowguard.broker.stores import open_store as open_kind
+from flowguard.app.stores import open_store as open_kind
 from flowguard.cli import store_copy
 from flowguard.cli.store import store as commands
 from flowguard.config import Settings

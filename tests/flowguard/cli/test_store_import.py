@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.redis.literal import LiteralQueue
-from flowguard.broker.stores import open_store
+from flowguard.app.stores import open_store
 from flowguard.cli.store import store as commands
 from flowguard.config import Settings
 from flowguard.records import NEVER_S

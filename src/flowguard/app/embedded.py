@@ -13,18 +13,19 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import trio
 from pydantic import ValidationError
 
+from flowguard.app.broker import build_broker
+from flowguard.app.failures import StartError
+from flowguard.broker.doorway import Doorway
 from flowguard.broker.local_client import INBOX_MESSAGES, EndedError, LocalClient
 from flowguard.broker.local_packets import connect_packet
 from flowguard.broker.memory import bounds_of
-from flowguard.broker.server import Running, listen, serve
-from flowguard.broker.stores import open_store
+from flowguard.broker.server import Running, listen
 from flowguard.codec.packets import Will
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
@@ -33,7 +34,7 @@ from flowguard.section import Section, complaint
 from flowguard.stores import MemoryStore, Store
 
 Given = Settings | Mapping[str, Mapping[str, Any] | Section] | None
-"""Settings, or their sections: `{"flow": {"window_max": 50}}`; None: the defaults."""
+"""Settings, or their sections: `{"flow": {"window_max": 50}}`, or None for the defaults."""
 
 
 @final
@@ -42,12 +43,12 @@ class EmbeddedBroker:
 
     def __init__(self, running: Running, nursery: trio.Nursery) -> None:
         self.running = running
-        """The broker's own parts: the node, backups, who looks on at each tick."""
+        """The broker's own parts: the node, backups, and the callbacks of each tick."""
         self._nursery = nursery
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients of other processes reach it: host and port."""
+        """The address for clients of other processes: host and port."""
         return self.running.address
 
     @asynccontextmanager
@@ -72,7 +73,7 @@ class EmbeddedBroker:
     ) -> LocalClient:
         """A client of this process, to be closed by its owner.
 
-        Raises TypeError and ValueError where an argument is wrong, `NotAcceptedError`, and
+        Raises TypeError and ValueError if an argument is wrong, `NotAcceptedError`, and
         `EndedError`: the broker has ended, or is about to.
         """
         packet = connect_packet(
@@ -131,19 +132,23 @@ async def open_broker(
     block is raised as it is; one of the broker ends the block, in an `ExceptionGroup`.
     """
     bounds = bounds_of(_checked(settings, durable=data is not None))
-    if store is None:
-        in_memory = data is None and bounds.settings.store.kind == "rocks"
-        place = Path() if data is None else Path(data)
-        store = MemoryStore() if in_memory else open_store(bounds.settings, place)
+    if store is None and data is None and bounds.settings.store.kind == "rocks":
+        store = MemoryStore()
     try:
-        listener = listen(host, port)
+        listeners = [Doorway(listen(host, port))]
     except BaseException:
-        store.close()
+        if store is not None:
+            store.close()
         raise
+    place = Path() if data is None else Path(data)
+    try:
+        parts = build_broker(bounds, data=place, store=store, listeners=listeners, hooks=hooks)
+    except StartError as error:
+        raise error.cause from None
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
-            running = await nursery.start(partial(serve, bounds, store, listener, hooks=hooks))
+            running = await nursery.start(parts.run)
         except Exception as error:
             failure = error
         else:

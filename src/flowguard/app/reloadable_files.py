@@ -1,4 +1,4 @@
-"""Doors: what of a running broker is read anew at SIGHUP: certificates, users, keys, rules."""
+"""The files that a running broker reads again at SIGHUP: certificates, users, keys, rules."""
 
 import secrets
 import time
@@ -14,10 +14,10 @@ import trio
 from flowguard.access.mosquitto import parse_acl
 from flowguard.access.rules import Rules
 from flowguard.access.rules_toml import parse_toml
+from flowguard.app.extras import needs_extra
 from flowguard.broker.certificates import expired
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
-from flowguard.cli.plugins import needs_extra
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.lines import read, text_of
@@ -48,8 +48,8 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """Listeners, and who asks clients who they are."""
+class ReloadableFiles:
+    """Certificates of listeners, users and keys of identity checks, and rules."""
 
     settings: Settings
     doorways: list[Doorway]
@@ -61,8 +61,8 @@ class Doors:
     """Held while files are read, which are read once at a time."""
 
     async def reload(self, node: Node) -> "Reloaded":
-        """Read certificates, users, keys and rules anew, and say in the log what came of it; raises
-        ConfigError: nothing changes.
+        """Read certificates, users, keys and rules again, and log the result. After a ConfigError
+        nothing has changed.
         """
         try:
             read = await self._reload(node)
@@ -75,7 +75,7 @@ class Doors:
         return read
 
     async def reload_on_signal(self, node: Node) -> None:
-        """Reload, where nobody waits for an answer."""
+        """Reload; errors are only logged."""
         with suppress(ConfigError):
             await self.reload(node)
 
@@ -133,7 +133,10 @@ def differences(one: Settings, other: Settings) -> list[str]:
 
 
 def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
-    """The checks that the settings ask for; None: whoever comes may. Raises ConfigError."""
+    """Make the checks that the settings ask for; none if any client may connect.
+
+    Raises ConfigError.
+    """
     may_come = not network.asks
     if may_come and network.acl_file is None:
         return None
@@ -155,7 +158,7 @@ def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
 
 
 def rules_of(network: NetworkSettings) -> Rules | None:
-    """The rules that the settings name; None: there are none. Raises ConfigError."""
+    """Read the rules that the settings name, if any. Raises ConfigError."""
     path = network.acl_file
     if path is not None:
         if network.allow_all_topics:
@@ -174,13 +177,13 @@ def rules_of(network: NetworkSettings) -> Rules | None:
 
 
 def read_rules(path: Path) -> Rules:
-    """Read rules: TOML where the name ends so, else Mosquitto's ACL file. Raises ConfigError."""
+    """Read rules, from TOML or from Mosquitto's ACL file. Raises ConfigError."""
     parse = parse_toml if path.suffix == ".toml" else parse_acl
     return parse(text_of(read(path), str(path)), str(path))
 
 
 def read_token(path: Path | None) -> bytes | None:
-    """The token in the first line of a file; None: no file is named. Raises ConfigError."""
+    """Read the token in the first line of a file, if one is named. Raises ConfigError."""
     if path is None:
         return None
     try:

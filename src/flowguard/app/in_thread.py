@@ -17,7 +17,7 @@ from typing import Any, TypeVar, final
 
 import trio
 
-from flowguard.broker.embedded import EmbeddedBroker, Given, open_broker
+from flowguard.app.embedded import EmbeddedBroker, Given, open_broker
 from flowguard.broker.local_client import EndedError, LocalClient
 from flowguard.types import Publish
 
@@ -75,7 +75,7 @@ class BrokerThread:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients of other processes reach it: host and port."""
+        """The address for clients of other processes: host and port."""
         return self._broker.address
 
     @contextmanager
@@ -91,7 +91,7 @@ class BrokerThread:
     def _call(self, function: Callable[..., Any]) -> Any:
         try:
             return trio.from_thread.run(function, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):  # Of the run that the broker is, or was.
+        except (trio.RunFinishedError, trio.Cancelled):
             raise EndedError("the broker has ended") from None
 
     def stop(self) -> None:

@@ -23,16 +23,16 @@ from flowguard.stores import MemoryStore, Store
 log = structlog.get_logger()
 
 OnWait = Callable[[str], None]
-"""Told again and again, while a store cannot be had yet, who has it."""
+"""Called repeatedly with the name of the owner while another broker has the store."""
 TOKEN_BYTES: Final = 12
-"""Of chance in the name that an owner of sessions has in Redis, and nobody else ever."""
+"""Random bytes in the unique name of an owner of sessions in Redis."""
 
 
 def _open_memory(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
     return MemoryStore()
 
 
-# Each imports its engine itself, because it is loaded only where it is used.
+# Each imports its engine itself, because only stores in use load their engine.
 
 
 def _open_rocks(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
@@ -101,7 +101,7 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
 
 
 def check_store(settings: Settings) -> None:
-    """Check what the settings say of their store, and of Kafka, without asking anybody.
+    """Check the settings of the store and of Kafka without a connection.
 
     Raises `ConfigError`, and `ModuleNotFoundError` as `open_store`.
     """
@@ -120,9 +120,9 @@ def check_store(settings: Settings) -> None:
 def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) -> Store:
     """The store that the settings name; one with files has them in `data`.
 
-    `on_wait` is told whose end it waits for, with `redis.takeover`, ten times a second.
+    With `redis.takeover`, `on_wait` is called ten times a second with the owner's name.
 
-    Raises `ConfigError`, `StoreError`, `OSError`, and `ModuleNotFoundError` where its driver, an
+    Raises `ConfigError`, `StoreError`, `OSError`, and `ModuleNotFoundError` if its driver, an
     extra of the same name, is not installed.
     """
     wants_kafka = settings.store.application_store == "kafka"

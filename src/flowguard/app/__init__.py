@@ -1,0 +1,9 @@
+"""The one place that assembles a broker: store, listeners, identity, node, loop and services.
+
+- `broker`      `build_broker`: the parts that the settings name, and `Broker.run`
+- `stores`      the store that the settings name
+- `failures`    why a broker did not start or ended, in words for its operator
+- `reloadable_files`  certificates, users, keys and rules, read again while the broker runs
+- `embedded`    a broker inside a program on trio; `in_thread`: inside any other program
+- `extras`      how to install the packages that a feature needs
+"""

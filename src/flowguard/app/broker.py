@@ -1,0 +1,229 @@
+"""`build_broker`: a broker of the parts that its settings name, open and ready to run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from flowguard.address import KafkaTopic
+from flowguard.app.extras import needs_extra
+from flowguard.app.failures import StartError, listen_error, store_error
+from flowguard.app.reloadable_files import (
+    ReloadableFiles,
+    checks_of,
+    read_token,
+    rules_of,
+    warn_of_expired,
+)
+from flowguard.app.stores import OnWait, open_store
+from flowguard.bounds import Bounds
+from flowguard.broker.descriptors import Descriptors, descriptors_for, shortfalls
+from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.server import Running, serve
+from flowguard.config import FlowSettings, Settings
+from flowguard.errors import StoreError, UnreadyError
+from flowguard.node.connect.authentication import Hooks
+from flowguard.stores import Store
+
+if TYPE_CHECKING:
+    from flowguard.telemetry.runs import RunsKept
+
+HTTP_HINT: Final = (
+    "Another address: --http 127.0.0.1:0 chooses a free port, --http none does without"
+)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPort:
+    """Where metrics, status and page are served."""
+
+    host: str
+    port: int
+    is_required: bool
+    """A port that is taken is an error; else the broker logs it and runs without HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """The open parts of a broker. `run` closes them; without it, `close` does."""
+
+    bounds: Bounds
+    store: Store
+    files: ReloadableFiles
+    hooks: Hooks
+    descriptors: Descriptors
+    shadow: FlowSettings | None
+    runs: "RunsKept | None"
+    """The recording of its own telemetry, if it has one."""
+    http: socket | None
+    http_token: bytes | None
+    """The token that HTTP clients of other machines must have."""
+
+    async def run(
+        self,
+        *,
+        alone: bool = False,
+        task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run until `Running.stop` is set. `alone`: this run of trio is the broker's own.
+
+        Raises `StoreError` and `ConfigError`, in a group once the broker has started.
+        """
+        await serve(
+            self.bounds,
+            self.store,
+            self.files.doorways,
+            hooks=self.hooks,
+            checks=self.files.checks,
+            shadow=self.shadow,
+            descriptors=self.descriptors,
+            alone=alone,
+            start_services=self._start_services,
+            task_status=task_status,
+        )
+
+    def close(self) -> None:
+        """Close the parts of a broker that does not run."""
+        if self.http is not None:
+            self.http.close()
+        for doorway in self.files.doorways:
+            doorway.close()
+        self.store.close()
+
+    async def _start_services(self, running: Running, nursery: trio.Nursery) -> None:
+        """Start the recording and HTTP."""
+        progress = None
+        if self.runs is not None:
+            from flowguard.telemetry.recorder import Recorder
+
+            recorder = Recorder(running, running.clock, self.runs)
+            await nursery.start(recorder.run)
+            progress = recorder.progress
+        if self.http is not None:
+            from flowguard.ops.http import serve_http
+
+            reload = partial(self.files.reload, running.node)
+            seen = (running.node, running.clock, self.http, running.backup, progress)
+            running.http = await nursery.start(serve_http, *seen, reload, self.http_token)
+
+
+def build_broker(
+    bounds: Bounds,
+    *,
+    data: Path,
+    store: Store | None = None,
+    listeners: Sequence[Doorway] | None = None,
+    hooks: Hooks | None = None,
+    shadow: FlowSettings | None = None,
+    http: HttpPort | None = None,
+    read_settings: Callable[[], Settings] | None = None,
+    on_wait: OnWait | None = None,
+) -> BrokerParts:
+    """Open the parts of a broker, in the order in which they may fail.
+
+    `data`: the directory of a store with files. `store` and `listeners` replace those of the
+    settings, `hooks.rules` replaces their rules. `shadow`: limits that only watch.
+    `read_settings`: reads the settings again for a reload. `on_wait`: told which broker a
+    stand-by waits for.
+
+    Raises ConfigError and StartError; then every part is closed.
+    """
+    settings = bounds.settings
+    stands_by = settings.store.kind == "redis" and settings.redis.takeover
+    opened = [doorway.close for doorway in listeners or ()]
+    if store is not None:
+        opened.append(store.close)
+    hooks = hooks or Hooks()
+    try:
+        descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+        runs = _open_runs(settings)
+        checks = checks_of(settings.network)
+        rules = rules_of(settings.network)
+        token = read_token(settings.http.token_file)
+        # A stand-by listens when its turn has come: until then its clients are another broker's.
+        if store is None and stands_by:
+            store = _open_store(settings, data, on_wait)
+            opened.append(store.close)
+        doorways = list(listeners) if listeners is not None else _listen(settings)
+        if listeners is None:
+            opened += [doorway.close for doorway in doorways]
+        for why in shortfalls(settings, bounds, descriptors):
+            log.warning("capacity lacking", why=why)
+        warn_of_expired(settings.network)
+        http_listener = None if http is None else _listen_http(http)
+        if http_listener is not None:
+            opened.append(http_listener.close)
+        if store is None:
+            store = _open_store(settings, data, on_wait)
+    except BaseException:
+        for close in reversed(opened):
+            close()
+        raise
+    files = ReloadableFiles(settings, doorways, checks, rules, read_settings or (lambda: settings))
+    if hooks.rules is None and rules is not None:
+        hooks = replace(hooks, rules=rules)
+    return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token)
+
+
+def _listen(settings: Settings) -> list[Doorway]:
+    try:
+        return open_doorways(settings.network)
+    except OSError as error:
+        raise listen_error(error) from error
+
+
+def _listen_http(port: HttpPort) -> socket | None:
+    """Listen; return None if the port is taken and HTTP is not required."""
+    # Here, because it takes a tenth of a second that --help does not need.
+    from flowguard.ops.http import listen
+
+    try:
+        return listen(port.host, port.port)
+    except OSError as error:
+        place = f"[{port.host}]" if ":" in port.host else port.host
+        what = f"cannot serve HTTP on {place}:{port.port}: {error.strerror}"
+        if port.is_required:
+            raise StartError(f"flowguard {what}", HTTP_HINT, 1, error) from error
+        log.warning(f"{what}; running without it. {HTTP_HINT}")
+        return None
+
+
+def _open_store(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:
+    try:
+        return open_store(settings, data, on_wait)
+    except (OSError, StoreError) as error:
+        raise store_error(error, settings, data) from error
+
+
+def _open_runs(settings: Settings) -> "RunsKept | None":
+    """Open the recording of telemetry; return None if the settings name none."""
+    directory, topic = settings.telemetry.record_dir, settings.telemetry.record_topic
+    if directory is None and topic is None:
+        return None
+    try:
+        # Here, because it needs pyarrow and aiokafka, which only who records has to have.
+        if topic is not None:
+            from flowguard.stores.kafka.connection.access import access_of
+            from flowguard.telemetry.topic import RunsInTopic
+
+            return RunsInTopic(KafkaTopic.parse(topic), access_of(settings.kafka))
+        from flowguard.telemetry.runs import Runs
+    except ModuleNotFoundError as error:
+        extra = "telemetry" if topic is None else "telemetry,kafka"
+        raise UnreadyError(f"the recording {needs_extra(extra)}") from error
+    except StoreError as error:
+        raise StartError(f"flowguard cannot record in {topic}", str(error), 1, error) from error
+    assert directory is not None
+    try:
+        return Runs(directory, settings.telemetry)
+    except OSError as error:
+        what = f"flowguard cannot record in {directory}: {error.strerror}"
+        hint = "Choose another directory: --record DIRECTORY"
+        raise StartError(what, hint, 1, error) from error
