@@ -21,7 +21,7 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from flowguard import baselines, build
-from tests.support.reaper import reap_at_the_end
+from tests.support.reaper import folder_in_memory, reap_at_the_end
 
 baselines.load()  # Tests compare with them; a broker does so only where its settings name one.
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -74,15 +74,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if build.name() != wanted:
         raise pytest.UsageError(f"{wanted} is to be tested, and the path has {build.name()}")
     if not hasattr(config, "workerinput"):  # not a process of pytest-xdist, but the one above
-        reap_at_the_end()
+        reap_at_the_end(None if "TMPDIR" in os.environ else folder_in_memory())
     if config.getoption("--hypothesis-seed") is not None:
         settings.register_profile("seeded", settings(derandomize=False, database=None))
         settings.load_profile("seeded")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that no core waits."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Order long tests first, and of them those last that wait for the compiler, which takes
+    minutes of one core and is started by another test (test_wheels.py)."""
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("long") is None,
+            item.path.name == "test_compiled.py",
+        )
+    )
 
 
 class Distribution(LoadScopeScheduling):

@@ -25,13 +25,35 @@ LOOK_S = 0.2
 ROUNDS_MAX = 100
 """Whoever survives so many signals, one a `LOOK_S`, cannot be killed."""
 
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_BYTES_MIN = 8 << 30
 
-def reap_at_the_end() -> None:
-    """Mark this process's descendants to come, and start the reaper."""
+
+def folder_in_memory(
+    folder: Path = MEMORY, free_bytes_min: int = MEMORY_FREE_BYTES_MIN
+) -> str | None:
+    """Return a file system in memory for temporary files, or None if there is none.
+
+    Tests of stores sync thousands of times, and a disk takes milliseconds each time. No test needs
+    a file to survive the machine: what a crash leaves is a copy, or the files of a killed process.
+    """
+    if not os.access(folder, os.W_OK):
+        return None
+    found = os.statvfs(folder)
+    runs_programs = not found.f_flag & os.ST_NOEXEC
+    has_space = found.f_bavail * found.f_frsize >= free_bytes_min
+    return str(folder) if runs_programs and has_space else None
+
+
+def reap_at_the_end(usual: str | None = None) -> None:
+    """Mark this process's descendants to come, and start the reaper.
+
+    `usual` is where temporary files lie, or None for the system's folder.
+    """
     outer = os.environ.get(VARIABLE, "")
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
-    usual = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(prefix="fg-tests-")
+    usual = usual or tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="fg-tests-", dir=usual)
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
     os.posix_spawn(
         sys.executable,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import HANG_S
-from tests.support.reaper import VARIABLE, bearers
+from tests.support.reaper import VARIABLE, bearers, folder_in_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.05
@@ -126,3 +126,9 @@ def test_a_run_that_ends_by_itself_leaves_no_process(tmp_path: Path, name: str) 
     run.wait(HANG_S)
     assert len(list(tmp_path.glob("ready-*"))) == 2
     wait_until_gone(name, tmp_path)
+
+
+def test_temporary_files_are_in_memory_only_if_there_is_space(tmp_path: Path) -> None:
+    assert folder_in_memory(tmp_path, 0) == str(tmp_path)
+    assert folder_in_memory(tmp_path, 1 << 62) is None
+    assert folder_in_memory(tmp_path / "missing", 0) is None

@@ -16,6 +16,7 @@ from tests.torture.groups import GroupTorture, Ledger
 KILLS = 4
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.long
 def test_what_was_acknowledged_comes_though_brokers_of_the_group_are_killed(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path: Path, layout: 
     assert (tmp_path / "broker.log").read_text() == ""
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
     message=st.binary(max_size=3_000),
     frame_bytes=st.integers(20, 4_000),
 )
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples)
 def test_all_of_it_may_be_cut_anywhere(
     authority: Authority, doorway: Doorway, cuts: list[int], message: bytes, frame_bytes: int
 ) -> None:
@@ -190,7 +190,7 @@ def damaged(data: bytes, damage: tuple[str, int, Any]) -> bytes:
 
 
 @given(step=st.integers(0, 4), inside=st.booleans(), damage=DAMAGE, message=st.binary(max_size=500))
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_whatever_is_damaged_has_one_reason_and_little_is_held(
     authority: Authority, doorway: Doorway, step: int, inside: bool, damage: Any, message: bytes
 ) -> None:

@@ -338,7 +338,7 @@ CUTS = st.lists(st.integers(0, 100_000), max_size=8)
 
 
 @given(cuts=CUTS, messages=st.lists(st.binary(min_size=1, max_size=40_000), max_size=4))
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples)
 def test_bytes_may_be_cut_anywhere(
     authority: Authority, pair: Pair, cuts: list[int], messages: list[bytes]
 ) -> None:
@@ -362,7 +362,7 @@ def test_bytes_may_be_cut_anywhere(
     bit=st.integers(0, 7),
     message=st.binary(),
 )
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples)
 def test_a_flipped_bit_is_never_taken_for_a_message(
     authority: Authority, pair: Pair, step: int, place: int, bit: int, message: bytes
 ) -> None:

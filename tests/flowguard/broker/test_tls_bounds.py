@@ -66,7 +66,7 @@ def message_of(said: bytes) -> bytes:
     before=st.sampled_from([b"", CHANGE_CIPHER]),
     cuts=CUTS,
 )
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples)
 def test_a_long_hello_in_records_of_any_size_is_rejected_before_there_is_memory_for_it(
     authority: Authority, pair: Pair, declared: int, size_bytes: int, before: bytes, cuts: list[int]
 ) -> None:

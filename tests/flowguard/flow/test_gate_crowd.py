@@ -19,6 +19,8 @@ from flowguard.flow import ConnectGate, Verdict
 from flowguard.flow.policy import Arrival
 from flowguard.flow.signals import CALM, Pressure, Sample
 
+pytestmark = pytest.mark.once
+
 CLIENTS = 6_667
 CONNECT_S = 0.015
 REFUSE_S = 0.02 * CONNECT_S

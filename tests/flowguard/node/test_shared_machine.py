@@ -413,6 +413,9 @@ TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
 TestFullSharedQueues.settings = TestFullSharedQueuesOnDisk.settings = settings(
     stateful_step_count=100
 )
+# The stores have a machine of their own. What is compiled has been through the others.
 TestSharedSessionsOnRocks.settings = TestSharedSessionsOnRocksByStatus.settings = settings(
-    stateful_step_count=100
+    stateful_step_count=100, max_examples=2 * settings.default.max_examples // 5
 )
+TestSharedSessionsOnRocks.pytestmark = [pytest.mark.once]
+TestSharedSessionsOnRocksByStatus.pytestmark = [pytest.mark.once]

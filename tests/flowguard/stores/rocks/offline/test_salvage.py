@@ -13,7 +13,7 @@ from flowguard.stores.rocks.offline.salvage import Salvage, salvage
 from flowguard.stores.rocks.offline.verification import Verification, verify
 from tests.flowguard.stores.rocks.damage import SETTINGS, build, contents, with_byte_changed
 
-POSITIONS = max(2, settings.default.max_examples // 8)
+POSITIONS = max(2, settings.default.max_examples // 12)
 """Of each file, from its first to its last byte."""
 
 
@@ -60,7 +60,6 @@ def test_what_was_saved_says_that_kafka_has_queues(made: Path, tmp_path: Path) -
     assert (tmp_path / "new" / OWNER_FILE).read_text() == ""
 
 
-@pytest.mark.once
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [".sst", ".blob", ".log"])
 def test_what_can_be_read_is_saved_and_what_cannot_is_told(
