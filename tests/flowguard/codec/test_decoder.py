@@ -263,6 +263,7 @@ def test_the_rest_of_a_chunk_does_not_hold_the_chunk() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7, 4 * KIB, 64 * KIB])
 def test_memory_follows_what_came_and_not_what_is_announced(step: int) -> None:
     """A packet collects with an eighth to spare; to join and to cut it takes it twice."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ class Run:
 TRIGGERS = st.builds(Trigger, st.sampled_from([0.0, 0.25]), st.floats(1.0, 10.0))
 
 
+@pytest.mark.slow
 @settings(max_examples=max(3, settings.default.max_examples // 40))
 @given(TRIGGERS, st.integers(0, 2**32))
 @example(Trigger(0.0, 5.0), 1)

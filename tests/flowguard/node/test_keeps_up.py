@@ -226,6 +226,7 @@ def test_what_has_not_been_sent_yet_is_no_sign_of_not_keeping_up(
     assert [len(message.payload) for message in client.publishes()] == sizes
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(examples=data(), on_disk=booleans(), policy=sampled_from(["drop-new", "drop-oldest"]))
 def test_what_is_acknowledged_gets_to_all_who_keep_up(

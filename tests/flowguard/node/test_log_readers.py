@@ -292,6 +292,7 @@ def test_a_page_that_cannot_be_read_cuts_its_client_off(monkeypatch: pytest.Monk
     assert payloads(stage.connect_durable("s")) == [b"1"]
 
 
+@pytest.mark.slow
 def test_fan_out_to_thousands_passes_by_who_reads_and_meets_who_comes() -> None:
     """A message that takes several stretches: who leaves or comes meanwhile gets it once."""
     stage = staged()

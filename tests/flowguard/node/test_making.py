@@ -60,6 +60,7 @@ def test_a_burst_whose_plan_is_not_made_yet_reaches_everybody() -> None:
     assert received == [b"before", b"\0", b"\1", b"\2"]
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     overlapping=st.sampled_from([0, 1, 7, COUNT]),
@@ -183,6 +184,7 @@ def test_a_will_is_allowed_or_not_without_a_plan() -> None:
     assert not plans._making
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identified", [False, True])
 @pytest.mark.parametrize("expiry_s", [0, 60])
 def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:

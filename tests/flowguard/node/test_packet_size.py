@@ -72,6 +72,7 @@ def test_a_message_sent_before_is_dropped_where_the_client_now_takes_less() -> N
     assert stage.store.fetch("s", 0, 10) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client_takes", [{}, {"maximum_packet_size": 0xFFFF_FFFF}])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_message_that_grows_beyond_what_mqtt_can_express_is_dropped(

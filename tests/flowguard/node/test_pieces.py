@@ -78,6 +78,7 @@ def test_filters_come_and_go_a_piece_at_a_time(count: int, shared: bool, durable
     assert not stage.node.window.in_process
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     count=counts, shared=st.booleans(), end=st.sampled_from(["leaves", "starts anew", "expires"])

@@ -70,6 +70,7 @@ def test_topics_of_many_subscribers_count_more() -> None:
     assert 100 < len(plans.by_topic) < 220
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_larger_than_its_share_of_the_bound_is_made_each_time() -> None:
     stage = small_stage()
     for number in range(3_000):
@@ -101,6 +102,7 @@ def tracing() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     widths=st.lists(st.integers(1, 8), max_size=12),
@@ -145,6 +147,7 @@ def test_a_topic_that_is_forgotten_again_and_again_is_counted_each_time() -> Non
         assert taken_bytes() < 1.2 * MIB
 
 
+@pytest.mark.slow
 def test_filters_that_have_changed_are_counted() -> None:
     stage = small_stage()
     client = stage.connect("c")
@@ -158,6 +161,7 @@ def test_filters_that_have_changed_are_counted() -> None:
         assert taken_bytes() < MIB / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [False, True], ids=["few filters", "many filters"])
 def test_what_is_over_is_counted_until_no_plan_keeps_it(many: bool) -> None:
     """A plan that is not right any more leads to sessions and groups that nobody else knows."""

@@ -36,6 +36,7 @@ def turn(client: Client) -> int:
     return node.counters.publish_sent - sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filters", [("+/+/none",), ("t/#",), ("+/+/none", "t/+/none") * 20])
 def test_a_search_takes_many_turns_and_ends(filters: tuple[str, ...]) -> None:
     stage = stage_with_topics(30_000)

@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, lists
 
@@ -41,6 +42,7 @@ def test_small_answers_are_no_objects_of_their_own() -> None:
     assert stage.node.outbox_budget.used_bytes == 0
 
 
+@pytest.mark.slow
 def test_who_reads_no_answers_is_not_read_once_the_node_has_no_room_for_them() -> None:
     stage = Stage({"node": {"outbox_bytes_max": LIMIT_BYTES}})
     clients = [deaf(stage, f"c{number}") for number in range(50)]
