@@ -5,6 +5,7 @@ comes at the same instant and waits equally long before its third attempt, here 
 """
 
 from array import array
+from collections.abc import Callable
 from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Final, final
@@ -21,6 +22,8 @@ from simulations.retry import Retry
 from simulations.scenario import PopulationPlan
 
 SESSION_EXPIRY_S: Final = 3_600
+RECEIVE_MAXIMUM: Final = 65_535
+"""Receive Maximum of a CONNACK that does not state one."""
 
 
 @final
@@ -43,7 +46,7 @@ class _Call:
         if self.is_over or not isinstance(packet, Connack):
             raise CalibrationError(f"the broker said something unexpected: {packet!r:.64}")
         if not packet.reason_code:
-            self.crowd.accepted(self, now_s)
+            self.crowd.accepted(self, now_s, packet)
         else:
             self.crowd.failed(self, now_s, Outcome.REFUSED, _hint_s(packet))
 
@@ -69,6 +72,8 @@ class RealCrowd:
         """Time from the start to each client's first CONNACK."""
         self.first_connected_count = 0
         self.given_up_count = 0
+        self.on_connected: Callable[[int, Wire, int, float], None] | None = None
+        """Called with a client, its connection, the broker's Receive Maximum and the time."""
         self.outcomes = [0] * len(Outcome)
         self._wires: list[Wire | None] = [None] * plan.clients
         self._start_s = 0.0
@@ -77,18 +82,24 @@ class RealCrowd:
         self._starts = Draws(seed, f"{name}: start")
         self._retry = Retry(plan.retry, seed, name)
 
-    def come(self, at_most_s: float) -> None:
-        """Let all clients come, each at its time, until each is connected or has given up."""
-        self._start_s = self.load.now_s
+    def begin(self, start_s: float) -> None:
+        """Schedule the first attempt of each client; the plan's times count from `start_s`."""
+        self._start_s = start_s
         plan, draw = self.plan, self._starts.uniform
         for client in range(plan.clients):
             arrives_s = plan.start_s + plan.start_over_s * draw(client)
-            self._attempt_at(self._start_s + arrives_s, client)
-        self.load.run(
-            lambda: self.first_connected_count + self.given_up_count >= plan.clients,
-            at_most_s,
-            f"{plan.clients} CONNECTs of {self.name}",
-        )
+            self._attempt_at(start_s + arrives_s, client)
+
+    def come(self, at_most_s: float) -> None:
+        """Let all clients come, each at its time, until each is connected or has given up."""
+        self.begin(self.load.now_s)
+        what = f"{self.plan.clients} CONNECTs of {self.name}"
+        self.load.run(lambda: self.is_decided, at_most_s, what)
+
+    @property
+    def is_decided(self) -> bool:
+        """True if each client is connected or has given up."""
+        return self.first_connected_count + self.given_up_count >= self.plan.clients
 
     def connected(self) -> list[Wire]:
         """The connections of all clients; raises CalibrationError where one is missing."""
@@ -125,7 +136,7 @@ class RealCrowd:
         call = _Call(self, client, number, now_s)
         self.load.loop.call_at(now_s + self.plan.timeout_s, call.time_out)
 
-    def accepted(self, call: _Call, now_s: float) -> None:
+    def accepted(self, call: _Call, now_s: float, connack: Connack) -> None:
         client = call.client
         call.is_over = True
         self._wires[client] = call.wire
@@ -133,6 +144,10 @@ class RealCrowd:
         self._failures[client] = 0
         self.first_connected_s[client] = now_s - self._start_s
         self.first_connected_count += 1
+        if self.on_connected is not None:
+            assert call.wire is not None
+            receive_maximum = connack.properties.receive_maximum or RECEIVE_MAXIMUM
+            self.on_connected(client, call.wire, receive_maximum, now_s)
 
     def failed(self, call: _Call, now_s: float, outcome: Outcome, hint_s: float | None) -> None:
         """An attempt has failed; the next one follows, unless the client gives up."""

@@ -34,6 +34,5 @@ class Load:
         if not until():
             raise CalibrationError(f"{what}: not done after {at_most_s:g} s")
 
-    def run_for(self, seconds: float) -> None:
-        end_s = self.now_s + seconds
+    def run_until(self, end_s: float) -> None:
         trio.run(self.loop.run, lambda now_s: now_s >= end_s)

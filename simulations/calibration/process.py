@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple, final
 from flowguard.errors import FlowguardError
 
 StoreKind = Literal["rocks", "memory", "slow"]
+PYTHON: Final = (sys.executable,)
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 STOP_S: Final = 300.0
 SETTLE_POLL_S: Final = 0.03
@@ -108,6 +109,13 @@ class BrokerProcess:
             before = now
         raise CalibrationError(f"the broker still works {SETTLE_MAX_S:g} s after its last client")
 
+    def stop_store(self) -> None:
+        """Let all commits wait until `start_store`; only for a broker with `can_stop_store`."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def start_store(self) -> None:
+        self._process.send_signal(signal.SIGUSR2)
+
     def stop(self) -> None:
         """End it and delete its data."""
         self._process.send_signal(signal.SIGKILL)
@@ -118,17 +126,22 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(
-    store: StoreKind, settings: Mapping[str, Mapping[str, object]]
+    store: StoreKind,
+    settings: Mapping[str, Mapping[str, object]],
+    *,
+    can_stop_store: bool = False,
+    python: Sequence[str] = PYTHON,
 ) -> Iterator[BrokerProcess]:
     """A broker with these settings and a temporary directory, until the block ends.
 
+    `python` is the command of an interpreter, which may be another checkout's.
     Raises CalibrationError where it does not start, and for what a socket to it says in the block.
     """
     with TemporaryDirectory(prefix="flowguard-calibrate-") as folder:
         config = Path(folder) / "settings.toml"
         config.write_text(_toml(settings))
         log = Path(folder) / "log"
-        command = _command(store, config, Path(folder) / "data")
+        command = [*python, *_arguments(store, can_stop_store, config, Path(folder) / "data")]
         with log.open("wb") as stderr:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         try:
@@ -150,12 +163,13 @@ def broker_process(
             broker.stop()
 
 
-def _command(store: StoreKind, config: Path, data: Path) -> list[str]:
-    if store == "slow":
-        return [sys.executable, "-m", "simulations.calibration.slow", str(config)]
-    serve = [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0"]
-    serve += ["--http", "none", "--store", store]
-    return [*serve, "--config", str(config), "--data", str(data)]
+def _arguments(store: StoreKind, can_stop_store: bool, config: Path, data: Path) -> list[str]:
+    program = ["-m", "flowguard"]
+    if store == "slow" or can_stop_store:
+        program = ["-P", str(Path(__file__).with_name("slow.py")), store]
+    kind = "rocks" if store == "slow" else store
+    serve = ["serve", "--listen", "127.0.0.1:0", "--http", "none", "--store", kind]
+    return [*program, *serve, "--config", str(config), "--data", str(data)]
 
 
 def _toml(settings: Mapping[str, Mapping[str, object]]) -> str:

@@ -1,29 +1,27 @@
-"""A broker with a store that is slow by the clock: `python -m simulations.calibration.slow CONFIG`.
+"""`flowguard serve` with a store that can stop: `python slow.py STORE serve ...`.
 
-It takes as long for a commit on a busy machine as on a quiet one, and is the bottleneck of both.
-So the result of a check is about the model (gate, journal, windows, retries), hardly about other
-processes here.
+STORE is `rocks`, or `slow` for a store in memory with fixed delays. A slow commit takes as long on
+a busy machine as on a quiet one. So a check with it judges the model alone.
+
+A commit that begins after SIGUSR1 waits for SIGUSR2, as on a disk that does not answer. This file
+imports flowguard only, so that the Python of another checkout can run it.
 """
 
-import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, cast, final
 
-import structlog
-import trio
-
-from flowguard.broker.memory import bounds_of
-from flowguard.broker.server import Running, listen, serve
-from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.settings import load
+from flowguard.__main__ import run
 from flowguard.records import StoreOp
-from flowguard.stores import Fenced, MemoryStore
+from flowguard.stores import Fenced, MemoryStore, Store
 
 COMMIT_S: Final = 0.005
-OP_S: Final = 0.000_1
+OP_S: Final = 0.000_01
 
 
 @final
@@ -38,21 +36,46 @@ class SlowStore(MemoryStore):
         return fenced
 
 
-async def _main(config: Path) -> None:
-    bounds = bounds_of(load(config, os.environ).settings)
-    async with trio.open_nursery() as nursery:
+@final
+class StoppableStore:
+    """A store in a wrapper: commits wait for an event."""
 
-        async def serving(task_status: trio.TaskStatus[Running]) -> None:
-            listener = listen("127.0.0.1", 0)
-            await serve(bounds, SlowStore(), listener, task_status=task_status)
+    def __init__(self, store: Store, answers: threading.Event) -> None:
+        self._store = store
+        self._answers = answers
 
-        running: Running = await nursery.start(serving)
-        host, port = running.address
-        sys.stdout.write(f"listening on {host}:{port}\n")
-        sys.stdout.flush()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        self._answers.wait()
+        return self._store.commit(ops)
+
+
+def main(kind: str) -> None:
+    answers = threading.Event()
+    answers.set()
+    signal.signal(signal.SIGUSR1, lambda *_: answers.clear())
+    signal.signal(signal.SIGUSR2, lambda *_: answers.set())
+    openers = _openers()
+    open_rocks = openers["rocks"]
+
+    def opened(settings: Any, data: Path, on_wait: Any) -> Store:
+        store = SlowStore() if kind == "slow" else open_rocks(settings, data, on_wait)
+        return cast(Store, StoppableStore(store, answers))
+
+    openers["rocks"] = opened
+    run()
+
+
+def _openers() -> dict[str, Any]:
+    """The functions that open a store, by its kind."""
+    try:
+        stores = import_module("flowguard.app.stores")
+    except ModuleNotFoundError:
+        stores = import_module("flowguard.broker.stores")  # In checkouts before November 2026.
+    return cast("dict[str, Any]", stores.OPENERS)
 
 
 if __name__ == "__main__":
-    use_all_descriptors()
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    trio.run(_main, Path(sys.argv[1]))
+    main(sys.argv.pop(1))

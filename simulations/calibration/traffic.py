@@ -8,7 +8,6 @@ counting their bytes is enough.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import chain, repeat
 from statistics import median
 from typing import Final, final
 
@@ -184,35 +183,17 @@ class RealSubscriber:
         self._wire.write(acks)
 
 
-def publish_by_chance(
-    load: Load,
-    publishers: list[RealPublisher],
-    *,
-    name: str,
-    seed: int,
-    publish: PublishPlan,
-    duration_s: float,
-) -> None:
-    """Open loop: messages are due as in `simulations.publishers`, client by client; the time begins
-    when everything is drawn."""
-    rate_per_s = publish.rate_per_s
-    assert rate_per_s is not None
+def instants(plan: PublishPlan, name: str, seed: int, client: int, until_s: float) -> list[float]:
+    """The instants of a client's messages since it connected, as in `simulations.publishers`."""
+    assert plan.rate_per_s is not None
     gaps = Draws(seed, f"{name}: publish")
-    streams = [_instants(gaps, client, rate_per_s, duration_s) for client in range(len(publishers))]
-    start_s = load.now_s
-    for publisher, instants in zip(publishers, streams, strict=True):
-        collected = repeat(start_s, publish.collected)
-        publisher.follow(chain(collected, (start_s + due_s for due_s in instants)), load.loop)
-
-
-def _instants(gaps: Draws, client: int, rate_per_s: float, duration_s: float) -> list[float]:
-    """The instants of a client's messages, from 0 on."""
-    instants: list[float] = []
-    at_s = gaps.exponential(client, 0) / rate_per_s
-    while at_s < duration_s:
-        instants.append(at_s)
-        at_s += gaps.exponential(client, len(instants)) / rate_per_s
-    return instants
+    due_s = [0.0] * plan.collected
+    at_s, count = gaps.exponential(client, 0) / plan.rate_per_s, 1
+    while at_s < until_s:
+        due_s.append(at_s)
+        at_s += gaps.exponential(client, count) / plan.rate_per_s
+        count += 1
+    return due_s
 
 
 # --- asking ------------------------------------------------------------------------------------
