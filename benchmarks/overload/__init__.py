@@ -9,6 +9,7 @@ the other one.
 - `flood`        drives `flood.c`, the generator: phases in, seconds out
 - `slow_redis` the headline on a Redis behind a slow line
 - `side_by_side` the headline: two policies at three times the capacity, for a minute
+- `crowds`       three crowds at this checkout's broker and at another one's, in paired runs
 - `e01_fan_out`, `e07_slow_subscribers`, `e08_self_loop`, `e09_keep_alive`, `e12_cost`: experiments,
   one file and one result each, scaled to one machine
 - `plot`         time series as SVG
