@@ -91,13 +91,11 @@ PROXY = tuple(
 USUAL = (*MODULES, *ROOMS, *PROXY)
 PLAIN = (
     "access/rules_toml.py",
-    "stores/rocks/offline",
     "stores/rocks/database/driver_errors.py",
     "stores/rocks/database/engine.py",
     "stores/rocks/store.py",
 )
-"""Files and folders that stay in Python: their driver has few types, they are generated at run
-time, or no server imports them."""
+"""Files that stay in Python: their driver has few types, or they are generated at run time."""
 EXTRAS = ("websockets",)
 """Optional packages that compiled files import. The compiler sees them as Any, installed or not, so
 that the result is the same."""
@@ -229,7 +227,7 @@ def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
             yield package / name
         else:
             for path in sorted((package / name).rglob("*.py")):
-                if not plain & {path, *path.parents}:
+                if path not in plain:
                     yield path
 
 

@@ -1,4 +1,4 @@
-"""Retry: when a client tries again after a failure; as `flowguard.storm.RetryPolicy`."""
+"""Retry: when a client tries again after a failure; as `loadgen.storm.RetryPolicy`."""
 
 from typing import final
 

@@ -22,6 +22,8 @@ PACKAGES: Final = (
     "simulations",
     "spark_analysis",
     "spark_sweep",
+    "loadgen",
+    "store_tools",
     "benchmarks",
 )
 RECORD: Final = ROOT / "tests" / "prose.json"

@@ -210,8 +210,12 @@ def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
                     yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "count by error or reason"
 
 
+LOGGING = ("src", "broker_adapter", "loadgen", "store_tools")
+"""Folders with code that logs."""
+
+
 def log_events() -> str:
-    paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "broker_adapter").rglob("*.py")]
+    paths = [path for folder in LOGGING for path in (ROOT / folder).rglob("*.py")]
     rows = sorted({event for path in paths for event in events_in(path)})
     return page(
         "Log events",

@@ -19,7 +19,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "flowguard"
-PACKAGES = ["src/flowguard", "broker_adapter", "simulations", "spark_analysis", "spark_sweep"]
+PACKAGES = [
+    "src/flowguard",
+    "broker_adapter",
+    "loadgen",
+    "simulations",
+    "spark_analysis",
+    "spark_sweep",
+    "store_tools",
+]
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -36,7 +44,7 @@ FOLDER_FILES = {
     "simulations": 32,
     "spark_analysis": 18,
     "src/flowguard/broker": 31,
-    "src/flowguard/cli": 41,
+    "src/flowguard/cli": 19,
     "src/flowguard/flow": 26,
     "src/flowguard/ops": 18,
     "src/flowguard/session": 29,
@@ -44,10 +52,10 @@ FOLDER_FILES = {
 
 # "package/room": files of its largest import circle; the numbers only ever go down.
 CIRCLE_FILES = {
+    "loadgen": 3,
     "simulations": 12,
     "src/flowguard/node": 4,
     "src/flowguard/session": 2,
-    "src/flowguard/storm": 3,
 }
 
 # Beginnings of a docstring that make a riddle of it: its subject is missing, or elsewhere.
@@ -315,7 +323,7 @@ def test_no_folder_has_too_many_files() -> None:
     report(findings)
 
 
-def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
+def test_the_wheel_holds_the_packages_and_nothing_else() -> None:
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     hook = {"custom": {"path": "scripts/wheel.py"}}
     """Adds extension modules: `tests/test_wheels.py` looks into the wheels."""

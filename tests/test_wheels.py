@@ -19,7 +19,15 @@ from tests.support.compiled import compiled_rooms, run
 
 REQUIREMENTS = "import hatchling.build as b; print(*b.get_requires_for_build_wheel(), sep='\\n')"
 PLACES = "import flowguard, simulations; print(flowguard.__file__, simulations.__file__)"
-PACKAGES = {"flowguard", "broker_adapter", "simulations", "spark_analysis", "spark_sweep"}
+PACKAGES = {
+    "flowguard",
+    "broker_adapter",
+    "loadgen",
+    "simulations",
+    "spark_analysis",
+    "spark_sweep",
+    "store_tools",
+}
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 

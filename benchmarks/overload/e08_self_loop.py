@@ -14,9 +14,9 @@ import trio
 from benchmarks.checks import Check, Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
 from flowguard import codec
-from flowguard.storm import Target
-from flowguard.storm.loop import ClientLoop, Fate, Wire
 from flowguard.types import MQTT_5, Properties, Publish, SubscriptionOptions
+from loadgen.storm import Target
+from loadgen.storm.loop import ClientLoop, Fate, Wire
 
 from .subject import Subject
 

@@ -19,8 +19,8 @@ from flowguard.records import NEVER_S, Append, AppendToLog, Delivery, StoreOp
 from flowguard.stores.log.iterators import Ahead
 from flowguard.stores.log.replays import LogPlace, read_next
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.offline.compaction import data_bytes_of
 from flowguard.types import Publish
+from store_tools.rocks.compaction import data_bytes_of
 
 from .filling import BATCH, add_sessions, client_id, open_store
 

@@ -20,8 +20,8 @@ from benchmarks.conditions import Conditions
 from flowguard.records import NEVER_S, Append, Delivery, PutSession, StoreOp
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.disk import used_bytes_of
-from flowguard.stores.rocks.offline.merge import MergeReport, merge
 from flowguard.types import Publish
+from store_tools.rocks.merge import MergeReport, merge
 
 from .filling import open_store
 

@@ -20,8 +20,8 @@ from benchmarks.brokers import HOST, BrokerFailed
 from benchmarks.build import Unavailable, work_folder
 from benchmarks.checks import Grid, Report
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.kit_page import page
-from flowguard.storm.kit import EXPERIMENTS, Finding, KitReport
+from loadgen.command.kit_page import page
+from loadgen.kit import EXPERIMENTS, Finding, KitReport
 
 from .field import FIELD, OURS, version_of
 from .picture import svg

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from flowguard.storm.kit import EXPERIMENTS, KitReport, Survival
+from loadgen.kit import EXPERIMENTS, KitReport, Survival
 
 COLOURS = {
     Survival.SURVIVED: "#116329",

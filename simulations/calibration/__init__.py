@@ -2,7 +2,7 @@
 
 - `process`   a real `flowguard serve` as a child process, and its CPU time and memory
 - `slow`      the same broker with a store that can stop, or that is slow by the clock
-- `load`      the clients' side, on the loop of `flowguard.storm`
+- `load`      the clients' side, on the loop of `loadgen.storm`
 - `crowd`     clients that connect, are refused and come back, with the simulator's own draws
 - `traffic`   publishers and subscribers, and packets with an answer, one at a time each
 - `probes`    the measurements for each cost; `estimates` makes costs of them

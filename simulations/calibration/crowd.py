@@ -11,8 +11,8 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Final, final
 
 from flowguard.codec import Connack, Connect, Packet, encode
-from flowguard.storm.loop import Fate, Wire
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
+from loadgen.storm.loop import Fate, Wire
 from simulations.calibration.load import Load
 from simulations.calibration.process import CalibrationError
 from simulations.clients import NEVER_S

@@ -1,4 +1,4 @@
-"""Load: the clients' side of a measurement, on the loop of `flowguard.storm`, step by step."""
+"""Load: the clients' side of a measurement, on the loop of `loadgen.storm`, step by step."""
 
 import time
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import final
 
 import trio
 
-from flowguard.storm.loop import ClientLoop
-from flowguard.storm.plan import Target
+from loadgen.storm.loop import ClientLoop
+from loadgen.storm.plan import Target
 from simulations.calibration.process import CalibrationError
 
 

@@ -31,8 +31,8 @@ from typing import Any, Final, TypeVar, final
 
 from flowguard.codec import Connect, PacketDecoder, encode
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
-from flowguard.storm.loop import Wire
 from flowguard.types import MQTT_5
+from loadgen.storm.loop import Wire
 from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.estimates import Point, Series, fit
 from simulations.calibration.load import Load

@@ -13,8 +13,8 @@ from typing import Final, final
 
 from flowguard.codec import PINGREQ_FRAME, Subscribe, encode
 from flowguard.flow.histogram import Histogram
-from flowguard.storm.loop import ClientLoop, Wire
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
+from loadgen.storm.loop import ClientLoop, Wire
 from simulations.calibration.load import Load
 from simulations.calibration.process import CalibrationError
 from simulations.draws import Draws

@@ -17,7 +17,7 @@ from benchmarks.overload import e08_self_loop, e12_cost, side_by_side, slow_redi
 from benchmarks.overload.plot import Panel, Series, nice, svg
 from benchmarks.overload.side_by_side import Run, SideBySide, judge
 from benchmarks.overload.subject import Subject
-from flowguard.storm import Target
+from loadgen.storm import Target
 from tests.support.redis_server import needs_redis
 
 SHORT_S = (2.0, 8.0, 32.0)

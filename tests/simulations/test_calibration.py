@@ -21,7 +21,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
 from flowguard.records import DropSession
 from flowguard.stores import MemoryStore
-from flowguard.storm.loop import ClientLoop, Wire
+from loadgen.storm.loop import ClientLoop, Wire
 from simulations.calibration.cases import (
     CONNECTED,
     CONNECTED_S,

@@ -26,9 +26,9 @@ import typer
 from benchmarks.brokers import free_port
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.codec import Packet, Puback, Suback, Subscribe, encode, puback_frame
-from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
-from flowguard.storm.client import Client, Stage
 from flowguard.types import MQTT_5, Publish, ReasonCode, SubscriptionOptions
+from loadgen.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
+from loadgen.storm.client import Client, Stage
 from tests.broker_adapter.upstream import proxy_process
 from tests.interop.broker import address_in, start
 from tests.support.reaper import reap_at_the_end

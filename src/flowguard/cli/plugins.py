@@ -21,19 +21,19 @@ from flowguard.app.extras import DISTRIBUTION, needs_extra
 
 GROUP: Final = "flowguard.commands"
 OWN: Final = {
-    name: EntryPoint(name, f"flowguard.cli.{place}", GROUP)
+    name: EntryPoint(name, place, GROUP)
     for name, place in {
-        "serve": "serve:serve",
-        "top": "top:top",
-        "explain": "explain:explain",
-        "demo": "demo:demo",
-        "storm": "storm:storm",
-        "settings": "settings:settings",
-        "check": "check:check",
-        "reload": "reload:reload",
-        "import": "import_conf:import_conf",
-        "passwd": "passwd:passwd",
-        "store": "store:store",
+        "serve": "flowguard.cli.serve:serve",
+        "top": "flowguard.cli.top:top",
+        "explain": "flowguard.cli.explain:explain",
+        "demo": "loadgen.demo.demo:demo",
+        "storm": "loadgen.command.storm:storm",
+        "settings": "flowguard.cli.settings:settings",
+        "check": "flowguard.cli.check:check",
+        "reload": "flowguard.cli.reload:reload",
+        "import": "store_tools.mosquitto.command:import_conf",
+        "passwd": "flowguard.cli.passwd:passwd",
+        "store": "store_tools.command.store:store",
     }.items()
 }
 """Our own, in the order in which `--help` lists them: a function each, or a group of commands."""

@@ -18,7 +18,7 @@ from flowguard.cli.log_lines import log_to_stderr
 from flowguard.config import LogSettings
 from flowguard.ops.explain import Explanation, explain
 from flowguard.records import NEVER_S, Append, Delivery, PutSession
-from tests.flowguard.cli.test_store import MESSAGE, open_store, run_here
+from tests.store_tools.test_store import MESSAGE, open_store, run_here
 from tests.support.stage import Stage
 
 NAMES = [

@@ -18,7 +18,7 @@ from flowguard.ops.callers import is_from_here
 from flowguard.ops.http_connection import Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.offline.reader import StoreReader
+from store_tools.rocks.reader import StoreReader
 from tests.support.http import CHANGES, head, post_backup, send, watched
 from tests.support.real import TEST_S, connect, offline_subscriber, publishes, until
 

@@ -9,7 +9,6 @@
 - `values`   values of keys
 - `lease`    ownership of a prefix by one broker at a time
 - `reader`   reads a prefix without changing it
-- `tbmq`     queues that a TBMQ left
 
 - `connection/`  servers, Sentinels, Redis Cluster
 - `lua/`         functions that run in Redis

@@ -25,8 +25,8 @@ from flowguard.records import (
 )
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.database.synced import SYNCED
-from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.types import Publish
+from store_tools.rocks.reader import StoreReader
 from tests.flowguard.stores.rocks.damage import (
     build,
     change_byte,

@@ -36,9 +36,9 @@ from flowguard.stores.log.rows import ReadBounds, Sieve, sift
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.database.engine import RocksEngine, families_in
 from flowguard.stores.rocks.layouts.keys import FORMAT_KEY
-from flowguard.stores.rocks.offline import merge, verification
-from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.types import Publish
+from store_tools.rocks import merge, verification
+from store_tools.rocks.reader import StoreReader
 from tests.flowguard.stores.rocks.limits import file_size_limit
 
 NOW_S = 1_700_000_000.0

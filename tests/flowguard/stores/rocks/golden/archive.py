@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from flowguard.cli.store_export import export_lines
 from flowguard.config import StoreSettings
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.offline.reader import StoreReader
+from store_tools.command.export import export_lines
+from store_tools.rocks.reader import StoreReader
 
 FOLDER = Path(__file__).parent
 WALL_S = 1.7e9

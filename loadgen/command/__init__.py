@@ -1,0 +1,10 @@
+"""The command `flowguard storm`.
+
+- `storm`       the command
+- `options`     its options
+- `storm_view`  progress and results of a storm in the terminal
+- `kit`         `flowguard storm --kit`
+- `kit_view`    progress and results of the kit in the terminal
+- `kit_page`    the report of the kit as a page
+- `results`     results as JSON
+"""

@@ -1,0 +1,284 @@
+"""Loop: thousands of client sockets in one trio task; clients are objects, not tasks.
+
+A turn serves what is ready, then what is due, and ends by sending what both have written: one send
+per socket. New sockets are made in the second part only, so an event never meets another socket's
+descriptor.
+"""
+
+import errno
+import heapq
+import select
+from collections.abc import Callable
+from enum import Enum
+from itertools import count
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SO_ERROR, SOCK_STREAM, SOL_SOCKET, socket
+from typing import Final, Protocol, final
+
+import trio
+
+from flowguard.codec import Packet, PacketDecoder
+from flowguard.errors import PeerError
+from loadgen.storm.plan import Target
+
+READ_BYTES: Final = 64 * 1024
+EVENTS_MAX: Final = 512
+DUE_MAX: Final = 128
+"""Timers run in one turn, so that a crowd's dials do not delay its first answers."""
+PACKET_BYTES_MAX: Final = 16 * 1024 * 1024
+SLICE_S: Final = 0.005
+IDLE_S: Final = 0.05
+FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+LOCAL: Final = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+
+
+class Fate(Enum):
+    """How a connection ended that we did not end."""
+
+    RESET = "resets"
+    CLOSED = "closed"
+    """Closed without an answer, but not by a reset."""
+    UNREACHABLE = "unreachable"
+    """There was no TCP connection."""
+    BROKEN = "broken"
+    """What came is not MQTT."""
+    LOCAL = "local"
+    """This machine had no descriptor or port left."""
+
+
+class WireOwner(Protocol):
+    def opened(self, now_s: float) -> None:
+        """The TCP connection is there."""
+
+    def receive(self, packet: Packet, now_s: float) -> None:
+        """A packet from the broker."""
+
+    def closed(self, fate: Fate, now_s: float) -> None:
+        """The connection is gone, and not by its owner."""
+
+
+@final
+class Wire:
+    __slots__ = (
+        "_loop",
+        "decoder",
+        "dialing",
+        "interest",
+        "on_bytes",
+        "out",
+        "owner",
+        "reads",
+        "sock",
+    )
+
+    def __init__(self, loop: "ClientLoop", owner: WireOwner, sock: socket, version: int) -> None:
+        self._loop = loop
+        self.reads = True
+        """False: what the broker sends stays in the socket; see `hold` and `read`."""
+        self.owner = owner
+        self.sock = sock
+        self.decoder = PacketDecoder(PACKET_BYTES_MAX, version, "client")
+        self.on_bytes: Callable[[bytes, float], None] | None = None
+        """Takes what was read as it is, instead of the owner the packets in it."""
+        self.dialing = True
+        self.interest = WRITE
+        self.out = bytearray()
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Send at the end of the turn."""
+        if not self.out:
+            self._loop.dirty.append(self)
+        self.out += data
+
+    def hold(self) -> None:
+        """Read no more unless `read` is called."""
+        self.reads = False
+        self._loop.watch(self)
+
+    def release(self) -> None:
+        self.reads = True
+        self._loop.watch(self)
+
+    def read(self, size_bytes: int) -> None:
+        """Take at most so many bytes out of the socket, whether or not reading is on hold."""
+        if self.sock.fileno() >= 0 and not self.dialing:
+            self._loop.read(self, size_bytes)
+
+    def close(self) -> None:
+        """Close it; bytes written and not sent are tried once."""
+        self._loop.close(self)
+
+
+@final
+class ClientLoop:
+    def __init__(self, target: Target, clock: Callable[[], float]) -> None:
+        self.target = target
+        self.clock = clock
+        self.dirty: list[Wire] = []
+        self._epoll = select.epoll()
+        self._wires: dict[int, Wire] = {}
+        self._timers: list[tuple[float, int, Callable[[float], None]]] = []
+        self._sequence = count()
+        self.turn_max_s = 0.0
+        """The longest turn: so late a packet may have been seen because of this loop itself."""
+
+    def call_at(self, at_s: float, callback: Callable[[float], None]) -> None:
+        """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
+        heapq.heappush(self._timers, (at_s, next(self._sequence), callback))
+
+    def dial(self, owner: WireOwner, now_s: float) -> Wire | None:
+        """Start to connect; `owner.opened` or `owner.closed` follows. None: not even started."""
+        try:
+            sock = socket(self.target.family, SOCK_STREAM)
+        except OSError:
+            self.call_at(now_s, lambda now_s: owner.closed(Fate.LOCAL, now_s))
+            return None
+        sock.setblocking(False)
+        error = sock.connect_ex(self.target.address)
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            fate = _fate(error)
+            self.call_at(now_s, lambda now_s: owner.closed(fate, now_s))
+            return None
+        wire = Wire(self, owner, sock, self.target.version)
+        self._wires[sock.fileno()] = wire
+        self._epoll.register(sock.fileno(), WRITE)
+        return wire
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    async def run(self, finished: Callable[[float], bool]) -> None:
+        """Work until `finished(now_s)`, which is asked at least every 50 ms; one turn at least,
+        however late it begins."""
+        await trio.lowlevel.checkpoint()
+        now_s = yielded_s = self.clock()
+        while True:
+            worked = self._turn(now_s)
+            began_s, now_s = now_s, self.clock()
+            self.turn_max_s = max(self.turn_max_s, now_s - began_s)
+            if finished(now_s):
+                return
+            if not worked:
+                with trio.move_on_after(self._idle_s(now_s)):
+                    await trio.lowlevel.wait_readable(self._epoll)
+                now_s = yielded_s = self.clock()
+            elif now_s - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                now_s = yielded_s = self.clock()
+
+    def _idle_s(self, now_s: float) -> float:
+        if not self._timers:
+            return IDLE_S
+        return min(IDLE_S, max(0.0, self._timers[0][0] - now_s))
+
+    def _turn(self, now_s: float) -> bool:
+        events = self._epoll.poll(0, EVENTS_MAX)
+        for fd, event in events:
+            wire = self._wires.get(fd)
+            if wire is None:
+                continue
+            if wire.dialing:
+                self._opened(wire, now_s)
+            elif event & WRITE:
+                self._flush(wire)
+            if event & ~WRITE and wire.sock.fileno() >= 0 and not wire.dialing:
+                self.read(wire, READ_BYTES)
+        due = 0
+        while self._timers and self._timers[0][0] <= now_s and due < DUE_MAX:
+            heapq.heappop(self._timers)[2](now_s)
+            due += 1
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for wire in dirty:
+                if wire.interest & WRITE == 0:
+                    self._flush(wire)
+        return bool(events or due)
+
+    def _opened(self, wire: Wire, now_s: float) -> None:
+        error = wire.sock.getsockopt(SOL_SOCKET, SO_ERROR)
+        if error:
+            self._lost(wire, _fate(error))
+            return
+        wire.dialing = False
+        self.watch(wire)
+        wire.owner.opened(now_s)
+
+    def read(self, wire: Wire, size_bytes: int) -> None:
+        """One read of at most `size_bytes`, and whatever packets it completes."""
+        try:
+            data = wire.sock.recv(size_bytes, MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(wire, Fate.RESET)
+            return
+        if not data:
+            self._lost(wire, Fate.CLOSED)
+            return
+        now_s = self.clock()
+        if wire.on_bytes is not None:
+            wire.on_bytes(data, now_s)
+            return
+        try:
+            wire.decoder.feed(data)
+            while (packet := wire.decoder.next()) is not None:
+                wire.owner.receive(packet, now_s)
+                if wire.sock.fileno() < 0:
+                    return
+        except PeerError:
+            self._lost(wire, Fate.BROKEN)
+
+    def _flush(self, wire: Wire) -> None:
+        if wire.sock.fileno() < 0:
+            return
+        if wire.out:
+            try:
+                size = wire.sock.send(wire.out, FLAGS)
+            except BlockingIOError:
+                size = 0
+            except OSError:
+                return  # What the broker said before comes first; its reset is read after it.
+            del wire.out[:size]
+        self.watch(wire)
+
+    def watch(self, wire: Wire) -> None:
+        """Wait for what the connection needs now: bytes to read, room to write."""
+        if wire.dialing or wire.sock.fileno() < 0:
+            return
+        interest = (READ if wire.reads else 0) | (WRITE if wire.out else 0)
+        if interest != wire.interest:
+            self._epoll.modify(wire.sock.fileno(), interest)
+            wire.interest = interest
+
+    # --- ends --------------------------------------------------------------------------------
+
+    def _lost(self, wire: Wire, fate: Fate) -> None:
+        wire.out.clear()
+        self.close(wire)
+        wire.owner.closed(fate, self.clock())
+
+    def close(self, wire: Wire) -> None:
+        fd = wire.sock.fileno()
+        if fd < 0:
+            return
+        if wire.out and not wire.dialing:
+            try:
+                wire.sock.send(wire.out, FLAGS)
+            except OSError:
+                pass
+        del self._wires[fd]
+        wire.sock.close()  # which also takes it out of the epoll set
+
+    def close_all(self) -> None:
+        for wire in list(self._wires.values()):
+            self.close(wire)
+        self._timers.clear()
+        self._epoll.close()
+
+
+def _fate(error: int) -> Fate:
+    if error in LOCAL:
+        return Fate.LOCAL
+    return Fate.RESET if error == errno.ECONNRESET else Fate.UNREACHABLE

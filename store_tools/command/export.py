@@ -1,0 +1,150 @@
+"""A store as JSON Lines (docs/explain/durability.md says what the fields mean).
+
+Bytes are base64, instants Unix time in seconds; a value that is absent is null. Names are
+written as they are, with everything beyond ASCII escaped.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
+from flowguard.stores.rocks.layouts.session_codec import decode_retained
+from flowguard.types import NO_PROPERTIES, Properties, Publish
+from store_tools.rocks.reader import StoredSession, StoreReader
+
+PROGRESS_LINES: Final = 1_000
+Record = dict[str, Any]
+
+
+def export_lines(reader: StoreReader, progress: Callable[[int, int], None]) -> Iterator[str]:
+    """The last line counts the others: without it the export is not complete."""
+    estimate = reader.engine.queues.rows_estimate + reader.engine.retained.rows_estimate
+    count = 0
+    for record in _records(reader):
+        yield json.dumps(record, separators=(",", ":")) + "\n"
+        count += 1
+        if count % PROGRESS_LINES == 0:
+            progress(count, max(count, estimate))
+    yield json.dumps({"type": "end", "records": count}, separators=(",", ":")) + "\n"
+
+
+def _records(reader: StoreReader) -> Iterator[Record]:
+    found = reader.format
+    yield {
+        "type": "store",
+        "format": found.version,
+        "layout": found.layout,
+        "creator": found.creator,
+        "node": reader.identity.node.hex(),
+        "seen": {node.hex(): hlc.hex() for node, hlc in reader.identity.seen.items()},
+    }
+    for session in reader.sessions():
+        if is_group(session.client_id):
+            yield from _of_group(reader, session)
+        else:
+            yield from _of_session(reader, session)
+    for _, row in reader.engine.retained.rows():
+        message, expires_at_s = decode_retained(row)
+        yield {
+            "type": "retained",
+            "expires_at_s": _instant(expires_at_s),
+            "message": message_fields(message),
+        }
+
+
+def _of_session(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
+    record = reader.record(session)
+    client_id = record.client_id
+    yield {
+        "type": "session",
+        "client_id": client_id,
+        "expiry_interval_s": record.expiry_interval_s,
+        "ends_at_s": record.ends_at_s,
+        "next_pos": record.next_pos,
+        "sent_pos": record.sent_pos,
+        "will": None if record.will is None else _will(record.will),
+        **({"user": record.user} if record.user else {}),
+    }
+    for filter, options in record.subscriptions.items():
+        after = record.retained_after.get(filter)
+        owed = {} if after is None else {"retained_after": after}
+        subscription = {"client_id": client_id, "filter": filter, **asdict(options), **owed}
+        yield {"type": "subscription", **subscription}
+    for packet_id in sorted(record.inbound_ids):
+        yield {"type": "inbound", "client_id": client_id, "packet_id": packet_id}
+    for entry in reader.entries(session):
+        yield _entry(client_id, entry, record.sent_pos)
+
+
+def _of_group(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
+    filter = session.client_id.removeprefix(GROUP_PREFIX)
+    yield {"type": "group", "filter": filter, "next_pos": session.queue.next_pos}
+    for entry in reader.entries(session):
+        delivery = entry.delivery
+        found: Record = {"type": "entry", "filter": filter, "pos": entry.pos}
+        if delivery is None:
+            yield {**found, "status": "moved"}
+        else:
+            yield {**found, "status": "waiting", **_delivery(delivery)}
+
+
+def _will(will: WillRecord) -> Record:
+    return {"delay_s": will.delay_s, "message": message_fields(will.message)}
+
+
+def _entry(client_id: str, entry: QueueEntry, sent_pos: int) -> Record:
+    found: Record = {
+        "type": "entry",
+        "client_id": client_id,
+        "pos": entry.pos,
+        "packet_id": entry.packet_id,
+    }
+    delivery = entry.delivery
+    if delivery is None:
+        return {**found, "status": "released"}
+    return {
+        **found,
+        "status": "sent" if entry.pos <= sent_pos else "waiting",
+        **_delivery(delivery),
+    }
+
+
+def _delivery(delivery: Delivery) -> Record:
+    return {
+        "qos": delivery.qos,
+        "retain": delivery.retain,
+        "identifiers": list(delivery.identifiers),
+        "expires_at_s": _instant(delivery.expires_at_s),
+        "message": message_fields(delivery.message),
+    }
+
+
+def message_fields(message: Publish) -> Record:
+    """The fields of a PUBLISH as it came, with the properties that it has."""
+    return {
+        "topic": message.topic,
+        "payload": _text(message.payload),
+        "qos": message.qos,
+        "retain": message.retain,
+        "properties": _properties(message.properties),
+    }
+
+
+def _properties(properties: Properties) -> Record:
+    if properties is NO_PROPERTIES:
+        return {}
+    found = {name: value for name, value in asdict(properties).items() if value not in (None, ())}
+    return {
+        name: _text(value) if isinstance(value, bytes) else value for name, value in found.items()
+    }
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _instant(at_s: float) -> float | None:
+    return None if at_s == NEVER_S else at_s

@@ -1,0 +1,128 @@
+"""The report of `flowguard store info`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import nlargest
+from pathlib import Path
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flowguard.cli.console import shown
+from flowguard.kafka_settings import OWNER_FILE
+from flowguard.records import GROUP_PREFIX, is_group
+from flowguard.stores.rocks.disk import used_bytes_of
+from flowguard.stores.rocks.layouts.session_codec import decode_session
+from flowguard.types import SESSION_NEVER_EXPIRES
+from store_tools.rocks.reader import StoreReader
+
+UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueSize:
+    """A row of the table; the largest has the most messages."""
+
+    messages: int
+    size_bytes: int
+    name: str
+    """Client id, or the filter of a shared subscription."""
+    state: str
+
+
+@dataclass(slots=True)
+class Contents:
+    sessions: int = 0
+    groups: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+def size_text(size_bytes: float) -> str:
+    """A size with a readable unit: `1.5 MiB`."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:,.0f} {UNITS[unit]}" if not unit else f"{size_bytes:,.1f} {UNITS[unit]}"
+
+
+def _closed(is_clean: bool, is_copy: bool) -> str:
+    if is_clean:
+        return "in good order"
+    return "copied while it was open" if is_copy else "not at all: the process died"
+
+
+def _elsewhere(folder: Path) -> Iterator[tuple[str, str]]:
+    if (folder / OWNER_FILE).exists():
+        yield "in Kafka", "the queues of applications, which are not counted here"
+
+
+def show(reader: StoreReader, top: int, console: Console) -> None:
+    """Show the report; everything is counted, nothing is guessed."""
+    contents = Contents()
+    largest = nlargest(top, queue_sizes(reader, contents))
+    found, identity = reader.format, reader.identity
+    node = identity.node.hex()
+    if identity.former:
+        node += f", and what {len(identity.former):,} others wrote"
+    if identity.is_copy:
+        node += "; a copy that has not been opened yet"
+    retained = sum(1 for _ in reader.engine.retained.rows())
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(overflow="fold")
+    for name, text in (
+        ("directory", str(reader.folder.absolute())),
+        ("format", f"{found.version}, layout {found.layout}, made by flowguard {found.creator}"),
+        ("node", node),
+        ("closed", _closed(reader.is_clean, identity.is_copy)),
+        ("sessions", f"{contents.sessions:,}"),
+        ("shared", f"{contents.groups:,} subscriptions with a queue"),
+        ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),
+        *_elsewhere(reader.folder),
+        ("retained", f"{retained:,} messages"),
+        ("on disk", size_text(used_bytes_of(reader.folder))),
+    ):
+        table.add_row(name, text)
+    console.print(table)
+    if largest:
+        console.print(largest_queues(largest))
+
+
+def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
+    """The queues that are not empty; everything is counted on the way into `contents`."""
+    for session in reader.sessions():
+        queue = session.queue
+        group = is_group(session.client_id)
+        contents.sessions += not group
+        contents.groups += group
+        contents.messages += queue.count
+        contents.size_bytes += queue.size_bytes
+        if queue.count:
+            name = session.client_id.removeprefix(GROUP_PREFIX)
+            state = "shared" if group else state_text(*decode_session(session.row)[1:])
+            yield QueueSize(queue.count, queue.size_bytes, name, state)
+
+
+def state_text(expiry_interval_s: int, ends_at_s: float | None) -> str:
+    """When a session ends, in words."""
+    if ends_at_s is not None:
+        return f"ends {datetime.fromtimestamp(ends_at_s):%Y-%m-%d %H:%M:%S}"
+    return "does not end" if expiry_interval_s == SESSION_NEVER_EXPIRES else "was connected"
+
+
+def largest_queues(largest: list[QueueSize]) -> Table:
+    table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table.add_column("client, or shared subscription", overflow="fold")
+    table.add_column("messages", justify="right")
+    table.add_column("size", justify="right")
+    table.add_column("session")
+    for each in largest:
+        table.add_row(
+            shown(each.name), f"{each.messages:,}", size_text(each.size_bytes), each.state
+        )
+    return table

@@ -1,0 +1,79 @@
+"""`flowguard store info` and `verify` for a store on Redis: nothing is changed or taken over."""
+
+import time
+from contextlib import closing
+from heapq import nlargest
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flowguard.cli.console import shown
+from flowguard.errors import StoreError
+from flowguard.records import GROUP_PREFIX, is_group
+from store_tools.command.info import QueueSize, largest_queues, size_text, state_text
+
+if TYPE_CHECKING:
+    from flowguard.stores.redis.reader import RedisReader
+
+
+def open_reader(url: str, prefix: str) -> "RedisReader":
+    from flowguard.stores.redis.reader import RedisReader
+
+    return RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
+
+
+def show(url: str, prefix: str, top: int, console: Console) -> None:
+    """Show the report; everything is counted, nothing is guessed."""
+    sessions = groups = messages = size_bytes = 0
+    queues: list[QueueSize] = []
+    with closing(open_reader(url, prefix)) as reader:
+        for client_id in reader.client_ids():
+            record = reader.session(client_id)
+            group = is_group(client_id)
+            sessions += not group
+            groups += group
+            messages += record.unsettled_count
+            size_bytes += record.unsettled_bytes
+            state = "shared" if group else state_text(record.expiry_interval_s, record.ends_at_s)
+            name = client_id.removeprefix(GROUP_PREFIX)
+            if record.unsettled_count:
+                size = QueueSize(record.unsettled_count, record.unsettled_bytes, name, state)
+                queues = nlargest(top, [*queues, size])
+        retained = sum(count for _, count in reader.retained_counts())
+        meta, where = reader.meta, reader.where
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(overflow="fold")
+    has_left = meta.get("beat", "0") == "0"
+    for key, text in (
+        ("store", where),
+        ("format", f"{meta['format']}, layout {meta['layout']}"),
+        ("broker", f"{meta.get('name', 'none yet')}{', which has left' if has_left else ''}"),
+        ("commits", f"{int(meta.get('last', '0')):,} of this broker"),
+        ("sessions", f"{sessions:,}"),
+        ("shared", f"{groups:,} subscriptions with a queue"),
+        ("queued", f"{messages:,} messages, {size_text(size_bytes)}"),
+        ("retained", f"{retained:,} messages"),
+    ):
+        table.add_row(key, text)
+    console.print(table)
+    if queues:
+        console.print(largest_queues(queues))
+
+
+def verify(url: str, prefix: str, problems_shown: int, console: Console) -> None:
+    """Read everything; raises `StoreError` where it does not fit together."""
+    with closing(open_reader(url, prefix)) as reader:
+        found = reader.verify()
+        where = reader.where
+    console.print(
+        f"{found.sessions:,} sessions and queues, {found.entries:,} queued messages, "
+        f"{found.retained:,} retained."
+    )
+    for problem in found.problems[:problems_shown]:
+        console.print(shown(problem), style="red")
+    if found.problems:
+        raise StoreError(f"{where} is damaged: {len(found.problems):,} problems")
+    console.print("Everything fits together.", style="green")

@@ -1,0 +1,480 @@
+"""`flowguard store ...`: look at a store, check it, copy it, merge it, while no broker runs on it.
+
+Loading the engine takes time that other commands need not pay: each imports it when it runs.
+"""
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from flowguard.app.failures import SALVAGE
+from flowguard.cli.answers import turned_down
+from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
+from flowguard.cli.console import plain, refused, shown
+from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
+
+if TYPE_CHECKING:
+    from flowguard.stores.log.message_log import MessageLog
+    from store_tools.rocks.reader import StoreReader
+
+EXIT_BAD: Final = 1
+EXIT_USAGE: Final = 2
+PROBLEMS_SHOWN: Final = 50
+BACKUP_PATIENCE_S: Final = 60.0
+ELSEWHERE: Final = (
+    "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
+)
+Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the store.")]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url", metavar="URL", help="Use the store on this Redis instead of a directory."
+    ),
+]
+RedisPrefix = Annotated[
+    str, typer.Option("--redis-prefix", metavar="PREFIX", help="First part of the keys in Redis.")
+]
+RedisLayout = Annotated[
+    str, typer.Option(metavar="LAYOUT", help="Layout in Redis: stream or zset.")
+]
+
+DEFAULT: Final = Path("flowguard-data")
+
+store = typer.Typer(
+    help="Inspect, check, copy and merge stores.", no_args_is_help=True, add_completion=False
+)
+log = typer.Typer(help="Inspect the durable log; begin or drop segments.", no_args_is_help=True)
+store.add_typer(log, name="log")
+
+
+@store.command()
+def info(
+    directory: Folder = DEFAULT,
+    top: Annotated[int, typer.Option(min=1, help="Number of largest queues to show.")] = 10,
+    redis_url: RedisUrl = None,
+    redis_prefix: RedisPrefix = "fg1",
+) -> None:
+    """Show what is in a store: format, node, sessions, queued messages, size."""
+    if redis_url is not None:
+        from store_tools.command import redis as store_redis
+
+        with _complaints("info"):
+            store_redis.show(redis_url, redis_prefix, top, plain(soft_wrap=False))
+        return
+    from store_tools.command.info import show
+    from store_tools.rocks.reader import StoreReader
+
+    with _complaints("info"), StoreReader(_existing(directory, "info")) as reader:
+        show(reader, top, plain(soft_wrap=False))
+
+
+@store.command()
+def verify(
+    directory: Folder = DEFAULT, redis_url: RedisUrl = None, redis_prefix: RedisPrefix = "fg1"
+) -> None:
+    """Read everything and check that it fits together; exit code 1 if it does not."""
+    if redis_url is not None:
+        from store_tools.command import redis as store_redis
+
+        with _complaints("verify"):
+            store_redis.verify(redis_url, redis_prefix, PROBLEMS_SHOWN, plain())
+        return
+    from store_tools.rocks import verification
+    from store_tools.rocks.reader import StoreReader
+
+    with _complaints("verify"):
+        folder = _existing(directory, "verify")
+        with StoreReader(folder, tolerant=True) as reader, _progress("reading") as progress:
+            found = verification.verify(reader, progress)
+        out = plain()
+        out.print(
+            f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
+            f"{found.entries:,} queued messages, "
+            f"{found.payloads:,} shared messages, {found.retained:,} retained, "
+            f"{found.orphans:,} without a reference."
+        )
+        _list_problems(out, found.problems)
+        if found.problems_count:
+            more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
+            raise StoreError(
+                f"{directory} is damaged: {found.problems_count:,} problems"
+                + (f", {more:,} not shown" if more else "")
+            )
+        out.print("Everything fits together.", style="green")
+
+
+@store.command()
+def salvage(
+    directory: Folder = DEFAULT,
+    out: Annotated[Path, typer.Option("--out", metavar="NEW", help="The new directory.")] = Path(
+        "flowguard-saved"
+    ),
+) -> None:
+    """Make a new store of what can be read in a damaged one; exit code 1: something is lost."""
+    from store_tools.rocks import salvage as saving
+
+    with _complaints("salvage"):
+        folder = _existing(directory, "salvage")
+        with _progress("saving") as progress:
+            found = saving.salvage(
+                folder,
+                out.absolute(),
+                wall_s=time.time,
+                random_node=partial(secrets.randbits, 32),
+                progress=progress,
+            )
+        console = plain()
+        console.print(
+            f"{out} has {found.sessions:,} sessions, {found.groups:,} shared subscriptions with a "
+            f"queue, {found.entries:,} queued messages, {found.retained:,} retained."
+        )
+        _list_problems(console, found.problems)
+        if found.problems_count:
+            raise StoreError(
+                f"not everything could be saved: {found.problems_count:,} problems; "
+                f"{found.lost_entries:,} queued messages are lost, and "
+                f"{found.lost_queues:,} queues of sessions that are. "
+                f"To serve the rest: flowguard serve --data {out}"
+            )
+        console.print("Everything could be read.", style="green")
+
+
+@store.command()
+def export(
+    directory: Folder = DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Instead of the terminal.")
+    ] = None,
+) -> None:
+    """Write everything as JSON Lines: one record per line, payloads in base64."""
+    from store_tools.command.export import export_lines
+    from store_tools.rocks.reader import StoreReader
+
+    with _complaints("export"), StoreReader(_existing(directory, "export")) as reader:
+        if out is None:
+            with _progress("exporting") as progress:
+                _to_stdout(export_lines(reader, progress))
+            return
+        if out.exists():
+            raise _wrong("export", f"{out} exists; name a new file")
+        with out.open("w", encoding="ascii") as file, _progress("exporting") as progress:
+            file.writelines(export_lines(reader, progress))
+
+
+@store.command()
+def merge(
+    first: Annotated[Path, typer.Argument(metavar="A", help="One replica; it stays as it is.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The other one; as well.")],
+    out: Annotated[Path, typer.Option("--out", metavar="C", help="The new directory.")],
+) -> None:
+    """Make one store of two that were one once, and lived on separately."""
+    from store_tools.rocks import merge as merging
+
+    for folder in (first, second):
+        _existing(folder, "merge")
+    if first.samefile(second):
+        raise _wrong("merge", f"{first} and {second} are the same directory")
+    if out.exists():
+        raise _wrong("merge", f"{out} exists; name a new directory")
+    node = partial(secrets.randbits, 32)
+    with _complaints("merge"), _progress("merging") as progress:
+        report = merging.merge(first, second, out, random_node=node, progress=progress)
+    entries = report.entries
+    console = plain()
+    console.print(
+        f"{out}: {report.sessions:,} sessions, {report.groups:,} shared subscriptions with a "
+        f"queue, {entries.both + entries.new:,} queued messages, {report.retained:,} retained "
+        "messages."
+    )
+    console.print(
+        f"{entries.both:,} messages were in both, {entries.new:,} in one only; "
+        f"{entries.late:,} of the latter have a new position and are sent again.\n"
+        f"The other side had settled {entries.settled:,} messages and ended {report.ended:,} "
+        f"sessions.",
+        style="dim",
+    )
+
+
+@store.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A directory, or a Redis URL.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="A new or empty directory, or a Redis URL.")
+    ],
+    redis_prefix: RedisPrefix = "fg1",
+    redis_layout: RedisLayout = "stream",
+) -> None:
+    """Copy all sessions, queues and retained messages: from RocksDB to Redis, say, or back."""
+    from store_tools.command.copy import copy as copy_all
+
+    with _complaints("copy"), _progress("copying") as progress:
+        found = copy_all(source, target, redis_prefix, redis_layout, progress)
+    plain().print(
+        f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
+        f"{found.entries:,} queued messages and {found.retained:,} retained are copied."
+    )
+
+
+@store.command("import-tbmq")
+def import_tbmq(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The Redis of a TBMQ 2.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="A new directory, or a Redis URL of ours.")
+    ],
+    subscriptions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV, CLIENT_ID,FILTER,QOS: they are not in Redis."),
+    ] = None,
+    session_expiry: Annotated[
+        int,
+        typer.Option(
+            metavar="SECONDS", min=1, max=2**32 - 1, help="Expiry of the sessions that are created."
+        ),
+    ] = 604_800,
+    tbmq_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="Before TBMQ's keys, if any.")
+    ] = "",
+    redis_prefix: RedisPrefix = "fg1",
+    redis_layout: RedisLayout = "stream",
+) -> None:
+    """Take over the queues of a TBMQ in Redis; stop its broker first (docs/operate/redis.md)."""
+    with _complaints("import-tbmq"), _progress("importing") as progress:
+        from store_tools.command import imports as store_import
+
+        found = store_import.import_tbmq(
+            source,
+            target,
+            tbmq_prefix,
+            redis_prefix,
+            redis_layout,
+            subscriptions,
+            session_expiry,
+            progress,
+        )
+    console = plain()
+    console.print(
+        f"{found.sessions:,} sessions, {found.subscriptions:,} subscriptions and "
+        f"{found.entries:,} queued messages are imported."
+    )
+    _list_problems(console, found.problems)
+    if found.problems:
+        what = f"{len(found.problems):,} messages could not be read, and are left there"
+        raise _wrong("import-tbmq", what, EXIT_BAD)
+
+
+@store.command()
+def compact(directory: Folder = DEFAULT) -> None:
+    """Rewrite the tables without what was deleted."""
+    from store_tools.command.info import size_text
+    from store_tools.rocks import compaction
+
+    _existing(directory, "compact")
+    waiting = Console(stderr=True)
+    with _complaints("compact"), waiting.status("compacting"):
+        before_bytes, after_bytes = compaction.compact(directory, time.time())
+    console = plain(soft_wrap=False)
+    sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
+    console.print(f"{directory}: {sizes}.", soft_wrap=True)
+
+
+@store.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the copy.")],
+    data: Annotated[
+        Path, typer.Option(help="Directory of the store; a broker that has it open makes the copy.")
+    ] = DEFAULT,
+    url: Annotated[
+        str | None, typer.Option(help=f"Ask this broker.  [default: {DEFAULT_URL}]")
+    ] = None,
+) -> None:
+    """Copy a store: of a running broker through its HTTP port, else directly.
+
+    To restore is to start on the copy: `flowguard serve --data DIR`.
+    """
+    if folder.exists():
+        raise _wrong("backup", f"{folder} exists; name a new directory")
+    console = plain()
+    with _complaints("backup"):
+        if url is None:
+            from flowguard.stores.rocks.copying import back_up_files
+            from store_tools.rocks.reader import StoreReader
+
+            try:
+                with StoreReader(_existing(data, "backup")):
+                    back_up_files(data, folder.absolute())
+                console.print(f"{folder} is a copy of {data}, on which no broker runs.")
+                return
+            except LockedError as error:
+                console.print(f"{error.held}: asking the broker at {DEFAULT_URL}", style="dim")
+                _expect_holder(DEFAULT_URL, data)
+        _ask_for_backup(url or DEFAULT_URL, folder.absolute())
+        console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
+
+
+def _list_problems(console: Console, problems: Sequence[str]) -> None:
+    for problem in problems[:PROBLEMS_SHOWN]:
+        console.print(shown(problem), style="red")
+
+
+def _expect_holder(url: str, data: Path) -> None:
+    """Raise `StoreError` where the broker at `url` is not the one that has `data` open."""
+    from flowguard.stores.rocks.format import holder_pid
+
+    try:
+        code, status = ask(url, "/status")
+        if code != 200:
+            raise turned_down(url, code, status)
+    except NoAnswer as error:
+        raise StoreError(f"no answer from {error}. {ELSEWHERE}") from error
+    pid = status.get("pid") if isinstance(status, dict) else None
+    if pid is None or pid != holder_pid(data):
+        raise StoreError(f"the broker at {url} is another one, process {pid}. {ELSEWHERE}")
+
+
+def _ask_for_backup(url: str, folder: Path) -> None:
+    try:
+        asked = {"folder": str(folder)}
+        code, answer = ask(url, "/backup", asked, BACKUP_PATIENCE_S)
+    except NoAnswer as error:
+        what = f"A copy under way is finished all the same: look for {folder}"
+        raise StoreError(
+            f"no answer from {error}. {ELSEWHERE if error.refused else what}"
+        ) from error
+    if code != 200:
+        why = answer.get("error") if isinstance(answer, dict) else None
+        raise StoreError(f"the broker at {url} made no copy: {why or f'status {code}'}")
+
+
+def _existing(directory: Path, command: str) -> Path:
+    if not directory.is_dir():
+        raise _wrong(command, f"there is no directory {directory}")
+    return directory
+
+
+def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
+    return refused(f"flowguard store {command}: {what}", code=code)
+
+
+def _until_it_ends(error: LockedError) -> str:
+    """Say who has the store, and what to do; on Redis there are no copies to look at."""
+    if isinstance(error, LeasedError):
+        return f"{error.held}; stop that broker, and copy then"
+    return f"{error.held}; stop that one, or look at a copy: flowguard store backup DIR"
+
+
+@log.command("info")
+def log_info(
+    directory: Folder = DEFAULT,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of sessions furthest behind to show.")
+    ] = 10,
+) -> None:
+    """Show the durable log: messages, size, age, and which sessions have missed how much."""
+    from store_tools.command import log as store_log
+    from store_tools.rocks.durable_log import places_in
+
+    with _reading_log(directory, "info") as (found, reader):
+        disk_bytes = sum(family.size_bytes for family in reader.engine.slices.values())
+        store_log.show(found, disk_bytes, places_in(reader), top, plain(soft_wrap=False))
+
+
+@log.command("generations")
+def log_generations(directory: Folder = DEFAULT) -> None:
+    """Show the generations of the durable log, oldest first."""
+    from store_tools.command import log as store_log
+
+    with _reading_log(directory, "generations") as (found, _):
+        store_log.show_generations(found.generations, plain(soft_wrap=False))
+
+
+@log.command("streams")
+def log_streams(directory: Folder = DEFAULT) -> None:
+    """Show the streams of the durable log with their messages, which are counted."""
+    from store_tools.command import log as store_log
+
+    with _reading_log(directory, "streams") as (found, _):
+        counts = {stream: found.count_in(stream) for stream in found.get_streams()}
+        store_log.show_streams(counts, plain(soft_wrap=False))
+
+
+@log.command("add")
+def log_add(directory: Folder = DEFAULT) -> None:
+    """Seal the current generation, so that it can be dropped, and begin the next."""
+    _change_log(directory, "add", lambda log: log.roll())
+
+
+@log.command("drop")
+def log_drop(
+    number: Annotated[int, typer.Argument(help="Number of a sealed generation.")],
+    directory: Folder = DEFAULT,
+) -> None:
+    """Drop a generation with all its messages, read or unread."""
+    _change_log(directory, "drop", lambda log: log.drop(number))
+
+
+@contextmanager
+def _reading_log(directory: Path, command: str) -> Iterator[tuple["MessageLog", "StoreReader"]]:
+    from store_tools.rocks.durable_log import log_in
+    from store_tools.rocks.reader import StoreReader
+
+    name = f"log {command}"
+    with _complaints(name), StoreReader(_existing(directory, name)) as reader:
+        yield log_in(reader.engine, tidies=False), reader
+
+
+def _change_log(directory: Path, command: str, act: Callable[["MessageLog"], object]) -> None:
+    from store_tools.rocks.durable_log import change
+
+    name = f"log {command}"
+    with _complaints(name):
+        change(_existing(directory, name), time.time(), act)
+
+
+@contextmanager
+def _complaints(command: str) -> Iterator[None]:
+    """Turn an error of the store, or of an address, into a line or two, and exit."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _wrong(command, str(error)) from error
+    except LockedError as error:
+        raise _wrong(command, _until_it_ends(error), EXIT_BAD) from error
+    except CorruptionError as error:
+        what = "start on a backup: flowguard serve --data COPY"
+        if command != "salvage":
+            what += f"; or {SALVAGE}"
+        raise _wrong(command, f"{error}\n{what}", EXIT_BAD) from error
+    except StoreError as error:
+        raise _wrong(command, str(error), EXIT_BAD) from error
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        raise _wrong(command, what, EXIT_BAD) from error
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar, shown where a person sees it: on a terminal, beside the output."""
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _to_stdout(lines: Iterator[str]) -> None:
+    try:
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough; what is left must not complain at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,49 @@
+"""`flowguard import`: a configuration of Mosquitto becomes one of flowguard."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowguard.cli.console import count, plain, refused, shown
+from store_tools.mosquitto.conf import MosquittoImport
+
+
+def import_conf(
+    conf: Annotated[Path, typer.Argument(metavar="MOSQUITTO_CONF", help="As mosquitto -c.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write it; absent: stdout.")] = None,
+) -> None:
+    """Translate a mosquitto.conf into settings, and report the outcome of each line.
+
+    It exits with 1 if a listener is left out. An existing file is not overwritten. `flowguard
+    check` judges the result.
+    """
+    try:
+        found = MosquittoImport(conf.read_bytes(), str(conf))
+    except OSError as error:
+        raise refused(f"cannot read {conf}: {error.strerror}", code=2) from error
+    said = plain(stderr=True)
+    for remark in found.remarks:
+        verdict = "taken" if remark.taken else "NOT TAKEN"
+        what = f"{shown(remark.text)}: " if remark.text else ""
+        said.print(f"{remark.place}: {what}{verdict}: {remark.said}")
+    not_taken = sum(not remark.taken for remark in found.remarks)
+    said.print(f"{count(len(found.remarks), 'remark')}, {not_taken} of them on what was not taken")
+    if not found.settings["network.listeners"]:
+        raise refused("nothing is written: every listener is left out")
+    _write(found, out)
+    if found.left_out:
+        raise refused("a listener is left out: its lines are NOT TAKEN above")
+    if out is not None:
+        said.print(f"next: flowguard check {out}")
+
+
+def _write(found: MosquittoImport, out: Path | None) -> None:
+    if out is None:
+        typer.echo(found.toml(), nl=False)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(found.toml())
+    except OSError as error:
+        raise refused(f"cannot write {out}: {error.strerror}", code=2) from error

@@ -1,0 +1,250 @@
+"""Salvage: the readable rest of a damaged store, in a new one; the old one stays as it is.
+
+Losses are named and counted. A settled entry that was not known to be settled when the damage
+was done comes again, as after a crash. The new store is no copy of another: it is not to be
+merged.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from flowguard import records
+from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
+from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from flowguard.stores.rocks.copying import published
+from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.identity import mark_as_part
+from flowguard.stores.rocks.layouts import keys
+from flowguard.stores.rocks.layouts.queue import Queue
+from flowguard.stores.rocks.layouts.session_codec import (
+    decode_retained,
+    decode_session,
+    is_applications,
+    session_user,
+)
+from flowguard.stores.rocks.store import RocksStore
+from flowguard.types import Publish
+from store_tools.rocks.reader import SETTINGS, Findings, StoredSession, StoreReader
+from store_tools.rocks.repair import with_current, without_manifest
+
+BATCH_OPS: Final = 500
+
+
+@dataclass(slots=True)
+class Salvage(Findings):
+    """Counts of what was saved, and of what was not."""
+
+    lost_entries: int = 0
+    """Lost entries of queues whose owner is known."""
+    lost_queues: int = 0
+    """Lost queues whose owner is not: a session's own row could not be read."""
+
+
+def salvage(
+    folder: Path,
+    out: Path,
+    *,
+    wall_s: Callable[[], float],
+    random_node: Callable[[], int],
+    progress: Callable[[int, int], None],
+) -> Salvage:
+    """Make `out`, which must be new, of the readable rest of `folder`. Raises `StoreError`."""
+    with _readable(folder) as reader, published(out) as unfinished:
+        settings = SETTINGS.model_copy(update={"layout": reader.format.layout})
+
+        def opened() -> RocksStore:
+            return RocksStore(unfinished, settings, wall_s=wall_s, random_node=random_node)
+
+        opened().close()
+        mark_as_part(unfinished, folder)
+        _copy_payloads(reader, unfinished)
+        with closing(opened()) as store:
+            return _Saving(reader, store, progress).run()
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[StoreReader]:
+    """The store, or a copy that can be opened where it cannot."""
+    with ExitStack() as stack:
+        try:
+            reader = StoreReader(folder, tolerant=True)
+        except LockedError:
+            raise
+        except StoreError as error:
+            is_headless = not (folder / "CURRENT").exists() and any(folder.glob("MANIFEST-*"))
+            if isinstance(error, FormatError) and not is_headless:
+                raise
+            reader = _reopened(folder, error, stack)
+        yield stack.enter_context(reader)
+
+
+def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
+    """A copy by the latest MANIFEST, or else by all tables; raises `why` where neither will do."""
+    with suppress(StoreError), ExitStack() as trial:
+        known = f"CURRENT did not name its MANIFEST, the latest one was read: {why}"
+        copy = trial.enter_context(with_current(folder))
+        reader = StoreReader(copy, tolerant=True, damage=[known])
+        stack.push(trial.pop_all())
+        return reader
+    copy, left_out = stack.enter_context(without_manifest(folder))
+    known = (
+        f"{str(why).rstrip('.')}. All existing tables were read instead: deleted entries may be "
+        "back, the latest ones may be missing, and large messages are missing "
+        "(store.blob_bytes_min)"
+    )
+    damage = [known, *[f"{name} is left out: it cannot be read" for name in left_out]]
+    return StoreReader(copy, tolerant=True, damage=damage)
+
+
+def _copy_payloads(reader: StoreReader, out: Path) -> None:
+    """Copy shared messages under their names: entries refer to them, and others are swept."""
+    with closing(RocksEngine(out, SETTINGS)) as engine:
+        with suppress(StoreError):
+            pair = reader.engine.meta.get(keys.CLOCK_KEY)
+            if pair is not None:
+                batch = engine.batch()
+                batch.put(keys.CLOCK_KEY, pair, engine.meta.handle)
+                engine.write(batch, wait=True)
+        for place, row in reader.engine.payloads.rows():
+            batch = engine.batch()
+            batch.put(place, row, engine.payloads.handle)
+            engine.write(batch, wait=True)
+
+
+@final
+class _Saving:
+    def __init__(
+        self, reader: StoreReader, store: RocksStore, progress: Callable[[int, int], None]
+    ) -> None:
+        self._reader = reader
+        self._store = store
+        self._progress = progress
+        self._estimate = reader.engine.queues.rows_estimate
+        self._found = Salvage()
+        self._numbers = set(reader.dropped())
+
+    def run(self) -> Salvage:
+        for client_id, row in self._reader.rows():
+            try:
+                session = self._reader.session(client_id, row)
+                self._numbers.add(session.queue.qno)
+                self._save_session(session)
+            except CorruptionError as error:
+                self._found.wrong(str(error))
+        self._count_lost_queues()
+        for key, row in self._reader.engine.retained.rows():
+            try:
+                message, expires_at_s = decode_retained(row)
+            except CorruptionError as error:
+                self._found.wrong(f"retained message {key.decode(errors='replace')!r}: {error}")
+                continue
+            self._store.commit([records.PutRetained(message, expires_at_s)])
+            self._found.retained += 1
+        if self._reader.engine.slices:
+            self._found.wrong("the durable log is left behind: what only it held is not saved")
+        for damage in self._reader.damage:
+            self._found.wrong(damage)
+        return self._found
+
+    def _save_session(self, session: StoredSession) -> None:
+        found, client_id, queue = self._found, session.client_id, session.queue
+        _, expiry_interval_s, ends_at_s = decode_session(session.row)
+        put = records.PutSession(
+            client_id,
+            expiry_interval_s,
+            ends_at_s,
+            is_applications(session.row),
+            session_user(session.row),
+        )
+        ops: list[records.StoreOp] = [put]
+        try:
+            ops += _own_ops(self._reader.record(session))
+        except CorruptionError as error:
+            self._found.wrong(f"{error}; its subscriptions and its will are not saved")
+        if records.is_group(client_id):
+            found.groups += 1
+        else:
+            found.sessions += 1
+        count = 0
+        last_pos = 0
+        for entry in _entries(self._reader, queue):
+            ops += _entry_ops(client_id, entry)
+            count += 1
+            last_pos = entry.pos
+            if len(ops) >= BATCH_OPS:
+                self._store.commit(ops)
+                ops = []
+                self._progress(found.entries + count, max(found.entries + count, self._estimate))
+        if last_pos < queue.next_pos - 1:
+            # Positions, and so packet identifiers, go on where they were.
+            ops += [
+                records.Append(client_id, queue.next_pos - 1, _nothing()),
+                records.Settle(client_id, queue.next_pos - 1),
+            ]
+        ops.append(records.Sent(client_id, queue.sent_pos))
+        self._store.commit(ops)
+        found.entries += count
+        if count < queue.count:
+            found.lost_entries += queue.count - count
+            self._found.wrong(
+                f"{records.owner_name(client_id)}: {queue.count - count:,} of "
+                f"{queue.count:,} messages of its queue cannot be read"
+            )
+
+    def _count_lost_queues(self) -> None:
+        numbers = {int.from_bytes(key[:8], "big") for key, _ in self._reader.engine.queues.rows()}
+        self._found.lost_queues = len(numbers - self._numbers)
+        if self._found.lost_queues:
+            self._found.wrong(f"{self._found.lost_queues:,} queues: their owners cannot be read")
+
+
+def _own_ops(record: records.SessionRecord) -> Iterator[records.StoreOp]:
+    client_id = record.client_id
+    for filter, options in record.subscriptions.items():
+        after = record.retained_after.get(filter)
+        yield records.PutSubscription(client_id, filter, options, after)
+    for packet_id in record.inbound_ids:
+        yield records.PutInbound(client_id, packet_id)
+    if record.will is not None:
+        yield records.PutWill(client_id, record.will)
+
+
+def _entry_ops(client_id: str, entry: records.QueueEntry) -> Iterator[records.StoreOp]:
+    if entry.delivery is not None:
+        yield records.Append(client_id, entry.pos, entry.delivery)
+        return
+    delivery = _nothing()
+    yield records.Append(client_id, entry.pos, delivery)
+    yield records.Release(client_id, entry.pos, entry.packet_id, delivery)
+
+
+def _nothing() -> records.Delivery:
+    """A placeholder for a message that is not needed any more."""
+    return records.Delivery(Publish("", b"", 2), 2, False, (), records.NEVER_S)
+
+
+def _entries(reader: StoreReader, queue: Queue) -> Iterator[records.QueueEntry]:
+    """The readable entries of a queue; `TolerantFamily` has left out rows, not yet messages."""
+    after = 0
+    while after < queue.next_pos:
+        try:
+            page = queue.fetch(reader.engine, after, SCAN_ROWS, POS_MAX - 1, FETCH_BYTES)
+            if not page:
+                return
+            after = page[-1].pos
+        except CorruptionError:
+            page = []
+            for pos in range(after + 1, after + 1 + SCAN_ROWS):
+                page += _entry(reader, queue, pos)
+            after += SCAN_ROWS
+        yield from page
+
+
+def _entry(reader: StoreReader, queue: Queue, pos: int) -> list[records.QueueEntry]:
+    try:
+        return queue.fetch(reader.engine, pos - 1, 1, pos, FETCH_BYTES)
+    except CorruptionError:
+        return []
