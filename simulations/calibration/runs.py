@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from flowguard.storm.loop import Wire
-
 from flowguard.flow.histogram import Histogram
+from loadgen.storm.loop import Wire
 from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.load import Load
 from simulations.calibration.process import (
