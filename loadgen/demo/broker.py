@@ -8,7 +8,6 @@ from typing import final
 from flowguard.broker.server import Running
 from flowguard.config import FlowSettings, NodeSettings, Settings
 from flowguard.flow import Signal
-from flowguard.flow.policy import Rung
 from flowguard.records import Append, PutSession, StoreOp
 from flowguard.stores import Fenced, MemoryStore
 
@@ -88,8 +87,6 @@ class DemoSample:
     """CONNECTs that clients sent, repeated ones included."""
     connected: int
     published: int
-    stopped: bool
-    """No new socket is accepted, because pressure has stayed far above its objective."""
     paused: int
     """Clients with packets that wait for room."""
 
@@ -110,6 +107,5 @@ def sample(broker: Running, at_s: float) -> DemoSample:
         node.counters.connects_accepted + refused + waiting,
         node.connected_count,
         node.counters.publish_received,
-        node.guard.gate.rung is Rung.STOP,
         node.state.paused_count,
     )

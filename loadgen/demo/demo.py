@@ -86,8 +86,7 @@ class Demo:
             nursery.cancel_scope.cancel()
         if self.interrupted:
             return None
-        closed = self._broker.node.counters.connections_closed
-        return DemoOutcome(self.history, self._read("traffic"), self._read("crowd"), closed)
+        return DemoOutcome(self.history, self._read("traffic"), self._read("crowd"))
 
     def _interrupt(self, scope: trio.CancelScope) -> None:
         self.interrupted = True

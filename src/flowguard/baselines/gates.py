@@ -1,7 +1,7 @@
 """Gates without a buffer: a CONNECT is in at once, or it is answered with 137 at once.
 
 Nobody waits, so nothing expires, nothing is superseded and nothing is abandoned. None of them has a
-budget for refusing, a ladder or a hint: these are flowguard's, and what is compared lacks them.
+budget for refusing, or a hint: these are flowguard's, and what is compared lacks them.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -118,7 +118,7 @@ class OpenGate(_Bufferless[K]):
 class RejectGate(_Bufferless[K]):
     """The limit of another gate, moved by that gate's law, and 137 for everybody beyond it.
 
-    The difference to flowguard is the buffer, the ladder and the budget for refusing, and nothing
+    The difference to flowguard is the buffer and the budget for refusing, and nothing
     else: `limit` is what flowguard's own gate finds where nobody waits, from the same CONNECTs that
     were admitted.
     """

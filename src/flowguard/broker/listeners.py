@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, final
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.layer_gate import LayerGate, has_left
 from flowguard.broker.link import Carried, Link
-from flowguard.flow import Guard, Reason, Rung
+from flowguard.flow import Guard, Reason
 from flowguard.node.connect.accept_state import Door, Rest
 from flowguard.node.loop.turns import ACCEPTS_MAX
 from flowguard.session.counters import Counters
@@ -154,7 +154,7 @@ class Listeners(Generic[C]):
         sock = doorway.sock
         gate = self._host.guard.gate
         if not gate.may_accept(now_s):
-            self._rest(sock, Rest.PRESSURE if gate.rung is Rung.STOP else Rest.REFUSALS)
+            self._rest(sock, Rest.REFUSALS)
             return
         started_s = thread_time()  # What others do on this machine meanwhile is not our work.
         if gate.closes(now_s):
@@ -215,7 +215,7 @@ class Listeners(Generic[C]):
             self.newcomers[link] = now_s
             gate.let_in(waited_s)
             if not gate.may_accept(now_s):
-                self._rest(listener, Rest.PRESSURE)
+                self._rest(listener, Rest.REFUSALS)
                 return
             if doorway.has_layers and thread_time() - started_s > ACCEPT_S:
                 return

@@ -211,11 +211,11 @@ def _shadow(status: Status) -> list[Text]:
 
 def _admission(status: Status, width: int) -> list[Text]:
     gate, clients, unfinished = status["gate"], status["clients"], status["unfinished"]
-    rung = {"buffer": "", "close": "the excess is closed", "stop": "a place at once, or 137"}
+    excess = "the excess is closed" if gate["rung"] == "close" else ""
     in_process = Use(used=gate["in_process"], limit=gate["limit"])
     rows = [
         _use_line("CONNECTs", in_process, width, "cyan"),
-        _use_line("buffered", gate["buffered"], width, "yellow", rung.get(gate["rung"], "")),
+        _use_line("buffered", gate["buffered"], width, "yellow", excess),
         _use_line("unfinished", unfinished["packets"], width, "cyan"),
         _use_line("journal", status["journal"]["operations"], width, "cyan"),
     ]

@@ -8,7 +8,7 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `window`          what one client, and all of them together, have in process; `cost`: what counts
 - `pool`            whose turn it is where all together have as much as the node may
 - `gate`            CONNECTs: those beyond the limit stand in `waiting`, for their `patience`;
-                    `refusals`: what refusing may cost, and the ladder
+                    `refusals`: what refusing may cost, and when to connect again
 - `observer`        what a node sees of itself, as a sample of `signals`; `pressure` is how bad
 - `leverage`        how much of the loop's work windows can put off: they are pressed by no more
 - `time_share`      one kind of work takes turns with all other work of the loop, by time

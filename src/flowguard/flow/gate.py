@@ -22,7 +22,7 @@ from flowguard.flow.controller import GROW_BELOW
 from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import slots_pressure_of
-from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
+from flowguard.flow.refusals import Outlook, RefusalBudget
 from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
@@ -36,6 +36,8 @@ OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
 DRIFTS: Final = 2.0
 """Drifts of the loop in the measured time of a commit: at its begin and at its end."""
+FULL_ABOVE: Final = 4.0
+"""Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
 """Sockets that are accepted at once, whose CONNECTs come to the gate one after the other."""
 
@@ -51,7 +53,6 @@ class ConnectGate(Generic[K]):
         "_in_process",
         "_is_calm",
         "_is_full",
-        "_ladder",
         "_let_in_count",
         "_newest_bytes",
         "_outlook",
@@ -81,7 +82,6 @@ class ConnectGate(Generic[K]):
         self._spent_s = 0.0
         """On accepting and refusing, since the last tick."""
         self._ticked_s = -inf
-        self._ladder = Ladder()
         self._is_calm = True
         self._is_full = False
         self._held_bytes_max = inf
@@ -128,8 +128,8 @@ class ConnectGate(Generic[K]):
 
     @property
     def rung(self) -> Rung:
-        """Where on the shedding ladder the node stands."""
-        return self._ladder.rung
+        """Always the lowest: connections beyond the budget stay in the listen backlog."""
+        return Rung.BUFFER
 
     @property
     def completion_rate(self) -> float:
@@ -169,14 +169,11 @@ class ConnectGate(Generic[K]):
         waiting = self._waiting
         held_bytes = arrival.size_bytes + arrival.held_bytes
         waiting.supersede(arrival.client_id)
-        stopped = self._ladder.rung is Rung.STOP
-        if stopped and self._is_full:
+        if self._is_full:
             return self._reject(Reason.GATE_MEMORY)
         if self._has_place and not waiting.hopeful:
             self._admit(key, held_bytes, now_s)
             return Verdict.ADMIT
-        if stopped:
-            return self._reject(Reason.GATE_PRESSURE)
         reason = waiting.why_not(arrival.size_bytes)
         self._newest_bytes = held_bytes
         is_first = self._is_calm and not len(waiting)
@@ -248,11 +245,11 @@ class ConnectGate(Generic[K]):
         return key
 
     def tick(self, sample: Sample, pressure: Pressure) -> None:
-        """Every `TICK_S`: adapt the limit and the rung to what the node has observed."""
+        """Every `TICK_S`: adapt the limit to what the node has observed."""
         now_s = sample.now_s
         self._advance(now_s)
         self._is_calm = pressure.value < GROW_BELOW
-        self._is_full = pressure.cause is Signal.MEMORY
+        self._is_full = pressure.cause is Signal.MEMORY and pressure.value > FULL_ABOVE
         self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
         self._went_in_bytes = 0
         self._watch_loop(sample)
@@ -268,7 +265,6 @@ class ConnectGate(Generic[K]):
             self._concurrency.tick(now_s, on_slots, in_process, sample.response_s)
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
-        self._ladder.step(pressure.value)
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone and its clients are coming: the limit starts anew, at 4."""
@@ -279,41 +275,32 @@ class ConnectGate(Generic[K]):
         return self._outlook.retry_after_s(draw, self._waiting.hopeful, self._outside_s)
 
     def may_accept(self, now_s: float) -> bool:
-        """Whether new sockets may be accepted: the rung, and the budget for refusing.
-
-        Nobody stays outside for ever: as far as the budget goes, everybody is answered.
-        """
-        stopped = self._ladder.rung is Rung.STOP
-        if stopped or self._is_crammed:
-            # Who comes in first tells how long those outside have waited.
-            places = 1 if self._waiting.hopeful else self.limit
-            if self._let_in_count >= places:
+        """Whether new sockets may be accepted: memory, and the budget for rejecting."""
+        if self._is_crammed:
+            # The first socket tells how long those outside have waited.
+            slots = 1 if self._waiting.hopeful else self.limit
+            if self._let_in_count >= slots:
                 return False
-        return not (stopped or len(self._waiting)) or self._budget.allows(now_s)
+        return not len(self._waiting) or self._budget.allows(now_s)
 
     def let_in(self, waited_s: float) -> None:
         """A socket was accepted that had waited so long; those behind it have waited less.
 
-        On the top rung, and where memory has no room for those who would wait, a few per tick come
-        in, and all for whom it is time: to take a place that is free, or to hear that they are
-        refused.
+        If memory has no capacity for further waiting CONNECTs, a few per tick come in, and all that
+        have waited for long: they get a free slot, or are rejected.
         """
         self._outside_s = waited_s
         if waited_s < OVERDUE_SHARE * self._waiting.patience_s:
             self._let_in_count += 1
 
     def closes(self, now_s: float) -> bool:
-        """Whether new sockets are closed at once: there are too many to answer them."""
-        return self._ladder.rung is Rung.CLOSE and not self._budget.allows(now_s)
+        """Never: connections that cannot be answered now stay in the listen backlog."""
+        return False
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Accepting and refusing took `cost_s` seconds of the loop.
-
-        Free while nobody waits and pressure is low; and so is closing while nobody waits.
-        """
+        """Accepting and rejecting took `cost_s` seconds; free while no CONNECT waits."""
         self._spent_s += cost_s
-        answers = self._ladder.rung is not Rung.BUFFER and self._budget.allows(now_s)
-        if len(self._waiting) or answers:
+        if len(self._waiting):
             self._budget.spend(cost_s, now_s)
 
     @property

@@ -1,6 +1,6 @@
 """Policies by name: what `flow.policy`, `flow.shadow_policy` and `--policy NAME` mean.
 
-Here is one, `flowguard`: its own law for windows, and a limit, buffer and ladder for CONNECTs. The
+Here is one, `flowguard`: its own law for windows, and a limit and a buffer for CONNECTs. The
 laws that it is compared with are in `flowguard.baselines`, which a broker imports only if its
 settings name one of them.
 """

@@ -47,16 +47,12 @@ class Arrival:
 
 
 class Rung(IntEnum):
-    """The shedding ladder: what happens to new connections."""
+    """What happens to new connections beyond the capacity."""
 
     BUFFER = 0
-    """CONNECTs are buffered, and beyond the buffer answered with 137."""
+    """CONNECTs are answered, or wait."""
     CLOSE = 1
-    """The same; new sockets beyond the budget for refusing are closed before TLS and MQTT."""
-    STOP = 2
-    """Nobody waits for a place: a few per tick, and who has waited outside for long, are accepted.
-
-    They get a place that is free or 137; 137 always where it is memory that presses."""
+    """New sockets are closed before TLS and MQTT: a law of another broker does that."""
 
 
 class Gate(Protocol, Generic[K]):
@@ -96,7 +92,7 @@ class Gate(Protocol, Generic[K]):
 
     @property
     def rung(self) -> Rung:
-        """Where on the shedding ladder the node stands."""
+        """The overload level of the node."""
 
     @property
     def is_ready(self) -> bool:
@@ -121,13 +117,13 @@ class Gate(Protocol, Generic[K]):
         """The oldest waiting CONNECT, taken out to be refused because the node drains."""
 
     def tick(self, sample: Sample, pressure: Pressure) -> None:
-        """Every `TICK_S`: adapt the limit and the rung to what the node has observed."""
+        """Every `TICK_S`: adapt the limit and the level to what the node has observed."""
 
     def retry_after_s(self, draw: float) -> float:
         """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
 
     def may_accept(self, now_s: float) -> bool:
-        """Whether new sockets may be accepted: the rung, and the budget for refusing."""
+        """Whether new sockets may be accepted now."""
 
     def let_in(self, waited_s: float) -> None:
         """A socket was accepted that had waited so long; ask `may_accept` before the next one."""

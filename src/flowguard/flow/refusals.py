@@ -1,27 +1,16 @@
-"""Refusing is work, too: its budget, the shedding ladder, and when the refused had better return.
+"""Rejecting is work, too: its budget, and when rejected clients should connect again.
 
 While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
-of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
-node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says
-when it is worth coming back, and, once somebody was late, who else would be (`Outlook`;
-docs/explain/overload.md, "CONNECT").
+of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). `Outlook`
+tells how fast the crowd drains (docs/explain/overload.md, "CONNECT").
 """
 
 from collections import deque
 from math import exp, inf
 from typing import Final, final
 
-from flowguard.flow.policy import Rung
 from flowguard.flow.signals import TICK_S
 from flowguard.flow.smoothed import Smoothed
-
-CLOSE_FROM: Final = 2.0
-STOP_ABOVE: Final = 4.0
-CLIMB_TICKS: Final = 25
-"""So long pressure stays above a rung before the node climbs to it, ticks. To cut a window of
-100 to 4 takes the law 1.6 s, five cuts with their holds: until then it is about to be done."""
-RELIEF: Final = 0.8
-"""A rung is left when the pressure is below this part of where it was entered."""
 
 RATE_WINDOW_S: Final = 2.0
 BUCKET_S: Final = 0.1
@@ -92,35 +81,6 @@ class RefusalBudget:
         balance_s = self._balance_s + self.share * (now_s - self._at_s)
         self._balance_s = min(self._burst_s, balance_s)
         self._at_s = now_s
-
-
-@final
-class Ladder:
-    """The rung of the node: up when pressure stays, down with hysteresis.
-
-    A hiccup stays in the signals for a second. A closed socket is a lost client, so the node climbs
-    only for what lasts longer; until then there is the buffer, and the bounds of everything.
-    """
-
-    __slots__ = ("_close_ticks", "_stop_ticks", "rung")
-
-    def __init__(self) -> None:
-        self.rung = Rung.BUFFER
-        self._close_ticks = 0
-        self._stop_ticks = 0
-
-    def step(self, pressure: float) -> None:
-        """Choose the rung for the node's pressure; once per tick."""
-        self._close_ticks = self._close_ticks + 1 if pressure >= CLOSE_FROM else 0
-        self._stop_ticks = self._stop_ticks + 1 if pressure > STOP_ABOVE else 0
-        stopped = self.rung is Rung.STOP
-        closing = self.rung is not Rung.BUFFER
-        if self._stop_ticks >= CLIMB_TICKS or (stopped and pressure >= RELIEF * STOP_ABOVE):
-            self.rung = Rung.STOP
-        elif self._close_ticks >= CLIMB_TICKS or (closing and pressure >= RELIEF * CLOSE_FROM):
-            self.rung = Rung.CLOSE
-        else:
-            self.rung = Rung.BUFFER
 
 
 @final

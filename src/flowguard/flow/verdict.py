@@ -33,8 +33,6 @@ class Reason(StrEnum):
     """CONNECT: by the forecast it would wait longer than the connect timeout of clients."""
     GATE_MEMORY = "gate_memory"
     """CONNECT: the node has no memory for further waiting CONNECTs."""
-    GATE_PRESSURE = "gate_pressure"
-    """CONNECT: all slots are taken, and at the top overload level none may wait."""
     GATE_LIMIT = "gate_limit"
     """CONNECT: all slots are taken, under a policy without a connect queue."""
     GATE_RATE = "gate_rate"

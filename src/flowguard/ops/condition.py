@@ -63,7 +63,7 @@ def _reasons(status: Status, condition: Condition) -> list[str]:
     if waiting:
         found.append(f"{waiting:,} CONNECTs wait")
     if rung != "buffer":
-        found.append("new sockets are closed" if rung == "close" else "few sockets are accepted")
+        found.append("new sockets are closed")
     if condition is Condition.BUSY and not found:
         found.append("the window grows again")
     return found

@@ -174,7 +174,7 @@ let announced = "";
 let asked = null;
 
 const SIGNALS = { queue: "packets wait", loop: "event loop late", store: "store commits", replication: "replication behind", memory: "memory held" };
-const RUNGS = { close: "New sockets beyond the budget for refusing are closed at once.", stop: "Hardly anybody is accepted: a place at once, or 137." };
+const RUNGS = { close: "New sockets beyond the budget for refusing are closed at once." };
 
 function showCondition(sample) {
   const { condition, sentence, status } = sample;

@@ -1,18 +1,12 @@
 """Many clients at once: every CONNECT gets an answer, and nobody is reset."""
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
 
 from flowguard.broker import housekeeping
-from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
-from flowguard.flow import Reason, Rung
-from flowguard.stores import Store
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
 from tests.support.patience import HANG_S
 from tests.support.real import (
@@ -180,47 +174,6 @@ async def test_connected_clients_are_served_while_a_crowd_waits_outside() -> Non
             assert (await wire.expect(Connack)).reason_code == 0
             await wire.close()
         await inside.close()
-
-
-# --- under pressure that lasts ----------------------------------------------------------------
-
-
-@asynccontextmanager
-async def pressed_broker(flow: dict[str, Any], store: Store) -> AsyncIterator[Running]:
-    """A broker on the top rung of its ladder, whatever happens."""
-    objective = {"replication_objective_s": 0.001}
-    async with broker({"flow": flow | objective}, store=store, calm=True) as running:
-        running.node.guard.observer.replication(1.0)
-        await until(lambda: running.node.guard.gate.rung is Rung.STOP)
-        yield running
-
-
-async def test_under_the_worst_pressure_newcomers_are_answered_at_once() -> None:
-    async with pressed_broker({}, SlowStore()) as running:
-        for number in range(10):
-            await (await connect(running, str(number))).close()
-
-
-async def test_under_the_worst_pressure_who_finds_no_place_is_told_137_at_once() -> None:
-    store = SlowStore()
-    flow = {"connects_in_process_max": 4, "connect_patience_s": 0.5}
-    async with pressed_broker(flow, store) as running:
-        store.open.clear()
-        inside = [await open_wire(running) for _ in range(4)]
-        for number, wire in enumerate(inside):
-            await wire.send(connect_packet(f"inside-{number}"))
-        await until(lambda: running.node.guard.gate.in_process == 4)
-        outside = [await open_wire(running) for _ in range(40)]
-        for number, wire in enumerate(outside):
-            await wire.send(connect_packet(f"outside-{number}"))
-        for wire in outside:
-            assert (await wire.expect(Connack)).reason_code == ReasonCode.SERVER_BUSY
-            await wire.close()
-        assert running.node.guard.gate.refused == {Reason.GATE_PRESSURE: len(outside)}
-        store.open.set()
-        for wire in inside:
-            assert (await wire.expect(Connack)).reason_code == 0
-            await wire.close()
 
 
 async def test_a_loop_that_does_not_get_to_run_knows_it() -> None:

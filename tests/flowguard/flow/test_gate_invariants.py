@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.policy import Arrival
 from flowguard.flow.signals import TICK_S
 from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of, tick
 
@@ -157,7 +157,7 @@ class GateMachine(RuleBasedStateMachine):
         assert not self.gate.is_ready
         assert not self.superseded
         assert not (self.hopeful and self.has_place)
-        if self.gate.rung is not Rung.STOP and self.gate.may_accept(self.now_s):
+        if self.gate.may_accept(self.now_s):
             assert not any(guest.late for guest in self.waiting)
 
     def next_goes(self, key: int, verdict: Verdict) -> None:

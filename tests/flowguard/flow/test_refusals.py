@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.law import WindowLaw
-from flowguard.flow.policy import Rung
-from flowguard.flow.refusals import CLIMB_TICKS, Ladder, Outlook, RefusalBudget
-from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
+from flowguard.flow.refusals import Outlook, RefusalBudget
+from flowguard.flow.signals import TICK_S
 
 PATIENCE_S = 8.0
 PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
@@ -89,73 +87,6 @@ def test_refusing_has_its_share_of_what_messages_leave(messages: float, cost_s: 
             worked_s += cost_s
         now_s += cost_s
     assert worked_s <= budget.share * now_s + 0.3 * TICK_S + cost_s
-
-
-# --- the ladder ---
-
-
-@pytest.mark.parametrize(
-    ("pressures", "rung"),
-    [
-        ([1.99], Rung.BUFFER),
-        ([2.0], Rung.CLOSE),
-        ([4.0], Rung.CLOSE),
-        ([4.01], Rung.STOP),
-        ([2.0, 1.6], Rung.CLOSE),
-        ([2.0, 1.59], Rung.BUFFER),
-        ([5.0, 3.2], Rung.STOP),
-        ([5.0, 3.19], Rung.CLOSE),
-        ([5.0, 1.6], Rung.CLOSE),
-        ([5.0, 1.59], Rung.BUFFER),
-        ([2.0, 1.59, 1.99], Rung.BUFFER),
-        ([5.0, 3.19, 3.9], Rung.CLOSE),
-    ],
-)
-def test_the_rung_follows_the_pressure_and_is_left_only_with_relief(
-    pressures: list[float], rung: Rung
-) -> None:
-    """Each pressure for as long as it takes to climb."""
-    ladder = Ladder()
-    for pressure in pressures:
-        for _ in range(CLIMB_TICKS):
-            ladder.step(pressure)
-    assert ladder.rung is rung
-
-
-def test_no_socket_is_closed_before_the_law_has_cut_a_calm_window_to_what_a_crowd_leaves() -> None:
-    law, ticks = WindowLaw(100.0, start=100.0), 0
-    pressure = Pressure(16.0, Signal.QUEUE, {Signal.QUEUE: 16.0})
-    while law.window > 4.0:
-        law.step(pressure, Sample(ticks * TICK_S, response_s=0.4))
-        ticks += 1
-    assert ticks < CLIMB_TICKS
-
-
-def test_a_hiccup_closes_nobody_out() -> None:
-    """It stays in a signal for a second, which is ten ticks; what lasts is load."""
-    ladder = Ladder()
-    for _ in range(CLIMB_TICKS - 1):
-        ladder.step(16.0)
-    assert ladder.rung is Rung.BUFFER
-    ladder.step(1.0)
-    for _ in range(CLIMB_TICKS - 1):
-        ladder.step(16.0)
-    assert ladder.rung is Rung.BUFFER
-    ladder.step(16.0)
-    assert ladder.rung is Rung.STOP
-
-
-@given(st.lists(PRESSURES, max_size=40), PRESSURES, PRESSURES)
-def test_higher_pressure_never_gives_a_lower_rung(
-    history: list[float], one: float, other: float
-) -> None:
-    rungs = []
-    for last in sorted((one, other)):
-        ladder = Ladder()
-        for pressure in [*history, last]:
-            ladder.step(pressure)
-        rungs.append(ladder.rung)
-    assert rungs[0] <= rungs[1]
 
 
 # --- the outlook ---

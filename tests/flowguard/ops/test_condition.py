@@ -75,7 +75,6 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
             "overloaded: the journal is full, nothing is admitted, window 100",
         ),
         ({"gate__rung": "close"}, "overloaded: new sockets are closed, window 100"),
-        ({"gate__rung": "stop"}, "overloaded: few sockets are accepted, window 100"),
         (
             {"store__read_only": True},
             "read-only: the store is full: durable messages and new durable sessions are rejected, "

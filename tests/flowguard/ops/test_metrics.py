@@ -64,7 +64,7 @@ def test_gauges_follow_the_node() -> None:
     assert value(samples, "start_time_seconds") == stage.node.started_s
     assert value(samples, "memory_resident_bytes") == 1_000
     assert value(samples, "gate_rung", rung="buffer") == 1
-    assert value(samples, "gate_rung", rung="stop") == 0
+    assert value(samples, "gate_rung", rung="close") == 0
     client.close()
     assert value(scrape(stage), "clients_connected") == 0
 

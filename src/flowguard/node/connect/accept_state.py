@@ -13,10 +13,8 @@ class Rest(StrEnum):
 
     DESCRIPTORS = "descriptors"
     """All descriptors are used."""
-    PRESSURE = "pressure"
-    """The node is at the top overload level."""
     REFUSALS = "refusals"
-    """The time budget for accepting and rejecting is spent, and CONNECTs wait."""
+    """CONNECTs wait, and the time budget for accepting and rejecting or the memory is used up."""
     HANDSHAKES = "handshakes"
     """The maximum number of connections waits for a handshake of TLS or WebSocket."""
     LISTENER = "listener"
