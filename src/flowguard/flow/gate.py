@@ -133,7 +133,7 @@ class ConnectGate(Generic[K]):
 
     @property
     def completion_rate(self) -> float:
-        """CONNECTs done per second while others waited, over the last 2 s; 0: unknown."""
+        """CONNECTs done per second while others waited, lately; 0: unknown."""
         return self._outlook.completion_rate
 
     @property

@@ -5,17 +5,16 @@ of retries cannot keep the node from serving those it has taken in (`RefusalBudg
 tells how fast the crowd drains (docs/explain/overload.md, "CONNECT").
 """
 
-from collections import deque
 from math import exp, inf
 from typing import Final, final
 
 from flowguard.flow.signals import TICK_S
 from flowguard.flow.smoothed import Smoothed
 
-RATE_WINDOW_S: Final = 2.0
-BUCKET_S: Final = 0.1
-CROWD_MIN_S: Final = 0.5
-"""So long somebody must have waited within the window before it tells a rate, seconds."""
+RATE_MEMORY_S: Final = 1.0
+"""Time constant of the completion rate, seconds."""
+CROWD_MIN_S: Final = 0.3
+"""Recent time with a waiting client from which there is a rate, seconds."""
 
 RATE_DECAY_S: Final = 10.0
 """How long a rate is remembered: time constant, seconds."""
@@ -84,20 +83,8 @@ class RefusalBudget:
 
 
 @final
-class _Bucket:
-    """A tenth of a second."""
-
-    __slots__ = ("completed", "crowd_s", "since_s")
-
-    def __init__(self, since_s: float) -> None:
-        self.since_s = since_s
-        self.crowd_s = 0.0
-        self.completed = 0
-
-
-@final
 class Outlook:
-    """How fast the crowd drains, from the CONNECTs done in the last two seconds.
+    """How fast the crowd drains, from the CONNECTs that were done lately.
 
     Only time in which somebody waited counts: else a node with one CONNECT per second would be
     taken for one that can serve no more, and refuse the first small crowd.
@@ -106,7 +93,6 @@ class Outlook:
     __slots__ = (
         "_at_s",
         "_best_rate",
-        "_buckets",
         "_completed",
         "_crowd_s",
         "_late_s",
@@ -117,10 +103,9 @@ class Outlook:
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
         """How long clients wait."""
-        self._buckets: deque[_Bucket] = deque([_Bucket(-inf)])
         self._at_s = -inf
         self._crowd_s = 0.0
-        self._completed = 0
+        self._completed = 0.0
         self._refused = 0.0
         self._late_s = -inf
         self._best_rate = 0.0
@@ -128,27 +113,21 @@ class Outlook:
 
     def advance(self, now_s: float, *, crowded: bool) -> None:
         """Time went on; `crowded`: somebody has been waiting since the last call."""
-        buckets = self._buckets
         elapsed_s = now_s - self._at_s
         self._at_s = now_s
         if elapsed_s:
             self._refused *= exp(-elapsed_s / REFUSED_DECAY_S)
             self._best_rate *= exp(-elapsed_s / RATE_DECAY_S)
-        self._best_rate = max(self._best_rate, self.completion_rate)
+            kept = exp(-elapsed_s / RATE_MEMORY_S)
+            self._completed *= kept
+            self._crowd_s *= kept
         if crowded:
-            buckets[-1].crowd_s += elapsed_s
             self._crowd_s += elapsed_s
-        if now_s - buckets[-1].since_s >= BUCKET_S:
-            buckets.append(_Bucket(now_s))
-        while now_s - buckets[0].since_s > RATE_WINDOW_S:
-            oldest = buckets.popleft()
-            self._crowd_s -= oldest.crowd_s
-            self._completed -= oldest.completed
+        self._best_rate = max(self._best_rate, self.completion_rate)
 
     def completed(self) -> None:
         """A CONNECT left its place while somebody waited for one."""
-        self._buckets[-1].completed += 1
-        self._completed += 1
+        self._completed += 1.0
 
     def was_late(self) -> None:
         """Somebody was refused because it had waited for too long."""

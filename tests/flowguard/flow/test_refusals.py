@@ -108,22 +108,22 @@ def crowd_of(
 
 @pytest.mark.parametrize("rate", [4.0, 66.7, 5_000.0])
 @pytest.mark.parametrize("seconds", [1.0, 5.0])
-def test_the_rate_is_that_of_the_last_two_seconds(rate: float, seconds: float) -> None:
+def test_the_rate_is_that_of_recent_connects(rate: float, seconds: float) -> None:
     one_more = 0.5  # What is done at the very end counts, the time after it not yet.
     measured = crowd_of(rate, seconds).completion_rate
     assert measured == pytest.approx(rate, rel=0.05, abs=one_more)
 
 
-def test_a_rate_that_changed_is_known_after_two_seconds() -> None:
+def test_a_rate_that_changed_is_known_after_five_seconds() -> None:
     outlook = crowd_of(100.0, 3.0)
-    for done in range(30):
+    for done in range(50):
         outlook.advance(3.0 + (done + 1) / 10.0, crowded=True)
         outlook.completed()
     assert outlook.completion_rate == pytest.approx(10.0, rel=0.1)
 
 
-def test_a_crowd_of_less_than_half_a_second_tells_no_rate() -> None:
-    outlook = crowd_of(100.0, 0.4)
+def test_a_crowd_of_a_moment_tells_no_rate() -> None:
+    outlook = crowd_of(100.0, 0.3)
     assert outlook.completion_rate == 0.0
 
 
@@ -134,7 +134,7 @@ def test_a_quiet_node_is_not_taken_for_a_slow_one() -> None:
 
 def test_time_between_two_crowds_does_not_count() -> None:
     outlook = crowd_of(100.0, 0.6)
-    outlook.advance(1.6, crowded=False)
+    outlook.advance(0.9, crowded=False)
     assert outlook.completion_rate == pytest.approx(100.0, rel=0.05)
 
 
@@ -150,7 +150,7 @@ def test_a_store_that_stands_still_for_a_moment_sends_nobody_away_for_a_minute()
     before_s = outlook.retry_after_s(0.5, 500)
     for tenth in range(30):
         outlook.advance(5.0 + tenth / 10.0, crowded=True)
-    assert outlook.completion_rate == 0.0
+    assert outlook.completion_rate < 10.0
     assert before_s < outlook.retry_after_s(0.5, 500) < 2.0 * before_s
 
 
@@ -191,10 +191,9 @@ def test_a_hint_is_the_time_to_serve_all_who_wait_and_were_refused() -> None:
 
 def test_the_refused_are_expected_back_for_some_seconds_only() -> None:
     outlook = crowd_of(100.0, 2.0, refused=3_000)
-    for tenth in range(1_000):
-        outlook.advance(2.0 + tenth / 10.0, crowded=True)
-        for _ in range(10):
-            outlook.completed()
+    for hundredth in range(10_000):
+        outlook.advance(2.0 + hundredth / 100.0, crowded=True)
+        outlook.completed()
     assert outlook.retry_after_s(0.5, 1_000) == pytest.approx(10.0, rel=0.05)
 
 
