@@ -76,7 +76,7 @@ class Flowguard(Generic[K]):
         self._leverage = Leverage()
         self._lost = 0
         self._in_force = inf
-        """The largest window granted since the last tick; `inf` where only this node grants."""
+        """The window granted in the last tick, or `inf` if only this node grants."""
 
     def tick(self, sample: Sample) -> Grant:
         """One step of both laws, and what the cluster leaves of it."""
@@ -122,15 +122,3 @@ class Flowguard(Generic[K]):
         if most <= CUT_ABOVE:  # A cut has no effect: let windows grow until it has one.
             most *= GROW_BELOW / CUT_ABOVE
         return Pressure(most, pressure.cause, pressure.parts)
-
-    def window_for(self, path: frozenset[str] | None, now_s: float) -> float:
-        """The window of a client whose work touches the nodes of `path`; None: unknown, so all.
-
-        Ask here and not the cluster: the law has to know the largest window that is in force.
-        """
-        if self._cluster is None:
-            return self._law.window
-        window = self._cluster.window_for(path, now_s)
-        if window > self._in_force:
-            self._in_force = window
-        return window

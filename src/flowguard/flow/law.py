@@ -49,9 +49,8 @@ class WindowLaw:
     def step(self, pressure: Pressure, sample: Sample, in_force: float = inf) -> tuple[float, str]:
         """One tick: the new window, and why, for a person.
 
-        `in_force` is the largest window that clients of this node were granted (before weights),
-        which another node on their path may have made smaller than this node's own; `inf`: nobody
-        knows, or there are no clients.
+        `in_force` is the window that clients were granted. Another node on their path may have made
+        it smaller than this node's own. It is `inf` if there is no other node.
         """
         _, why = self._controller.step(
             pressure.value,
