@@ -47,7 +47,7 @@ class Arrival:
 
 
 class Rung(IntEnum):
-    """What happens to new connections beyond the capacity."""
+    """The answer to new connections beyond the capacity."""
 
     BUFFER = 0
     """CONNECTs are answered, or wait."""
