@@ -46,7 +46,7 @@ def proxy(
         list[str],
         typer.Option(
             metavar="ADDRESS",
-            help="A broker to protect, HOST:PORT or mqtts://HOST:PORT; again for one more.",
+            help="A broker to protect, HOST:PORT or mqtts://HOST:PORT; repeatable.",
         ),
     ],
     listen_on: options.Listen = None,
@@ -66,16 +66,16 @@ def proxy(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file with settings, of which sections flow and network count."),
+        typer.Option(help="TOML file with settings; only sections flow and network are used."),
     ] = None,
     limits: Annotated[
-        Path | None, typer.Option(help="TOML file with limits: goes before --config.")
+        Path | None, typer.Option(help="TOML file with limits; overrides --config.")
     ] = None,
 ) -> None:
-    """Stand in front of MQTT 3.1.1 or 5.0 brokers, and protect them from crowds.
+    """Run a proxy that protects MQTT 3.1.1 or 5.0 brokers from overload.
 
-    Few CONNECTs at once, windows for what is published, 137 with a time to come back beyond them;
-    all else passes as it is.
+    It limits the CONNECTs in process and the unfinished PUBLISH packets of each client. A rejected
+    client gets CONNACK 0x89 (Server busy) with a time to retry. Other packets pass unchanged.
     """
     log_to_stderr(LogSettings())
     said: dict[str, object] = {

@@ -38,7 +38,7 @@ EXIT_VIOLATION = 1
 def simulate(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="SCENARIO", help="A name of --list, or a .toml or .py file."),
+        typer.Argument(metavar="SCENARIO", help="Name from --list, or a .toml or .py file."),
     ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Overload policy; repeatable, to compare.")
@@ -50,21 +50,23 @@ def simulate(
         int | None, typer.Option(help="Clients of all populations together.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Broker nodes.")] = None,
-    duration: Annotated[float | None, typer.Option(help="Virtual time at most, seconds.")] = None,
+    duration: Annotated[float | None, typer.Option(help="Maximum virtual time, seconds.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeat it."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Value of a key in the scenario; repeatable."
+        ),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs of work, from flowguard calibrate.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Record every run there, as Parquet.")
+        Path | None, typer.Option(metavar="DIR", help="Directory for recorded runs, Parquet.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary for programs.")] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="Explain the scenarios.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the scenarios and exit.")] = False,
     show_keys: Annotated[
-        bool, typer.Option("--keys", help="Explain the keys of a scenario file.")
+        bool, typer.Option("--keys", help="Print the keys of a scenario file and exit.")
     ] = False,
 ) -> None:
     """Replay a crowd in virtual time against the policies of flowguard and other brokers."""

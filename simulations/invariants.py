@@ -1,10 +1,9 @@
 """Invariants that hold at every instant of a run (docs/explain/overload.md).
 
-The model keeps its own books of what is in process and who waits; here they are compared with what
-flowguard's windows and gate say. Cheap comparisons follow every step of every loop, sums over all
-connections come once a virtual second, of a large crowd more rarely, and at the end. The first
-violation ends the run, and names the seed that shows it. What only flowguard's own policy promises
-is asked of no other.
+The model counts packets in process and waiting clients itself; this module compares its counts with
+flowguard's windows and gate. Cheap comparisons follow every step of every loop. Sums over all
+connections follow once per virtual second, less often for a large crowd, and at the end. The first
+violation ends the run and names its seed. Promises of flowguard's policy are checked for it alone.
 """
 
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ ONE_OUTCOME: Final = "11 one outcome"
 REFUSAL_BUDGET: Final = "16 refusal budget"
 
 CALM_BELOW: Final = 0.8
-"""Pressure below which nobody is refused or paused."""
+"""Pressure below which no client is rejected or paused."""
 CENSUS_S: Final = 1.0
 CENSUS_CLIENTS_PER_S: Final = 50_000
 """Clients checked in a virtual second, on average: twice the crowd, half as often."""
@@ -56,10 +55,10 @@ WITHIN_WINDOW_MAX: Final[frozenset[PolicyName]] = WITH_BUDGETS | {
 @dataclass(frozen=True, slots=True)
 class Violation:
     node: int | None
-    """The node; None: the whole world."""
+    """The node, or None for all nodes together."""
     t_s: float
     invariant: str
-    """Its number and name in docs/explain/overload.md."""
+    """Number and name of the invariant in docs/explain/overload.md."""
     detail: str
     policy: PolicyName
     seed: int
@@ -140,7 +139,7 @@ class Invariants:
             detail = f"the gate has {gate.in_process} in process, {served} are served"
             self._violate(broker, CONSERVATION, detail)
         buffered = gate.buffered
-        # Who is superseded is out of the buffer, and dropped as soon as the gate is asked.
+        # A superseded CONNECT has left the buffer; the gate drops it when it is asked next.
         if buffered != waiting and (buffered > waiting or not gate.is_ready):
             detail = f"the gate has {buffered} in its buffer, {waiting} wait for their outcome"
             self._violate(broker, ONE_OUTCOME, detail)
@@ -167,8 +166,10 @@ class Invariants:
             self._found_idle(broker, "a CONNECT is refused")
 
     def on_rest(self, broker: "Broker") -> None:
-        """Check that sockets are left to the next tick only under load, or where those that were
-        accepted before, and whose CONNECTs are not read yet, take all places that are free."""
+        """Check that sockets are left to the next tick only under load.
+
+        Otherwise accepted connections with unread CONNECTs must take all free slots.
+        """
         if not self._is_idle(broker):
             return
         gate = broker.guard.gate
@@ -190,7 +191,7 @@ class Invariants:
     def on_keep_alive(self, broker: "Broker", connection: Connection) -> None:
         """Check that a client disconnected by keep-alive was silent for too long."""
         if not self._is_flowguard:
-            return  # Whose loop drowns reads too late.
+            return  # Other policies let the loop be late, so it reads a PINGREQ too late.
         inbound = connection.inbound
         waiting_count = len(inbound.waiting) if inbound is not None else 0
         if connection.is_ready or connection.pings or waiting_count:

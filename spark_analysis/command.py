@@ -32,7 +32,7 @@ def analyze(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where report.html and tables/ go.")
+        Path, typer.Option("--out", metavar="DIR", help="Directory for report.html and tables/.")
     ],
     master: Master = LOCAL,
     memory: Memory = None,
@@ -53,14 +53,14 @@ def analyze(
         ),
     ] = None,
 ) -> None:
-    """Analyse runs on Spark: a report to read, tables to compute with.
+    """Analyse runs on Spark; write a report and tables.
 
-    Policies and parameter sets stand side by side, with seeds as means and intervals. Runs that
-    are damaged, unfinished or of another version are named and left out.
+    The report compares policies and parameter sets, with the mean and interval of their seeds. It
+    names and omits runs that are damaged, unfinished or of another version.
 
     --follow instead writes a summary per minute to the terminal and to DIR/running.json, and
-    continues it after a restart. The runs of a topic are then below DIR/runs, each complete and
-    once, to be analysed as any others.
+    continues it after a restart. Runs from a topic are stored in DIR/runs, and can
+    be analysed like others.
     """
     console = terminal.quiet_console()
     with terminal.step(console, "loading Spark"):

@@ -1,7 +1,7 @@
 """Contracts: the tables of a run, version 1 (docs/reference/parquet-schema.md).
 
-They are data, `contracts.json` beside this file: analysis knows the files, not who wrote them. A
-test holds them to what runs are written with, and says what the file must be.
+They are data, `contracts.json` beside this file: the analysis knows the files, not the program that
+wrote them. A test compares them with the schema of the recorder, and prints the correct file.
 """
 
 import json

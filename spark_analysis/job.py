@@ -14,6 +14,7 @@ from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
 from spark_analysis.examination import LeftOut, Run, examine, find_runs
 from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
+from spark_analysis.report.words import count
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import FOLDER, result_tables, write_tables
 from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
@@ -39,7 +40,7 @@ class AnalysisResult:
         left_out = self.analysis.left_out
         return [
             *reasons(left_out),
-            f"{len(self.analysis.runs)} runs analysed, {len(left_out)} left out.",
+            f"{count(len(self.analysis.runs), 'run')} analysed, {len(left_out)} left out.",
             f"report: {self.report}",
             f"tables: {self.tables}",
         ]

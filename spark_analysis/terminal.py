@@ -24,14 +24,16 @@ Runs = Annotated[
         metavar="RUNS...", help="Directories of runs, or directories with such below them."
     ),
 ]
-Master = Annotated[str, typer.Option(metavar="URL", help="Where Spark works.")]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark master.")]
 Memory = Annotated[
     int | None,
     typer.Option(
-        metavar="GIB", min=1, help="Memory of Spark's driver. Default: a quarter, 1 to 8."
+        metavar="GIB",
+        min=1,
+        help="Memory of Spark's driver, GiB; default: a quarter of this machine's, 1 to 8.",
     ),
 ]
-Partitions = Annotated[int, typer.Option(min=1, help="Into how many parts data is shuffled.")]
+Partitions = Annotated[int, typer.Option(min=1, help="Number of shuffle partitions.")]
 LOCAL: Final = "local[*]"
 PARTITIONS: Final = 16
 EXIT_FAILED: Final = 1

@@ -33,7 +33,7 @@ def sweep(
     grid: Annotated[
         Path, typer.Argument(metavar="GRID.toml", help="Scenarios, policies, seeds, limits.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs/ goes.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for runs/.")],
     master: Master = LOCAL,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the number of runs and exit.")

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from flowguard.lines import count
 from loadgen.kit import EXPERIMENTS, Experiment, Finding, KitReport, Survival
 
 SIGNS = {
@@ -119,6 +120,6 @@ def _cells(finding: Finding, most: float, *, has_memory: bool) -> dict[str, str]
 def _broker(report: KitReport) -> str:
     spoken = f"MQTT {report.version}" if report.version else "no answer to any client"
     return (
-        f"<li><strong>{escape(report.name)}</strong>: {spoken}, {report.clients:,} clients, "
+        f"<li><strong>{escape(report.name)}</strong>: {spoken}, {count(report.clients, 'client')}, "
         f"{escape(report.made_at)}, by {escape(report.made_by)}</li>"
     )

@@ -8,6 +8,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from flowguard.lines import count
 from loadgen.kit import Finding, Kit, KitReport, Survival
 
 FRAME_S = 0.1
@@ -53,7 +54,7 @@ def _print_from(shown: int, kit: Kit, console: Console) -> int:
 def show_report(report: KitReport, console: Console) -> None:
     """Verdicts, figures and sentences of one broker."""
     spoken = f"MQTT {report.version}" if report.version else "no answer"
-    title = f"{report.name} at {report.target}, {spoken}, {report.clients:,} clients"
+    title = f"{report.name} at {report.target}, {spoken}, {count(report.clients, 'client')}"
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("experiment", style="cyan", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

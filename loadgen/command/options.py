@@ -29,10 +29,11 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="HOST:PORT SCENARIO",
-        help="A broker, and what to do to it. connect: clients come all at once and stay. pairs: "
-        "one publisher to one subscriber, many times. fanout: one to many. fanin: many to one. "
-        "slow-subscriber: one to many, some of which do not read while it publishes. With --kit a "
-        "broker alone, with --compare reports.",
+        help="Address of a broker, and a scenario. connect: all clients connect at once and stay. "
+        "pairs: many pairs of one publisher and one subscriber. fanout: one publisher, many "
+        "subscribers. fanin: many publishers, one subscriber. slow-subscriber: fanout with "
+        "subscribers that do not read while it publishes. --kit needs the address alone, --compare "
+        "needs reports instead.",
     ),
 ]
 

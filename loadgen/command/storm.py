@@ -64,8 +64,8 @@ def storm(
 
     Ctrl-C ends a storm early and prints its result.
 
-    The exit code is 1 if clients did not get in, an acknowledged message was lost or none came at
-    all; of --kit, if an experiment failed or was unclear.
+    The exit code is 1 if clients could not connect, an acknowledged message was lost or no message
+    arrived; with --kit, if an experiment failed or had no clear result.
     """
     of_kit = {"--only": only, "--restart-command": restart_command, "--name": name, "--pid": pid}
     _require_results(kit, compare, of_kit, json_to, html_to)

@@ -25,6 +25,7 @@ from flowguard.cli import top_screen
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
+from flowguard.lines import count
 from flowguard.ops.status import status_of
 from loadgen.demo.broker import CLIENT_TIMEOUT_S, DemoStore, demo_settings, lateness_s, sample
 from loadgen.demo.screen import DemoHistory, line, screen
@@ -197,7 +198,7 @@ def demo(
     rate: Annotated[float, typer.Option(min=0.1, hidden=True)] = 30.0,
     calm: Annotated[float, typer.Option(min=0.0, hidden=True)] = 4.0,
 ) -> None:
-    """Watch a flash crowd meet a small broker: everything on this machine, under a minute.
+    """Watch a small broker under a flash crowd, all on this machine; it takes under a minute.
 
     The exit code is 1 if a connection or an acknowledged message was lost.
     """
@@ -206,8 +207,8 @@ def demo(
     clients = min(clients, use_all_descriptors() - OWN_DESCRIPTORS - 2 * publishers)
     plan = DemoPlan(clients, publishers, rate, calm)
     console.print(
-        f"A broker with small limits and a slow store, {publishers} publishers, "
-        f"and soon {clients:,} clients at once."
+        f"A broker with small limits and a slow store, {count(publishers, 'publisher')}, "
+        f"and soon {count(clients, 'client')} at once."
     )
     structlog.configure(processors=[_silence])
     settings = demo_settings(lateness_s())

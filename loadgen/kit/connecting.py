@@ -6,6 +6,7 @@ from typing import IO, Final
 
 import trio
 
+from flowguard.lines import count
 from flowguard.types import ReasonCode
 from loadgen.kit.plan import TIMEOUT_S, KitOutcome, KitPlan
 from loadgen.kit.report import Survival
@@ -49,13 +50,13 @@ def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str)
     later = tally.busy + tally.refused[ReasonCode.SERVER_UNAVAILABLE]
     refused = tally.busy + sum(tally.refused.values()) - later
     after_s = tally.share_in_s(99)
-    sentence = f"{tally.connected:,} of {tally.clients:,} clients {where}"
+    sentence = f"{tally.connected:,} of {count(tally.clients, 'client')} {where}"
     sentence += "" if after_s is None else f", 99 % after {after_s:,.3g} s"
     told = [f"{later:,} times the answer was to come back later"] * bool(later)
     told += [f"{count:,} attempts {name}" for name, count in accidents.items()]
     told += [f"{refused:,} attempts refused otherwise"] * bool(refused)
     if tally.lost and where == "in":
-        told.append(f"{tally.lost:,} connections lost after their CONNACK")
+        told.append(f"{count(tally.lost, 'connection')} lost after CONNACK")
     sentence += f"; {', '.join(told) or 'no reset, no time-out'}."
     verdict = Survival.SURVIVED
     if accidents or refused:

@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from flowguard.lines import count
 from loadgen.kit.connecting import judge_crowd, was_late
 from loadgen.kit.pings import PingingPart, PingTally
 from loadgen.kit.plan import TIMEOUT_S, KitOutcome, KitPlan
@@ -107,7 +108,7 @@ async def slow_subscriber(plan: KitPlan) -> KitOutcome:
         f"slow one {tally.slow_lost:,}"
     )
     sentence += "; the slow one was cut off" if tally.slow_cut else ""
-    sentence += f"; {others_cut:,} others were cut off." if others_cut else "."
+    sentence += f"; {count(others_cut, 'other connection')} lost." if others_cut else "."
     return KitOutcome(verdict, tally.silence_s, sentence, traffic.result())
 
 
@@ -144,10 +145,10 @@ async def flood_with_pings(plan: KitPlan) -> KitOutcome:
     verdict = worst(graded(slowest_s, PING_GOOD_S, PING_BAD_S), failed_if(lost, pings.unanswered))
     sentence = (
         f"{tally.acknowledged / max(tally.seconds, 1e-9):,.0f} messages a second of "
-        f"{len(flooding):,} publishers were acknowledged; {pings.unanswered:,} of {pings.sent:,} "
+        f"{count(len(flooding), 'publisher')} acknowledged; {pings.unanswered:,} of {pings.sent:,} "
         f"pings had no answer"
     )
-    sentence += f"; {lost:,} connections were lost." if lost else "; no connection was lost."
+    sentence += f"; {count(lost, 'connection')} lost." if lost else "; no connection was lost."
     if verdict is not Survival.SURVIVED and loop.turn_max_s > PING_GOOD_S / 2:
         verdict = Survival.UNCLEAR
         sentence += was_late(loop.turn_max_s)
@@ -246,10 +247,9 @@ async def wide_fan_out(plan: KitPlan) -> KitOutcome:
     tally, lost = traffic.tally, traffic.crowd.tally.lost
     p99_s = tally.delivery.percentile_s(99)
     verdict = worst(graded(p99_s, FAN_GOOD_S, FAN_BAD_S), failed_if(lost, tally.acknowledged_lost))
-    sentence = (
-        f"{tally.received:,} of {tally.expected:,} deliveries to {plan.clients:,} subscribers came"
-    )
-    sentence += f"; {lost:,} connections were lost." if lost else ", and no connection was lost."
+    clients = count(plan.clients, "client")
+    sentence = f"{tally.received:,} of {tally.expected:,} deliveries to {clients} arrived"
+    sentence += f"; {count(lost, 'connection')} lost." if lost else ", and no connection was lost."
     if verdict is not Survival.SURVIVED and traffic.crowd.loop.turn_max_s > FAN_GOOD_S:
         verdict = Survival.UNCLEAR
         sentence += was_late(traffic.crowd.loop.turn_max_s)

@@ -33,7 +33,9 @@ def tune(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="Where limits.toml, tuning.html and tables/ go."),
+        typer.Option(
+            "--out", metavar="DIR", help="Directory for limits.toml, tuning.html and tables/."
+        ),
     ],
     policy: Annotated[str, typer.Option(help="Policy whose limits are chosen.")] = "flowguard",
     master: Master = LOCAL,

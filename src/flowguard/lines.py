@@ -1,4 +1,4 @@
-"""Files of lines as Mosquitto reads them: rules, passwords, configuration.
+"""Lines of text: files as Mosquitto reads them, and counts with their nouns.
 
 A line ends with LF or CRLF. `str.splitlines` and `str.strip` know many more characters, which would
 make a rule out of the rest of a comment, or one user out of another.
@@ -39,3 +39,9 @@ def text_of(data: bytes, name: str) -> str:
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text, without blanks at their ends."""
     return [line.rstrip(BLANKS) for line in text.split("\n")]
+
+
+def count(number: int, one: str) -> str:
+    """Return "1 listener" or "1,200 listeners"; the noun ends at " with "."""
+    noun, space, rest = one.partition(" with ")
+    return f"{number:,} {noun}" + ("" if number == 1 else "s") + space + rest

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from flowguard.cli.console import shown
 from flowguard.kafka_settings import OWNER_FILE
+from flowguard.lines import count
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.layouts.session_codec import decode_session
@@ -68,7 +69,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
     found, identity = reader.format, reader.identity
     node = identity.node.hex()
     if identity.former:
-        node += f", and what {len(identity.former):,} others wrote"
+        node += f", and {count(len(identity.former), 'former node')}"
     if identity.is_copy:
         node += "; a copy that has not been opened yet"
     retained = sum(1 for _ in reader.engine.retained.rows())
@@ -81,10 +82,10 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         ("node", node),
         ("closed", _closed(reader.is_clean, identity.is_copy)),
         ("sessions", f"{contents.sessions:,}"),
-        ("shared", f"{contents.groups:,} subscriptions with a queue"),
-        ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),
+        ("shared", f"{count(contents.groups, 'subscription with a queue')}"),
+        ("queued", f"{count(contents.messages, 'message')}, {size_text(contents.size_bytes)}"),
         *_elsewhere(reader.folder),
-        ("retained", f"{retained:,} messages"),
+        ("retained", f"{count(retained, 'message')}"),
         ("on disk", size_text(used_bytes_of(reader.folder))),
     ):
         table.add_row(name, text)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flowguard.cli.console import shown
+from flowguard.lines import count
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.log.iterators import Stream
 from flowguard.stores.log.layout import instant_of
@@ -21,19 +22,19 @@ def show(
 ) -> None:
     """Totals, and who is furthest behind."""
     generations = log.generations
-    count = sum(each.count for each in generations)
+    messages = sum(each.count for each in generations)
     if not generations:
-        console.print("There is no durable log: nothing was logged yet.")
+        console.print("The durable log is empty.")
         return
     first = next((each.first for each in generations if each.first), 0)
     last = max(each.last for each in generations)
-    console.print(f"{count:,} messages in {len(generations):,} generations")
+    console.print(f"{count(messages, 'message')} in {count(len(generations), 'generation')}")
     console.print(f"{size_text(disk_bytes)} in tables and memory")
     if first:
-        console.print(f"the oldest of {_instant(first)}, the newest of {_instant(last)}")
-    console.print(f"{log.lost_count(0):,} messages dropped with their generations")
+        console.print(f"oldest message {_instant(first)}, newest {_instant(last)}")
+    console.print(f"{count(log.lost_count(0), 'message')} dropped with their generations")
     behind = {name: log.count_after(place.after) for name, place in places.items()}
-    console.print(f"{len(behind):,} sessions read it when they come back")
+    console.print(f"{count(len(behind), 'session')} with messages to read from it")
     if not any(behind.values()):
         return
     table = Table("session", "messages since, at most", "since", box=box.SIMPLE)
@@ -66,8 +67,8 @@ def show_generations(generations: Sequence[Generation], console: Console) -> Non
 def show_streams(streams: Mapping[Stream, int], console: Console) -> None:
     """A row each, with its messages."""
     table = Table("generation", "shard", "messages", box=box.SIMPLE)
-    for stream, count in streams.items():
-        table.add_row(f"{stream.generation}", f"{stream.shard}", f"{count:,}")
+    for stream, messages in streams.items():
+        table.add_row(f"{stream.generation}", f"{stream.shard}", f"{messages:,}")
     console.print(table)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from flowguard.cli.console import shown
 from flowguard.errors import StoreError
+from flowguard.lines import count
 from flowguard.records import GROUP_PREFIX, is_group
 from store_tools.command.info import QueueSize, largest_queues, size_text, state_text
 
@@ -53,9 +54,9 @@ def show(url: str, prefix: str, top: int, console: Console) -> None:
         ("broker", f"{meta.get('name', 'none yet')}{', which has left' if has_left else ''}"),
         ("commits", f"{int(meta.get('last', '0')):,} of this broker"),
         ("sessions", f"{sessions:,}"),
-        ("shared", f"{groups:,} subscriptions with a queue"),
-        ("queued", f"{messages:,} messages, {size_text(size_bytes)}"),
-        ("retained", f"{retained:,} messages"),
+        ("shared", f"{count(groups, 'subscription with a queue')}"),
+        ("queued", f"{count(messages, 'message')}, {size_text(size_bytes)}"),
+        ("retained", f"{count(retained, 'message')}"),
     ):
         table.add_row(key, text)
     console.print(table)
@@ -69,11 +70,11 @@ def verify(url: str, prefix: str, problems_shown: int, console: Console) -> None
         found = reader.verify()
         where = reader.where
     console.print(
-        f"{found.sessions:,} sessions and queues, {found.entries:,} queued messages, "
+        f"{found.sessions:,} sessions and queues, {count(found.entries, 'queued message')}, "
         f"{found.retained:,} retained."
     )
     for problem in found.problems[:problems_shown]:
         console.print(shown(problem), style="red")
     if found.problems:
-        raise StoreError(f"{where} is damaged: {len(found.problems):,} problems")
-    console.print("Everything fits together.", style="green")
+        raise StoreError(f"{where} is damaged: {count(len(found.problems), 'problem')}")
+    console.print("The store is consistent.", style="green")

@@ -22,6 +22,7 @@ from flowguard.cli.answers import turned_down
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.cli.console import plain, refused, shown
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
+from flowguard.lines import count
 
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
@@ -53,7 +54,7 @@ DEFAULT: Final = Path("flowguard-data")
 store = typer.Typer(
     help="Inspect, check, copy and merge stores.", no_args_is_help=True, add_completion=False
 )
-log = typer.Typer(help="Inspect the durable log; begin or drop segments.", no_args_is_help=True)
+log = typer.Typer(help="Inspect the durable log; begin or drop generations.", no_args_is_help=True)
 store.add_typer(log, name="log")
 
 
@@ -82,7 +83,7 @@ def info(
 def verify(
     directory: Folder = DEFAULT, redis_url: RedisUrl = None, redis_prefix: RedisPrefix = "fg1"
 ) -> None:
-    """Read everything and check that it fits together; exit code 1 if it does not."""
+    """Read everything and check its consistency; the exit code is 1 if it is damaged."""
     if redis_url is not None:
         from store_tools.command import redis as store_redis
 
@@ -98,19 +99,20 @@ def verify(
             found = verification.verify(reader, progress)
         out = plain()
         out.print(
-            f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
-            f"{found.entries:,} queued messages, "
-            f"{found.payloads:,} shared messages, {found.retained:,} retained, "
+            f"{count(found.sessions, 'session')}, "
+            f"{count(found.groups, 'shared subscription with a queue')}, "
+            f"{count(found.entries, 'queued message')}, "
+            f"{count(found.payloads, 'shared message')}, {found.retained:,} retained, "
             f"{found.orphans:,} without a reference."
         )
         _list_problems(out, found.problems)
         if found.problems_count:
             more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
             raise StoreError(
-                f"{directory} is damaged: {found.problems_count:,} problems"
+                f"{directory} is damaged: {count(found.problems_count, 'problem')}"
                 + (f", {more:,} not shown" if more else "")
             )
-        out.print("Everything fits together.", style="green")
+        out.print("The store is consistent.", style="green")
 
 
 @store.command()
@@ -120,7 +122,7 @@ def salvage(
         "flowguard-saved"
     ),
 ) -> None:
-    """Make a new store of what can be read in a damaged one; exit code 1: something is lost."""
+    """Copy what can be read of a damaged store; the exit code is 1 if something is lost."""
     from store_tools.rocks import salvage as saving
 
     with _complaints("salvage"):
@@ -135,15 +137,16 @@ def salvage(
             )
         console = plain()
         console.print(
-            f"{out} has {found.sessions:,} sessions, {found.groups:,} shared subscriptions with a "
-            f"queue, {found.entries:,} queued messages, {found.retained:,} retained."
+            f"{out} has {count(found.sessions, 'session')}, "
+            f"{count(found.groups, 'shared subscription with a queue')}, "
+            f"{count(found.entries, 'queued message')}, {found.retained:,} retained."
         )
         _list_problems(console, found.problems)
         if found.problems_count:
             raise StoreError(
-                f"not everything could be saved: {found.problems_count:,} problems; "
-                f"{found.lost_entries:,} queued messages are lost, and "
-                f"{found.lost_queues:,} queues of sessions that are. "
+                f"not everything could be saved: {count(found.problems_count, 'problem')}; "
+                f"lost: {count(found.lost_entries, 'queued message')}, "
+                f"{count(found.lost_queues, 'queue')} of lost sessions. "
                 f"To serve the rest: flowguard serve --data {out}"
             )
         console.print("Everything could be read.", style="green")
@@ -153,7 +156,8 @@ def salvage(
 def export(
     directory: Folder = DEFAULT,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Instead of the terminal.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="File to write; default: standard output."),
     ] = None,
 ) -> None:
     """Write everything as JSON Lines: one record per line, payloads in base64."""
@@ -173,11 +177,13 @@ def export(
 
 @store.command()
 def merge(
-    first: Annotated[Path, typer.Argument(metavar="A", help="One replica; it stays as it is.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The other one; as well.")],
+    first: Annotated[Path, typer.Argument(metavar="A", help="One store; it is not changed.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="The other store; it is not changed.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="C", help="The new directory.")],
 ) -> None:
-    """Make one store of two that were one once, and lived on separately."""
+    """Merge two stores that were copies of each other and then diverged."""
     from store_tools.rocks import merge as merging
 
     for folder in (first, second):
@@ -192,15 +198,16 @@ def merge(
     entries = report.entries
     console = plain()
     console.print(
-        f"{out}: {report.sessions:,} sessions, {report.groups:,} shared subscriptions with a "
-        f"queue, {entries.both + entries.new:,} queued messages, {report.retained:,} retained "
-        "messages."
+        f"{out}: {count(report.sessions, 'session')}, "
+        f"{count(report.groups, 'shared subscription with a queue')}, "
+        f"{count(entries.both + entries.new, 'queued message')}, "
+        f"{count(report.retained, 'retained message')}."
     )
     console.print(
-        f"{entries.both:,} messages were in both, {entries.new:,} in one only; "
-        f"{entries.late:,} of the latter have a new position and are sent again.\n"
-        f"The other side had settled {entries.settled:,} messages and ended {report.ended:,} "
-        f"sessions.",
+        f"In both stores: {count(entries.both, 'message')}; in one only: {entries.new:,}, of these "
+        f"{entries.late:,} with a new position, which are sent again.\n"
+        "In one store only, already delivered or ended in the other: "
+        f"{count(entries.settled, 'message')}, {count(report.ended, 'session')}.",
         style="dim",
     )
 
@@ -220,8 +227,9 @@ def copy(
     with _complaints("copy"), _progress("copying") as progress:
         found = copy_all(source, target, redis_prefix, redis_layout, progress)
     plain().print(
-        f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
-        f"{found.entries:,} queued messages and {found.retained:,} retained are copied."
+        f"{count(found.sessions, 'session')}, "
+        f"{count(found.groups, 'shared subscription with a queue')}, "
+        f"{count(found.entries, 'queued message')} and {found.retained:,} retained copied."
     )
 
 
@@ -229,7 +237,7 @@ def copy(
 def import_tbmq(
     source: Annotated[str, typer.Argument(metavar="URL", help="The Redis of a TBMQ 2.")],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="A new directory, or a Redis URL of ours.")
+        str, typer.Argument(metavar="TO", help="A new directory, or a Redis URL for flowguard.")
     ],
     subscriptions: Annotated[
         Path | None,
@@ -242,7 +250,7 @@ def import_tbmq(
         ),
     ] = 604_800,
     tbmq_prefix: Annotated[
-        str, typer.Option(metavar="PREFIX", help="Before TBMQ's keys, if any.")
+        str, typer.Option(metavar="PREFIX", help="Prefix of TBMQ's keys, if any.")
     ] = "",
     redis_prefix: RedisPrefix = "fg1",
     redis_layout: RedisLayout = "stream",
@@ -263,18 +271,18 @@ def import_tbmq(
         )
     console = plain()
     console.print(
-        f"{found.sessions:,} sessions, {found.subscriptions:,} subscriptions and "
-        f"{found.entries:,} queued messages are imported."
+        f"{count(found.sessions, 'session')}, {count(found.subscriptions, 'subscription')} and "
+        f"{count(found.entries, 'queued message')} imported."
     )
     _list_problems(console, found.problems)
     if found.problems:
-        what = f"{len(found.problems):,} messages could not be read, and are left there"
+        what = f"{count(len(found.problems), 'message')} could not be read, and stay in that Redis"
         raise _wrong("import-tbmq", what, EXIT_BAD)
 
 
 @store.command()
 def compact(directory: Folder = DEFAULT) -> None:
-    """Rewrite the tables without what was deleted."""
+    """Rewrite the tables without deleted data."""
     from store_tools.command.info import size_text
     from store_tools.rocks import compaction
 
@@ -294,12 +302,15 @@ def backup(
         Path, typer.Option(help="Directory of the store; a broker that has it open makes the copy.")
     ] = DEFAULT,
     url: Annotated[
-        str | None, typer.Option(help=f"Ask this broker.  [default: {DEFAULT_URL}]")
+        str | None,
+        typer.Option(
+            help=f"HTTP port of the broker that makes the copy.  [default: {DEFAULT_URL}]"
+        ),
     ] = None,
 ) -> None:
-    """Copy a store: of a running broker through its HTTP port, else directly.
+    """Copy a store, through the HTTP port of a running broker or directly.
 
-    To restore is to start on the copy: `flowguard serve --data DIR`.
+    To restore, start the broker on the copy: `flowguard serve --data DIR`.
     """
     if folder.exists():
         raise _wrong("backup", f"{folder} exists; name a new directory")
@@ -379,7 +390,7 @@ def log_info(
         int, typer.Option(min=1, help="Number of sessions furthest behind to show.")
     ] = 10,
 ) -> None:
-    """Show the durable log: messages, size, age, and which sessions have missed how much."""
+    """Show the durable log: messages, size, age, and the sessions furthest behind."""
     from store_tools.command import log as store_log
     from store_tools.rocks.durable_log import places_in
 

@@ -5,17 +5,20 @@ from typing import Annotated
 
 import typer
 
-from flowguard.cli.console import count, plain, refused, shown
+from flowguard.cli.console import plain, refused, shown
+from flowguard.lines import count
 from store_tools.mosquitto.conf import MosquittoImport
 
 
 def import_conf(
-    conf: Annotated[Path, typer.Argument(metavar="MOSQUITTO_CONF", help="As mosquitto -c.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write it; absent: stdout.")] = None,
+    conf: Annotated[Path, typer.Argument(metavar="MOSQUITTO_CONF", help="File for mosquitto -c.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: standard output.")
+    ] = None,
 ) -> None:
     """Translate a mosquitto.conf into settings, and report the outcome of each line.
 
-    It exits with 1 if a listener is left out. An existing file is not overwritten. `flowguard
+    The exit code is 1 if a listener is left out. An existing file is not overwritten. `flowguard
     check` judges the result.
     """
     try:

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from flowguard import records
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
+from flowguard.lines import count
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
@@ -191,14 +192,16 @@ class _Saving:
             found.lost_entries += queue.count - count
             self._found.wrong(
                 f"{records.owner_name(client_id)}: {queue.count - count:,} of "
-                f"{queue.count:,} messages of its queue cannot be read"
+                f"{queue.count:,} messages in its queue cannot be read"
             )
 
     def _count_lost_queues(self) -> None:
         numbers = {int.from_bytes(key[:8], "big") for key, _ in self._reader.engine.queues.rows()}
         self._found.lost_queues = len(numbers - self._numbers)
         if self._found.lost_queues:
-            self._found.wrong(f"{self._found.lost_queues:,} queues: their owners cannot be read")
+            self._found.wrong(
+                f"{count(self._found.lost_queues, 'queue')}: their owners cannot be read"
+            )
 
 
 def _own_ops(record: records.SessionRecord) -> Iterator[records.StoreOp]:

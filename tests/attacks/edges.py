@@ -48,7 +48,7 @@ async def still_waiting(size: Size) -> Finding:
 
 async def live_client_behind(size: Size, *, leaves: bool) -> Finding:
     async with victim(size.folder, descriptors=DESCRIPTORS) as broker:
-        door = (await trio.to_thread.run_sync(broker.status))["door"]
+        door = (await trio.to_thread.run_sync(broker.status))["listener"]
         inside = [await broker.connect(f"c{n}") for n in range(door["connections"]["limit"])]
         before = [await broker.open(MQTT_311) for _ in range(size.of(GIVEN_UP))]
         for number, wire in enumerate(before):

@@ -35,7 +35,7 @@ def test_runs_become_a_report_and_tables_and_what_is_left_out_is_named(
     record(tmp_path / "runs" / "unfinished", "u", is_finished=False)
     result = run(tmp_path / "runs", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "1 runs analysed, 1 left out." in result.output
+    assert "1 run analysed, 1 left out." in result.output
     for step in ("examining runs", "starting Spark", *(one.title for one in QUESTIONS), "writing"):
         assert f" s  {step}" in result.stderr
     assert "it has no end record: not finished, or still recorded" in result.output

@@ -119,7 +119,7 @@ def test_info_shows_what_is_there_and_the_largest_queues(folder: Path) -> None:
         "closed +in good order",
         "sessions +3",
         r"queued +1,503 messages, 1\.7 MiB",
-        "retained +1 messages",
+        "retained +1 message",
         r"on disk +\d",
         "big +1,500 .*does not end",
         r"\[red\]€ +3 .*ends 20",
@@ -149,7 +149,7 @@ def test_verify_is_quiet_about_a_good_store(folder: Path) -> None:
     code, shown, complaint = run_here("store", "verify", str(folder))
     assert (code, complaint) == (0, "")
     assert "3 sessions, 0 shared subscriptions with a queue, 1,503 queued messages" in shown
-    assert "Everything fits together." in shown
+    assert "The store is consistent." in shown
 
 
 def test_verify_lists_what_is_wrong(folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_verify_lists_what_is_wrong(folder: Path) -> None:
     code, shown, complaint = run_here("store", "verify", str(folder))
     assert code == 1
     assert "session 'big': the record of a queue is cut short" in shown
-    assert complaint == f"flowguard store verify: {folder} is damaged: 1 problems\n"
+    assert complaint == f"flowguard store verify: {folder} is damaged: 1 problem\n"
 
 
 # --- export ---------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_merge_makes_one_of_two(folder: Path, tmp_path: Path) -> None:
     code, shown, _ = run_here("store", "merge", str(folder), str(copy), "--out", str(out))
     assert code == 0
     assert "3 sessions, 0 shared subscriptions with a queue, 1,505 queued messages" in shown
-    assert "1,503 messages were in both, 2 in one only; 1 of the latter" in shown
+    assert "In both stores: 1,503 messages; in one only: 2, of these 1 with" in shown
     store = open_store(out)
     payloads = [entry.delivery.message.payload for entry in store.fetch("idle", 0, 9)]
     assert sorted(payloads) == [b"here", b"there"]
@@ -300,14 +300,14 @@ def test_the_queue_of_a_shared_subscription_is_no_session(shared: Path) -> None:
     shown = run_here("store", "info", str(shared))[1]
     for words in (
         "sessions +1 ",
-        "shared +1 subscriptions with a queue",
+        "shared +1 subscription with a queue",
         r"\$share/g/t/# +3 .*shared",
         "member +1 .*does not end",
     ):
         assert re.search(words, shown), words
     code, shown, _ = run_here("store", "verify", str(shared))
     assert code == 0
-    assert "1 sessions, 1 shared subscriptions with a queue, 4 queued messages" in shown
+    assert "1 session, 1 shared subscription with a queue, 4 queued messages" in shown
     shown = run_here("store", "export", str(shared))[1]
     assert "\\u0000" not in shown
     _, group, moved, *waiting = [json.loads(line) for line in shown.splitlines()][:5]
@@ -339,7 +339,7 @@ def test_a_merge_takes_from_a_group_what_a_member_on_either_side_has(
         store.close()
     code, shown, _ = run_here("store", "merge", str(shared), str(copy), "--out", str(out))
     assert code == 0
-    assert "1 sessions, 1 shared subscriptions with a queue" in shown
+    assert "1 session, 1 shared subscription with a queue" in shown
     store = open_store(out)
     left = {
         name: [each.delivery.message.payload for each in store.fetch(name, 0, 9) if each.delivery]

@@ -127,7 +127,7 @@ def test_an_import_into_redis_takes_prefixes_on_both_sides(left: RedisServer) ->
         client.zadd("tx:{d}_messages", {"x": 1})
     prefix = new_prefix()
     code, text = run(left.url, left.url, "--tbmq-prefix", "t*:", "--redis-prefix", prefix)
-    assert (code, "1 sessions, 0 subscriptions and 1 queued" in text) == (0, True), text
+    assert (code, "1 session, 0 subscriptions and 1 queued" in text) == (0, True), text
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_verify_reads_everything_and_takes_nothing_over(prefix: str) -> None:
     working = open_store(shared_server(), prefix, name="at work")
     code, text = run("verify", *at(prefix))
     assert (code, "3 sessions and queues, 300 queued messages, 1 retained" in text) == (0, True)
-    assert "Everything fits together" in text
+    assert "The store is consistent" in text
     assert not working.commit([Append("quiet", 1, delivery())])
     working.close()
 
@@ -71,7 +71,7 @@ def test_verify_names_what_does_not_fit(prefix: str, damage: str) -> None:
                 client.hset(names.bucket(bucket_of(b"r"))[2], "r", b"\1")
     code, text = run("verify", *at(prefix))
     assert code == 1
-    assert "1 problems" in text
+    assert "1 problem" in text
     assert ("retained 'r'" if damage == "retained" else "session 'quiet'") in text
 
 

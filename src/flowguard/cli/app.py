@@ -10,7 +10,7 @@ from flowguard.cli.plugins import Commands
 app = typer.Typer(
     name="flowguard",
     cls=Commands,
-    help="An MQTT 5.0, 3.1.1 and 3.1 broker that survives crowds.",
+    help="MQTT broker with overload protection: MQTT 5.0, 3.1.1 and 3.1.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -26,7 +26,10 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="And exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """An MQTT 5.0, 3.1.1 and 3.1 broker that survives crowds."""
+    """MQTT broker with overload protection: MQTT 5.0, 3.1.1 and 3.1."""

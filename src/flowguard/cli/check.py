@@ -14,12 +14,13 @@ from flowguard.app.stores import check_store
 from flowguard.broker.certificates import expired
 from flowguard.broker.descriptors import descriptors_for, shortfalls
 from flowguard.broker.doorway import check_doorways
-from flowguard.cli.console import count, refused
+from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs
 from flowguard.cli.settings import load, read_limits
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
+from flowguard.lines import count
 
 
 def check(
@@ -28,9 +29,8 @@ def check(
 ) -> None:
     """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 
-    Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong, or
-    this machine lacks what it takes: an extra, descriptors, memory, or a certificate that has not
-    expired.
+    It opens no listener and no store. The exit code is 2 if something is wrong: a setting, a file,
+    an expired certificate, a missing extra, or too few descriptors or too little memory.
     """
     listeners_count, lacking = 0, list[str]()
     try:

@@ -30,8 +30,3 @@ def refused(what: str, why: str = "", code: int = 1) -> typer.Exit:
         if why:
             errors.print(why)
     return typer.Exit(code)
-
-
-def count(number: int, one: str) -> str:
-    """Return "1 listener" or "1,200 listeners"."""
-    return f"{number:,} {one}" + ("" if number == 1 else "s")

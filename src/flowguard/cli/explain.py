@@ -20,13 +20,15 @@ from flowguard.ops.status import Decision, Use
 
 
 def explain(
-    client_id: Annotated[str, typer.Argument(metavar="CLIENT_ID", help="As in its CONNECT.")],
+    client_id: Annotated[
+        str, typer.Argument(metavar="CLIENT_ID", help="Client identifier in its CONNECT.")
+    ],
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain why a client is paused or gets nothing, what is dropped, what the node decided.
+    """Explain why a client is paused or gets no messages, and what the broker dropped.
 
-    The exit code is 1 if there is no such client, or no broker.
+    The exit code is 1 if there is no such client or the broker does not answer.
     """
     try:
         code, answer = ask(url, f"/explain/{quote(client_id, safe='')}")
@@ -64,15 +66,17 @@ def _numbers(explanation: Explanation) -> Table:
     table.add_column(style="dim")
     connected = explanation["connected"]
     if connected is not None:
-        _use(table, "in process", connected["window"], "packets of it, of its window")
+        _use(table, "in process", connected["window"], "packets, its window")
         told = connected["receive_maximum"]
-        what = "PUBLISH of it" if told is None else f"PUBLISH of it; its CONNACK said {told:,}"
+        what = "PUBLISH packets" if told is None else f"PUBLISH packets; CONNACK allowed {told:,}"
         _use(table, "unacknowledged", connected["unacknowledged"], what)
-        _use(table, "outbox", connected["outbox_bytes"], "bytes for its socket")
+        _use(table, "outbox", connected["outbox_bytes"], "bytes to send")
         keep_alive_s = connected["keep_alive_s"]
-        limit = "no keep-alive" if keep_alive_s is None else f"ended after {keep_alive_s:g} s"
+        limit = (
+            "no keep-alive" if keep_alive_s is None else f"disconnected after {keep_alive_s:g} s"
+        )
         table.add_row("silent for", f"{connected['silent_s']:.1f} s", limit)
-    _use(table, "inflight", explanation["inflight"], "messages sent, not acknowledged")
+    _use(table, "inflight", explanation["inflight"], "messages sent and not acknowledged")
     _use(table, "queue", explanation["queue_messages"], "messages")
     _use(table, "", explanation["queue_bytes"], "bytes")
     _use(table, "subscriptions", explanation["subscriptions"], "filters")
@@ -86,7 +90,7 @@ def _use(table: Table, name: str, use: Use, what: str) -> None:
 
 def _decisions(decisions: list[Decision]) -> Table:
     table = Table(
-        title="Latest decisions of the node", title_justify="left", box=box.SIMPLE, pad_edge=False
+        title="Latest decisions of the broker", title_justify="left", box=box.SIMPLE, pad_edge=False
     )
     for name in ("at", "window", "signal", "observed", "objective"):
         table.add_column(name, justify="right" if name in ("window", "observed") else "left")

@@ -14,7 +14,9 @@ from flowguard.errors import ConfigError
 if TYPE_CHECKING:
     from flowguard.identity.passwords import PasswordFile
 
-passwd = typer.Typer(help="Users and their passwords.", no_args_is_help=True, add_completion=False)
+passwd = typer.Typer(
+    help="Manage users and their passwords.", no_args_is_help=True, add_completion=False
+)
 
 User = Annotated[str, typer.Argument(help="Name of the user.")]
 File = Annotated[Path, typer.Option("--file", help="File of users and hashes.")]
@@ -25,10 +27,10 @@ def add(
     user: User,
     file: File,
     scram: Annotated[
-        bool, typer.Option("--scram", help="For clients that prove it by SCRAM-SHA-256.")
+        bool, typer.Option("--scram", help="Store it for authentication by SCRAM-SHA-256.")
     ] = False,
 ) -> None:
-    """Add a user, or give one another password; it is asked for twice, or twice on stdin."""
+    """Add a user, or change the password; it is read twice, from the terminal or stdin."""
     users = _read(file, may_be_absent=True)
     first, second = _ask("Password: "), _ask("The same again: ")
     if first != second:
@@ -52,7 +54,7 @@ def delete(user: User, file: File) -> None:
 
 @passwd.command()
 def check(user: User, file: File) -> None:
-    """Check a password, asked for once; exit code 1: it is wrong, or there is no such user."""
+    """Check a password; the exit code is 1 if it is wrong or there is no such user."""
     if not _read(file).verify(user, _ask("Password: ").encode()):
         typer.echo("wrong", err=True)
         raise typer.Exit(1)

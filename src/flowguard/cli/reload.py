@@ -6,7 +6,8 @@ import typer
 
 from flowguard.cli.answers import understood
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.cli.console import count, refused
+from flowguard.cli.console import refused
+from flowguard.lines import count
 
 READING_S: Final = 60.0
 """Time-out of the request, seconds: the files may be large or on a slow disk."""

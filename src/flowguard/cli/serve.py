@@ -56,7 +56,7 @@ def serve(
     record: options.Record = None,
     http: options.Http = None,
 ) -> None:
-    """Run the broker until SIGTERM or Ctrl-C, then drain."""
+    """Run the broker; SIGTERM or Ctrl-C finishes the work in process and ends it."""
     log_to_stderr(LogSettings())
     given = {
         "flow.policy": ("--policy", policy),

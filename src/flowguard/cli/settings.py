@@ -184,7 +184,7 @@ def settings(
 ) -> None:
     """Print every setting with its meaning and default, as a TOML file for `serve --config`.
 
-    Values from a file or a variable are no comments, and their source follows them.
+    Defaults are comments. A value from a file or a variable is set, and its source follows it.
     """
     try:
         loaded = load(config, os.environ, read_limits(limits))

@@ -20,11 +20,11 @@ def top(
     url: Annotated[str, typer.Argument(metavar="[URL]", help="The broker's HTTP port.")] = (
         DEFAULT_URL
     ),
-    once: Annotated[bool, typer.Option("--once", help="One frame, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
 ) -> None:
-    """Show a broker's pressure and its causes, windows, gate, refusals and drops; Ctrl-C ends it.
+    """Watch a broker: load, limits, waiting clients, rejections and drops; Ctrl-C ends it.
 
-    If the output is no terminal, one frame is printed.
+    It prints one frame if the output is not a terminal.
     """
     console = Console(highlight=False)
     history = StatusHistory(url)

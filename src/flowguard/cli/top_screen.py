@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from flowguard.lines import count
 from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.status import Status, Use
 
@@ -215,7 +216,7 @@ def _admission(status: Status, width: int) -> list[Text]:
     in_process = Use(used=gate["in_process"], limit=gate["limit"])
     rows = [
         _use_line("CONNECTs", in_process, width, "cyan"),
-        _use_line("buffered", gate["buffered"], width, "yellow", excess),
+        _use_line("waiting", gate["buffered"], width, "yellow", excess),
         _use_line("unfinished", unfinished["packets"], width, "cyan"),
         _use_line("journal", status["journal"]["operations"], width, "cyan"),
     ]
@@ -228,7 +229,7 @@ def _admission(status: Status, width: int) -> list[Text]:
     text = Text.assemble(
         (f"{clients['connected']:>9,} ", "bold"), ("connected, ", "dim"),
         (f"{clients['paused']:,}", "bold yellow" if clients["paused"] else "bold"),
-        (" paused, ", "dim"), f"{clients['sessions']:,}", (" sessions", "dim"),
+        (" paused, ", "dim"), (count(clients["sessions"], "session"), "dim"),
     )  # fmt: skip
     return [_line("clients", text), *rows]
 
@@ -257,12 +258,12 @@ def _traffic(history: StatusHistory, status: Status) -> list[Text]:
 
 
 def _reasons(history: StatusHistory, status: Status) -> list[Text]:
-    """Refusals and drops, the most frequent reasons first."""
+    """Rejections and drops, the most frequent reasons first."""
     before = history.before
     refused_before = {} if before is None else before["gate"]["refused"]
     dropped_before = {} if before is None else before["dropped"]
     return [
-        *_counts(history, "refused", status["gate"]["refused"], refused_before),
+        *_counts(history, "rejected", status["gate"]["refused"], refused_before),
         *_counts(history, "dropped", status["dropped"], dropped_before),
     ]
 
@@ -272,8 +273,8 @@ def _counts(
 ) -> list[Text]:
     rows = []
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    for reason, count in ranked[:REASONS_SHOWN]:
-        text = _counted(count, history.rate(count, before.get(reason, 0)))
+    for reason, number in ranked[:REASONS_SHOWN]:
+        text = _counted(number, history.rate(number, before.get(reason, 0)))
         rows.append(_line(label, text + Text(f"  {reason}", style="yellow")))
         label = ""
     rest = sum(count for _, count in ranked[REASONS_SHOWN:])

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
+from flowguard.lines import count
 from flowguard.ops.status import PressureStatus, Status
 
 NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
@@ -33,7 +34,7 @@ def condition_of(status: Status) -> tuple[Condition, str]:
     condition = _condition(status)
     parts = [*_reasons(status, condition), _window(status)]
     if condition is Condition.CALM:
-        parts.insert(0, f"{status['clients']['connected']:,} clients")
+        parts.insert(0, count(status["clients"]["connected"], "client"))
     return condition, f"{condition}: {', '.join(parts)}"
 
 
@@ -53,19 +54,19 @@ def _condition(status: Status) -> Condition:
 def _reasons(status: Status, condition: Condition) -> list[str]:
     found = []
     if condition is Condition.DRAINING:
-        return [f"{status['clients']['connected']:,} clients are still here"]
+        return [count(status["clients"]["connected"], "client") + " still connected"]
     if condition is Condition.READ_ONLY:
         found.append(NO_ROOM)
     elif status["window"]["closed"]:
-        found.append("the journal is full, nothing is admitted")
+        found.append("the journal is full, no packets are processed")
     found += cause_of(status["pressure"])
     waiting, rung = status["gate"]["buffered"]["used"], status["gate"]["rung"]
     if waiting:
-        found.append(f"{waiting:,} CONNECTs wait")
+        found.append(count(waiting, "CONNECT") + " waiting")
     if rung != "buffer":
         found.append("new sockets are closed")
     if condition is Condition.BUSY and not found:
-        found.append("the window grows again")
+        found.append("the window is growing again")
     return found
 
 

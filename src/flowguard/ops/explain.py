@@ -9,6 +9,7 @@ from typing import Final
 from typing_extensions import TypedDict
 
 from flowguard.flow import Pause
+from flowguard.lines import count
 from flowguard.node.applications.apart import Apart
 from flowguard.node.node import Node
 from flowguard.ops.condition import NO_ROOM
@@ -24,10 +25,10 @@ from flowguard.types import MQTT_5, MQTT_311
 
 WORDS: Final = {
     Undelivered.OFFLINE: "it is not connected",
-    Undelivered.NOTHING_MATCHES: "all that matched what it subscribes was sent",
-    Undelivered.IDENTIFIER: "the packet identifier that its next message has is not acknowledged",
-    Undelivered.DISK: "the store has been asked for what waits for it",
-    Undelivered.LOG: "what it has missed is being read from the durable log",
+    Undelivered.NOTHING_MATCHES: "every message that matches its subscriptions was sent",
+    Undelivered.IDENTIFIER: "the packet identifier of its next message is still in use",
+    Undelivered.DISK: "its queue is being read from the disk",
+    Undelivered.LOG: "the messages that it missed are being read from the durable log",
     Undelivered.TURN: "its backlog waits for its turn, behind live messages and other backlogs",
 }
 PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
@@ -216,12 +217,12 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
             text = _spent_window(connection)
         case Pause.TURN:
             text = (
-                f"clients take turns: {window.in_process:,} packets with "
-                f"{window.in_process_bytes:,} bytes are in process, of all clients; that is as "
-                "much as the node may have now"
+                f"clients take turns: {count(window.in_process, 'packet')} with "
+                f"{window.in_process_bytes:,} bytes in process for all clients, which is the "
+                "limit of the broker now"
             )
         case Pause.CREDITS:
-            text = f"its {window.credits} packets of this round are used up"
+            text = f"it has used its {window.credits} packets of this round"
         case Pause.READ_AHEAD:
             text = "its unprocessed input has reached its limit"
         case Pause.INPUT_BYTES:
@@ -231,7 +232,7 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
 
 def _closed(node: Node) -> Cause:
     if node.draining:
-        return Cause(reason="draining", text="the node drains: it admits nothing any more")
+        return Cause(reason="draining", text="the broker drains: it processes no new packets")
     operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
     text = (
         f"the journal is full: {operations:,} of {limit:,} operations, "
@@ -246,8 +247,8 @@ def _behind_applications(node: Node, apart: Apart, now_s: float) -> Cause:
     journal, flow = apart.journal, node.settings.flow
     since = f" for {now_s - apart.away_since_s:.1f} s now" if apart.is_away else ""
     text = (
-        f"what it publishes is for an application, or follows on that, and waits: the store of "
-        f"applications takes no more{since}, {journal.depth:,} of {flow.journal_ops_max:,} "
+        f"its messages for applications, and the packets after them, wait: the store of "
+        f"applications accepts no more{since}; {journal.depth:,} of {flow.journal_ops_max:,} "
         f"operations, {journal.size_bytes:,} of {flow.journal_bytes_max:,} bytes wait for it"
     )
     return Cause(reason="applications", text=text)
@@ -256,8 +257,8 @@ def _behind_applications(node: Node, apart: Apart, now_s: float) -> Cause:
 def _spent_window(connection: ServerConnection) -> str:
     assert connection.inbound is not None
     window = connection.inbound.window
-    text = f"its window is spent: {window.in_process:,} of {window.limit:,} packets are in process"
-    return text if window.needs == 1 else f"{text}, and the next one weighs {window.needs:,}"
+    text = f"its window is full: {window.in_process:,} of {window.limit:,} packets in process"
+    return text if window.needs == 1 else f"{text}, and the next one counts as {window.needs:,}"
 
 
 def _unread_answers(node: Node, outbox_bytes: int) -> str:
@@ -265,12 +266,12 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
     limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
     if outbox_bytes > limit_bytes:
         return (
-            f"it does not take its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
+            f"it does not read its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
         )
     budget = node.outbox_budget
     return (
-        f"it does not take its answers, {outbox_bytes:,} bytes, and all clients that do not have "
-        f"{budget.used_bytes:,} of the {budget.limit_bytes // 2:,} bytes up to which they are read"
+        f"it does not read its answers, {outbox_bytes:,} bytes; all such clients together have "
+        f"{budget.used_bytes:,} bytes, and none of them is read above {budget.limit_bytes // 2:,}"
     )
 
 
@@ -297,23 +298,26 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
 def _undelivered(node: Node, session: Session) -> Cause:
     cause, outbound = session.undelivered(), session.outbound
     text = WORDS.get(cause, "")
-    count = len(session.inflight)
+    unacknowledged = len(session.inflight)
     if cause is Undelivered.NOTHING_MATCHES and not session.subscriptions:
         text = "it has no subscription"
     elif cause is Undelivered.NOTHING_MATCHES and (troubles := _of_groups(node, session)):
         cause, text = Undelivered.GROUP, troubles
     elif cause is Undelivered.SOCKET and outbound is not None:
-        text = f"its socket takes nothing more: {outbound.outbox_bytes:,} bytes wait for it"
+        text = f"it does not read fast enough: {outbound.outbox_bytes:,} bytes wait for its socket"
     elif cause is Undelivered.RECEIVE_MAXIMUM and outbound is not None:
-        text = f"it has not acknowledged {count:,} messages, of {outbound.inflight_max:,} it may"
+        text = (
+            f"it has not acknowledged {unacknowledged:,} of the {outbound.inflight_max:,} messages "
+            "that may be in flight"
+        )
     elif cause is Undelivered.INFLIGHT_BYTES:
         text = _inflight_bytes(node, session)
     elif cause is Undelivered.DAMAGE:
-        text = f"what waits for it cannot be read: {session.queue.damage}"
+        text = f"its queue cannot be read: {session.queue.damage}"
     elif cause is Undelivered.WINDOW:
         text = (
-            f"a backlog goes no faster than clients may publish: {count:,} messages are in flight, "
-            f"of a window of {node.window.limit:,}"
+            "a backlog is sent no faster than clients may publish: "
+            f"{unacknowledged:,} of {node.window.limit:,} messages in flight"
         )
     return Cause(reason=str(cause), text=text)
 
@@ -325,24 +329,24 @@ def _of_groups(node: Node, session: Session) -> str:
         troubles = [*spread.troubles.items(), *queue.troubles.items()]
         words = [f"{trouble}: {why}" for trouble, why in troubles]
         if queue.is_paused:
-            words.append("it is being decided which broker hands out what")
+            words.append("the brokers are deciding which of them distributes the messages")
         if words:
             found.append(f"{queue.client_id.removeprefix(SPREAD_PREFIX)}: {'; '.join(words)}")
     return ". ".join(found)
 
 
 def _inflight_bytes(node: Node, session: Session) -> str:
-    count, head = len(session.inflight), session.queue.peek()
+    unacknowledged, head = len(session.inflight), session.queue.peek()
     is_large = head is not None and len(head[1].message.payload) >= SHARED_BYTES
-    if is_large and count >= LARGE_INFLIGHT_MAX:
+    if is_large and unacknowledged >= LARGE_INFLIGHT_MAX:
         return (
-            f"it has not acknowledged {count:,} messages, and the next one is large: those of 4 "
-            f"KiB and more wait while {LARGE_INFLIGHT_MAX} are in flight"
+            f"it has not acknowledged {count(unacknowledged, 'message')}, and the next one is "
+            f"large: messages of 4 KiB and more wait while {LARGE_INFLIGHT_MAX} are in flight"
         )
     budget, most = node.inflight.budget, node.settings.session.inflight_bytes_max
     text = (
-        f"it has not acknowledged {count:,} messages, and may have no more bytes in flight: all "
-        f"clients have {budget.used_bytes:,} of {budget.limit_bytes:,}"
+        f"it has not acknowledged {count(unacknowledged, 'message')}, and may have no more bytes "
+        f"in flight: all clients have {budget.used_bytes:,} of {budget.limit_bytes:,}"
     )
     return text if most is None else f"{text}, one of them may have {most:,}"
 

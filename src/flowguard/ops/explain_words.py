@@ -4,17 +4,19 @@ from datetime import datetime
 from typing import Final
 
 from flowguard.flow import Reason
+from flowguard.lines import count
 from flowguard.ops.explain import Explanation, FromLog
 
 DROPS: Final = {
-    Reason.OFFLINE_QOS_0: "QoS 0 messages: it is not connected",
-    Reason.QUEUE_MESSAGES: "QoS 1 and 2 messages: its queue is full (messages)",
-    Reason.QUEUE_BYTES: "QoS 1 and 2 messages: its queue is full (bytes)",
-    Reason.NODE_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be, it has its share",
-    Reason.NODE_DISK_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be on the disk, it "
-    "has its share",
-    Reason.OUTBOX_BYTES: "QoS 0 messages: its socket does not take what is sent already",
-    Reason.NODE_OUTBOX_BYTES: "QoS 0 messages: too much waits for slow sockets, of all clients",
+    Reason.OFFLINE_QOS_0: "QoS 0 messages, because it is not connected",
+    Reason.QUEUE_MESSAGES: "QoS 1 and 2 messages, because its queue has its maximum of messages",
+    Reason.QUEUE_BYTES: "QoS 1 and 2 messages, because its queue has its maximum of bytes",
+    Reason.NODE_QUEUE_BYTES: "QoS 1 and 2 messages, because all queues together are full, and "
+    "its queue has its share",
+    Reason.NODE_DISK_QUEUE_BYTES: "QoS 1 and 2 messages, because all queues on the disk "
+    "together are full, and its queue has its share",
+    Reason.OUTBOX_BYTES: "QoS 0 messages, because it does not read fast enough",
+    Reason.NODE_OUTBOX_BYTES: "QoS 0 messages, because too many bytes wait for all slow clients",
 }
 
 
@@ -29,19 +31,19 @@ def sentences(explanation: Explanation) -> list[str]:
         origin = f" from {connected['address']}" if connected["address"] else ""
         found = [f"{client_id} is connected{origin} (MQTT {connected['protocol']})."]
     if explanation["client_class"] == "application":
-        found.append("It is an application: it consumes everything, however far it falls behind.")
+        found.append("It is an application: its queue has no limit.")
     if explanation["damage"]:
         found.append(
-            f"The queue cannot be read and is held back: {explanation['damage']}. "
+            f"A part of its queue cannot be read: {explanation['damage']}. "
             "The client is disconnected when delivery reaches that part."
         )
     found += [f"It is paused: {pause['text']}." for pause in explanation["paused"]]
     if connected is not None and not explanation["paused"]:
-        found.append("It is not paused: nothing that it sent has to wait.")
+        found.append("It is not paused: its packets are processed at once.")
     found += _undelivered(explanation)
     found += [f"Dropped for it now: {_drop(reason)}." for reason in explanation["dropped"]]
     if explanation["why"]:
-        found.append(f"The node now: {explanation['why']}.")
+        found.append(f"Window of each client: {explanation['why']}.")
     return found
 
 
@@ -53,14 +55,16 @@ def _drop(reason: str) -> str:
 def _undelivered(explanation: Explanation) -> list[str]:
     """Why it gets nothing, and how far it is with what is on the disk."""
     waiting, text = explanation["queue_messages"]["used"], explanation["undelivered"]["text"]
-    many = f"{waiting:,} messages wait for it" if waiting else "No message is sent to it now"
+    many = "No message waits for it"
+    if waiting:
+        many = f"{count(waiting, 'message')} {'waits' if waiting == 1 else 'wait'} for it"
     found = [f"{many}: {text}."]
     on_disk = explanation["on_disk"]
     if on_disk is not None:
         per_s = on_disk["per_s"]
-        rate = "" if per_s is None else f"; {per_s:,.0f} come from there per second"
+        rate = "" if per_s is None else f"; {per_s:,.0f} are read per second"
         found.append(
-            f"{on_disk['messages']:,} of them are on the disk, read up to position "
+            f"On the disk: {on_disk['messages']:,} of them, read up to position "
             f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
         )
     log = explanation["log"]
@@ -70,11 +74,11 @@ def _undelivered(explanation: Explanation) -> list[str]:
 
 
 def _from_log(log: FromLog, now_s: float) -> str:
-    rest = ", all that it had missed"
+    rest = ", all that it missed"
     if log["goes_on"]:
         rest = f"; it has read what was published up to {now_s - log['until_s']:,.0f} s ago"
     lost = f" Retention had deleted {log['lost']:,} before." if log["lost"] else ""
-    return f"{log['messages']:,} messages came from the durable log{rest}.{lost}"
+    return f"{count(log['messages'], 'message')} came from the durable log{rest}.{lost}"
 
 
 def clock_text(at_s: float) -> str:

@@ -89,11 +89,11 @@ GAUGES: Final = {
     "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
     "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),
     "connections": (
-        "door.connections.used",
+        "listener.connections.used",
         "Sockets of clients, with or without a CONNECT.",
     ),
     "connections_limit": (
-        "door.connections.limit",
+        "listener.connections.limit",
         "Sockets that descriptors and memory allow; no more are accepted.",
     ),
     "connects_limit": ("gate.limit", "CONNECTs that may be in process at once."),
@@ -139,15 +139,15 @@ GAUGES: Final = {
     ),
     "memory_limit_bytes": ("memory.limit_bytes", "Memory limit of the process."),
     "handshakes_limit": (
-        "door.handshakes.limit",
+        "listener.handshakes.limit",
         "Handshakes of TLS and WebSocket that may be in process at once.",
     ),
     "handshakes_in_process": (
-        "door.handshakes.in_process",
+        "listener.handshakes.in_process",
         "Handshakes of TLS and WebSocket in process.",
     ),
     "handshakes_waiting": (
-        "door.handshakes.waiting",
+        "listener.handshakes.waiting",
         "Connections whose handshake has not been read yet.",
     ),
     "log_catching_up": (
@@ -253,7 +253,7 @@ def registry_of(view: View) -> CollectorRegistry:
 
 
 def _at(status: Status, place: str) -> Any:
-    """The value at a place like `door.connections.used`; None: there is none."""
+    """The value at a place like `listener.connections.used`; None: there is none."""
     part: Any = status
     for key in place.split("."):
         part = None if part is None else part[key]
@@ -289,22 +289,22 @@ def _labelled(status: Status) -> Iterator[Metric]:
     yield _reasons(
         "flowguard_accept_rests",
         "Ticks in which a listener accepted no connection, by reason.",
-        status["door"]["rests"],
+        status["listener"]["rests"],
     )
     yield _reasons(
         "flowguard_layer_faults",
         "Connections that ended before MQTT, or below it: what TLS or WebSocket gave up on.",
-        status["door"]["faults"],
+        status["listener"]["faults"],
     )
     yield _reasons(
         "flowguard_identity_checks",
         "CONNECTs that were asked who they are from (password, token, certificate), by outcome.",
-        status["door"]["checks"],
+        status["listener"]["checks"],
     )
     yield _reasons(
         "flowguard_handshakes_refused",
         "Connections closed before their handshake of TLS or WebSocket cost anything.",
-        dict.fromkeys(AT_THE_GATE, 0) | status["door"]["handshakes"]["refused"],
+        dict.fromkeys(AT_THE_GATE, 0) | status["listener"]["handshakes"]["refused"],
     )
     yield _reasons(
         "flowguard_connects_refused",

@@ -210,7 +210,7 @@ function showPressure({ pressure }) {
   }));
 }
 
-function showAdmission({ window: one, clients, unfinished, gate, door }) {
+function showAdmission({ window: one, clients, unfinished, gate, listener }) {
   write($("window"), one.granted < 1 ? "turns" : whole.format(one.limit));
   write($("window-max"), one.closed ? "closed: nothing is admitted" : `of ${whole.format(one.limit_max)} packets each`);
   spark("s-window", "Window", "window", { log: true, least: one.limit_max });
@@ -225,15 +225,15 @@ function showAdmission({ window: one, clients, unfinished, gate, door }) {
   facts("sessions", [
     ["sessions", number(clients.sessions)],
     ["subscriptions", number(clients.subscriptions)],
-    ["sockets", door.connections.limit ? `${number(door.connections.used)} of ${compact(door.connections.limit)}` : number(door.connections.used)],
+    ["sockets", listener.connections.limit ? `${number(listener.connections.used)} of ${compact(listener.connections.limit)}` : number(listener.connections.used)],
   ]);
   write($("waiting"), compact(gate.buffered.used));
   spark("s-waiting", "CONNECTs that wait", "connects_waiting", {});
   const rows = [use("in process", { used: gate.in_process, limit: gate.limit }), use("waiting room", gate.buffered, compact)];
   rows[0].className = "";
-  if (door.handshakes.limit) {
-    rows.push({ ...use("handshakes", { used: door.handshakes.in_process, limit: door.handshakes.limit }), className: "" });
-    if (door.handshakes.waiting) rows.push({ name: "handshakes wait", value: number(door.handshakes.waiting), part: 0 });
+  if (listener.handshakes.limit) {
+    rows.push({ ...use("handshakes", { used: listener.handshakes.in_process, limit: listener.handshakes.limit }), className: "" });
+    if (listener.handshakes.waiting) rows.push({ name: "handshakes wait", value: number(listener.handshakes.waiting), part: 0 });
   }
   meters("gate", rows);
   write($("rung"), RUNGS[gate.rung] ?? "");

@@ -123,7 +123,7 @@ class LayersStatus(TypedDict):
     refused: dict[str, int]
 
 
-class DoorStatus(TypedDict):
+class ListenerStatus(TypedDict):
     """The listening sockets."""
 
     connections: Use
@@ -218,7 +218,7 @@ class Status(TypedDict):
     """The latest changes of the window, oldest first."""
     clients: ClientsStatus
     unfinished: UnfinishedStatus
-    door: DoorStatus
+    listener: ListenerStatus
     gate: GateStatus
     dropped: dict[str, int]
     """Messages not delivered to a subscriber, by reason."""
@@ -287,7 +287,7 @@ def status_of(
             packets=_use(window.in_process, window.units_max),
             bytes=_use(window.in_process_bytes, window.bytes_max),
         ),
-        door=DoorStatus(
+        listener=ListenerStatus(
             connections=Use(used=node.connections_count, limit=node.door.places),
             resting=None if node.door.resting is None else str(node.door.resting),
             rests={str(reason): count for reason, count in node.door.rests.items()},

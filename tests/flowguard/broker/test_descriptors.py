@@ -112,7 +112,7 @@ async def test_accepting_stops_before_the_reserve_and_goes_on_where_somebody_lea
         door = running.node.door
         await until(lambda: door.rests[Rest.DESCRIPTORS] > 2)
         assert running.node.connections_count == places
-        status = status_of(running.node, 0.0)["door"]
+        status = status_of(running.node, 0.0)["listener"]
         assert status["connections"] == {"used": places, "limit": places}
         assert status["rests"]["descriptors"] > 0
         await inside.pop().close()

@@ -28,7 +28,7 @@ def test_a_client_that_waits_for_nothing() -> None:
     stage.connect("c")
     assert sentences(explanation(stage, "c"))[:2] == [
         "c is connected (MQTT 5.0).",
-        "It is not paused: nothing that it sent has to wait.",
+        "It is not paused: its packets are processed at once.",
     ]
 
 
@@ -36,10 +36,10 @@ def test_a_pause_is_a_sentence() -> None:
     stage = Stage()
     stage.connect("c")
     found = explanation(stage, "c")
-    found["paused"] = [Cause(reason="window", text="its window is spent: 1 of 1 packets")]
+    found["paused"] = [Cause(reason="window", text="its window is full: 1 of 1 packets")]
     found["why"] = "cut to 50 %: store at 4.0 of its objective"
-    assert "It is paused: its window is spent: 1 of 1 packets." in sentences(found)
-    assert "The node now: cut to 50 %: store at 4.0 of its objective." in sentences(found)
+    assert "It is paused: its window is full: 1 of 1 packets." in sentences(found)
+    assert "Window of each client: cut to 50 %: store at 4.0 of its objective." in sentences(found)
 
 
 def test_a_client_that_is_away_and_whose_queue_is_full() -> None:
@@ -50,7 +50,10 @@ def test_a_client_that_is_away_and_whose_queue_is_full() -> None:
     stage.connect("p").publish("t", b"x", qos=1)
     first, *rest = sentences(explanation(stage, "c"))
     assert first.startswith("c is not connected; its session is kept until ")
-    assert "Dropped for it now: QoS 1 and 2 messages: its queue is full (messages)." in rest
+    assert (
+        "Dropped for it now: QoS 1 and 2 messages, because its queue has its maximum of messages."
+        in rest
+    )
 
 
 def test_what_a_slow_client_waits_for() -> None:
@@ -60,8 +63,9 @@ def test_what_a_slow_client_waits_for() -> None:
     publisher = stage.connect("p")
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
-    assert "2 messages wait for it: it has not acknowledged 1 messages, of 1 it may." in sentences(
-        explanation(stage, "c")
+    assert (
+        "2 messages wait for it: it has not acknowledged 1 of the 1 messages that may be in flight."
+        in sentences(explanation(stage, "c"))
     )
 
 
@@ -74,7 +78,7 @@ def test_a_client_that_has_its_share_of_all_queues(store: MemoryStore) -> None:
     publisher = stage.connect("p")
     for _ in range(20):
         publisher.publish("t", bytes(100 * 1024), qos=1)
-    (dropped,) = [line for line in sentences(explanation(stage, "c")) if "may be" in line]
+    (dropped,) = [line for line in sentences(explanation(stage, "c")) if "all queues" in line]
     assert dropped.endswith("has its share.")
     assert ("on the disk" in dropped) == store.on_disk
 
@@ -112,7 +116,7 @@ def test_a_real_client(broker: Broker, address: str, client_id: str) -> None:
         rf"{re.escape(client_id)} is connected from 127\.0\.0\.1:\d+ \(MQTT 5\.0\)\.", stdout
     )
     assert "subscriptions" in stdout
-    assert "of 1,000 PUBLISH of it; its CONNACK said 32" in " ".join(stdout.split())
+    assert "of 1,000 PUBLISH packets; CONNACK allowed 32" in " ".join(stdout.split())
 
 
 @pytest.mark.slow

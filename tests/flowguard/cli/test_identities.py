@@ -127,7 +127,7 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             copy = urllib.request.Request(f"http://{address}/backup", asked, POST_HEADERS)
             with urllib.request.urlopen(copy, timeout=PATIENCE_S) as said:
                 shown.append(said.read().decode())
-        checks = json.loads(shown[0])["door"]["checks"]
+        checks = json.loads(shown[0])["listener"]["checks"]
         assert (checks["wrong"], checks["anonymous"]) == (1, 1)
         assert broker.terminate() == 0
         shown.append(broker.log.read_text())

@@ -348,7 +348,7 @@ def test_a_flood_of_bare_connections_takes_neither_the_store_nor_http_its_files(
             rests = 0
             while not rests:
                 with urllib.request.urlopen(f"http://{http}/status", timeout=PATIENCE_S) as answer:
-                    door = json.load(answer)["door"]
+                    door = json.load(answer)["listener"]
                 rests = door["rests"]["descriptors"]
             assert door["connections"]["limit"] < 800
             broker = Broker(process, "127.0.0.1", port, tmp_path)

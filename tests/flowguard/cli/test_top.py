@@ -112,7 +112,7 @@ def test_rates_are_what_happened_between_two_statuses() -> None:
     history.add(now)
     lines = shown(history)
     assert re.search(r"4,000 +1,500/s", row(lines, "messages in"))
-    assert re.search(r"10 +5/s +gate_deadline", row(lines, "refused"))
+    assert re.search(r"10 +5/s +gate_deadline", row(lines, "rejected"))
     assert re.search(r"6 +3/s +queue_messages", row(lines, "dropped"))
 
 

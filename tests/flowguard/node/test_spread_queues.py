@@ -305,7 +305,7 @@ def test_what_is_wrong_is_told_once_and_by_explain_until_it_is_over() -> None:
     assert device.inbox == []
     hear(stage, store, GroupTrouble(FILTER, Trouble.COMMITS, ""), GroupPaused(FILTER, True))
     assert spread.take_troubles() == [(FILTER, Trouble.COMMITS, "")]
-    assert "which broker hands out" in undelivered(stage, "app-1")[1]
+    assert "which of them distributes" in undelivered(stage, "app-1")[1]
     assert sample(stage, "application_groups_in_trouble") == 0
     hear(stage, store, GroupPaused(FILTER, False))
     assert undelivered(stage, "app-1")[0] == "nothing_matches"

@@ -35,7 +35,7 @@ BUFFERED = {"used": 4_000, "limit": 10_000}
 def test_a_calm_node_tells_of_its_clients_and_its_window() -> None:
     stage = Stage()
     stage.connect("a")
-    assert condition_of(status(stage)) == ("calm", "calm: 1 clients, window 100")
+    assert condition_of(status(stage)) == ("calm", "calm: 1 client, window 100")
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_busy_node_names_the_cause_with_its_value(
 
 def test_a_crowd_at_the_gate_is_busy_though_windows_are_whole() -> None:
     now = status(Stage(), gate__buffered=BUFFERED)
-    assert condition_of(now) == ("busy", "busy: 4,000 CONNECTs wait, window 100")
+    assert condition_of(now) == ("busy", "busy: 4,000 CONNECTs waiting, window 100")
 
 
 def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
     now = status(Stage(), window__limit=60, window__granted=60.0)
-    assert condition_of(now) == ("busy", "busy: the window grows again, window 60")
+    assert condition_of(now) == ("busy", "busy: the window is growing again, window 60")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
         ({"window__granted": 0.5, "window__limit": 1}, "overloaded: clients take turns"),
         (
             {"window__closed": True},
-            "overloaded: the journal is full, nothing is admitted, window 100",
+            "overloaded: the journal is full, no packets are processed, window 100",
         ),
         ({"gate__rung": "close"}, "overloaded: new sockets are closed, window 100"),
         (
@@ -80,7 +80,7 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
             "read-only: the store is full: durable messages and new durable sessions are rejected, "
             "window 100",
         ),
-        ({"draining": True}, "draining: 0 clients are still here, window 100"),
+        ({"draining": True}, "draining: 0 clients still connected, window 100"),
     ],
 )
 def test_what_is_worse_than_busy_is_said_as_such(changes: dict[str, Any], sentence: str) -> None:

@@ -102,7 +102,7 @@ def test_a_packet_that_does_not_fit_into_its_window_is_the_reason() -> None:
     (pause,) = explained(stage, "p")["paused"]
     assert pause["reason"] == "window"
     assert pause["text"] == (
-        "its window is spent: 9 of 10 packets are in process, and the next one weighs 3"
+        "its window is full: 9 of 10 packets in process, and the next one counts as 3"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_client_that_takes_no_answers_waits_where_others_do_not_either() -> No
     assert not client.connection.wants_read
     (pause,) = explained(stage, "c")["paused"]
     assert pause["reason"] == "socket"
-    assert f"of the {others.limit_bytes // 2:,} bytes" in pause["text"]
+    assert f"none of them is read above {others.limit_bytes // 2:,}" in pause["text"]
 
 
 def test_a_client_is_connected_only_once_its_connect_is_answered() -> None:
@@ -184,7 +184,7 @@ def test_the_reason_has_a_sentence_with_numbers() -> None:
     for _ in range(2):
         publisher.publish("t", b"x", qos=1)
     (pause,) = explained(stage, "p")["paused"]
-    assert pause["text"] == "its window is spent: 1 of 1 packets are in process"
+    assert pause["text"] == "its window is full: 1 of 1 packets in process"
 
 
 def test_a_full_queue_is_why_messages_are_dropped() -> None:

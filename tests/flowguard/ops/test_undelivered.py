@@ -50,7 +50,7 @@ def test_without_a_subscription_nothing_matches() -> None:
     stage.connect("p").publish("other", b"x", qos=1)
     assert (cause(stage), text(stage)) == (
         "nothing_matches",
-        "all that matched what it subscribes was sent",
+        "every message that matches its subscriptions was sent",
     )
 
 
@@ -58,7 +58,7 @@ def test_a_full_receive_maximum_is_the_cause_until_an_acknowledgement() -> None:
     stage = Stage()
     subscriber = waiting(stage, 3, receive_maximum=2)
     assert cause(stage) == Undelivered.RECEIVE_MAXIMUM
-    assert text(stage) == "it has not acknowledged 2 messages, of 2 it may"
+    assert text(stage) == "it has not acknowledged 2 of the 2 messages that may be in flight"
     assert len(subscriber.publishes()) == 3
     assert cause(stage) == Undelivered.NOTHING_MATCHES
 
@@ -111,7 +111,7 @@ def test_large_messages_wait_for_fewer_in_flight_than_the_budget_has_room_for() 
     for _ in range(17):
         publisher.publish("t", bytes(4 * KIB), qos=1)
     assert cause(stage) == Undelivered.INFLIGHT_BYTES
-    assert "those of 4 KiB and more wait while 16 are in flight" in text(stage)
+    assert "messages of 4 KiB and more wait while 16 are in flight" in text(stage)
     assert "all clients have" not in text(stage)
 
 
@@ -121,7 +121,7 @@ def test_a_backlog_goes_no_faster_than_the_window() -> None:
     subscriber = waiting(stage, 5)
     assert len(subscriber.publishes(acknowledge=False)) == 2
     assert cause(stage) == Undelivered.WINDOW
-    assert "2 messages are in flight, of a window of 2" in text(stage)
+    assert "2 of 2 messages in flight" in text(stage)
 
 
 def test_a_backlog_waits_for_its_turn() -> None:
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_the_cause() -> None:
     stage.connect_durable("s")
     assert (cause(stage), text(stage)) == (
         "damage",
-        "what waits for it cannot be read: block 7 is damaged",
+        "its queue cannot be read: block 7 is damaged",
     )
 
 

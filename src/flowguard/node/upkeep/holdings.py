@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from flowguard.bounds import CONNECTION_BYTES, PROCESS_BYTES, SESSION_BYTES
 from flowguard.config import MIB
 from flowguard.errors import ConfigError
+from flowguard.lines import count
 
 if TYPE_CHECKING:
     from flowguard.node.node import Node
@@ -73,7 +74,7 @@ def restored(node: "Node") -> list[Restored]:
     bounds, registry, retained = node.bounds, node.registry, node.router.retained
     parts = [
         Restored(
-            f"{registry.kept_count:,} sessions",
+            f"{count(registry.kept_count, 'session')}",
             "node.sessions_max",
             SESSION_BYTES * registry.kept_count,
             SESSION_BYTES * bounds.sessions_max,
@@ -91,7 +92,7 @@ def restored(node: "Node") -> list[Restored]:
             bounds.inflight_bytes,
         ),
         Restored(
-            f"{len(retained):,} retained messages",
+            f"{count(len(retained), 'retained message')}",
             "node.retained_bytes_max",
             retained.size_bytes,
             bounds.retained_bytes,
