@@ -22,7 +22,7 @@ from simulations.calibration.estimates import Estimate, estimates
 from simulations.calibration.probes import STEPS, Sizes, measure
 from simulations.calibration.process import CalibrationError, StoreKind, cpu_model
 
-SLOWNESS_MAX: Final = 3.0
+SLOWNESS_MAX: Final = 2.0
 """Factor of slowness beyond which not even ratios mean anything."""
 LOAD_SHARE: Final = 0.9
 """Share of a core that the load took, from which the load was measured and not the broker."""
@@ -177,7 +177,7 @@ def comparison_table(comparison: Comparison) -> Table:
     )
     if slowness > SLOWNESS_MAX or load > LOAD_SHARE:
         busy += ": too busy a machine for a verdict"
-    header = "", "real", "from", "to", "simulated", "deviation", "tolerance"
+    header = "", "real", "range", "simulated", "deviation"
     table = Table(*header, title=comparison.name, caption=busy)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -186,9 +186,10 @@ def comparison_table(comparison: Comparison) -> Table:
         is_judged = figure.tolerance is not None
         table.add_row(
             figure.name,
-            *(f"{value:,.4g}" for value in (middle, low, high, figure.simulated)),
-            f"{figure.deviation:+.0%}",
-            f"{figure.tolerance:.0%}" if figure.tolerance is not None else "",
+            f"{middle:,.4g}",
+            f"{low:,.3g} to {high:,.3g}",
+            f"{figure.simulated:,.4g}",
+            f"{figure.deviation:+.0%}" + (f" of {figure.tolerance:.0%}" if is_judged else ""),
             style=("green" if figure.agrees else "red") if is_judged else "",
         )
     return table

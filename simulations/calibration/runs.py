@@ -214,11 +214,11 @@ def _topic(publish: PublishPlan, audience: PopulationPlan, client: int) -> str:
 def _publishing(
     crowd: RealCrowd, publish: PublishPlan, scenario: Scenario, latencies: Histogram
 ) -> Callable[[int, Wire, int, float], None]:
-    """A callback that lets a client publish from when it is connected, until it leaves."""
+    """A callback that lets a client publish from when it is connected."""
     plan, loop = crowd.plan, crowd.load.loop
     assert publish.to is not None
     audience = scenario.populations[publish.to]
-    until_s = scenario.duration_s - plan.start_s if plan.stay_s is None else plan.stay_s
+    until_s = scenario.duration_s - plan.start_s
     due_s: list[list[float]] = []
     if publish.rate_per_s is not None:
         arguments = publish, crowd.name, scenario.seed
@@ -232,8 +232,6 @@ def _publishing(
             publisher.follow((now_s + after_s for after_s in due_s[client]), loop)
         else:
             publisher.flood(ENDLESS, now_s)
-        if plan.stay_s is not None:
-            loop.call_at(now_s + plan.stay_s, lambda _: wire.close())
 
     return begin
 

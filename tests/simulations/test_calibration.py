@@ -275,7 +275,7 @@ def test_a_store_in_memory_cannot_stop_and_has_no_such_case() -> None:
 
 
 def test_a_machine_without_free_cores_is_too_busy_for_a_verdict() -> None:
-    ratios = comparison_table(Comparison("storm", [], 2.0, 0.5))
+    ratios = comparison_table(Comparison("storm", [], 1.8, 0.5))
     assert "too busy" not in str(ratios.caption)
     for slowness, load_share in ((4.0, 0.5), (1.01, 0.99)):
         busy = comparison_table(Comparison("storm", [], slowness, load_share))
