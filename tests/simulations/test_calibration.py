@@ -394,7 +394,7 @@ def test_a_real_broker_has_costs_that_a_scenario_takes(tmp_path: Path) -> None:
     assert costs["store"]["immediate"] is False
 
 
-CERTAIN = ("99 % connected", "all at once", "CPU, s")
+CERTAIN = ("99 % connected", "all at once", "closed loop: CPU")
 """Figures that even a busy machine has: the runs wait for the clients."""
 
 
