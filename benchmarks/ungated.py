@@ -7,7 +7,7 @@ Only in pure Python: the compiled rooms are not open to this.
 from typing import Any
 
 from flowguard.__main__ import run
-from flowguard.broker.socket_set import SocketSet
+from flowguard.broker.sockets.socket_set import SocketSet
 
 
 def _read_at_once(_: SocketSet[Any], __: object) -> bool:

@@ -20,11 +20,11 @@ from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.address import Address
 from flowguard.bounds import Bounds
-from flowguard.broker.descriptors import widen_table
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.error_log import BoundedLog, ErrorLog, FaultLog
-from flowguard.broker.output_lines import STDOUT
-from flowguard.broker.socket_set import LINGER_S
+from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog
+from flowguard.broker.logs.output_lines import STDOUT
+from flowguard.broker.sockets.descriptors import widen_table
+from flowguard.broker.sockets.listening import Doorway, open_doorways
+from flowguard.broker.sockets.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.log_lines import log_ignored, log_to_stderr

@@ -93,7 +93,7 @@ class ProxyCore(PairHost[ProxyPair]):
         return sum(len(upstream.in_process) for upstream in self.upstreams)
 
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ProxySide:
-        """A client's socket was accepted (`flowguard.broker.listeners.Host`)."""
+        """A client's socket was accepted (`flowguard.broker.sockets.listeners.Host`)."""
         self.counters.connections_accepted += 1
         pair = ProxyPair(self, now_s, waited_s)
         pair.client.transport = transport

@@ -30,7 +30,7 @@ from flowguard.types import MQTT_311, ReasonCode
 
 @final
 class ProxySide:
-    """One of the two connections of a pair (`flowguard.broker.link.Carried`)."""
+    """One of the two connections of a pair (`flowguard.broker.sockets.link.Carried`)."""
 
     __slots__ = (
         "is_upstream",

@@ -17,9 +17,9 @@ from broker_adapter.proxy_pair import ProxyPair, ProxySide
 from broker_adapter.proxy_protocol import header
 from broker_adapter.proxy_states import DIALING
 from broker_adapter.proxy_upstream import Upstream
-from flowguard.broker.link import Link
-from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
-from flowguard.broker.tls import TlsStream
+from flowguard.broker.layers.tls import TlsStream
+from flowguard.broker.sockets.link import Link
+from flowguard.broker.sockets.socket_set import READ, WRITE, Event, SocketSet
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.pages import Pages
 from flowguard.node.loop.turns import NOTHING, Ports, Turns

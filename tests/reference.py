@@ -37,7 +37,7 @@ BOUNDED_LOGS: Final = {
     "LimitLog": ("warning", "`address`, `effect`, `ends`"),
     "PeerLog": ("warning", "`address`, `client_id`, `reason`, `why`"),
 }
-"""Level and fields of the logs in `flowguard.broker.error_log`."""
+"""Level and fields of the logs in `flowguard.broker.logs.error_log`."""
 UNITS: Final = ("seconds", "bytes", "packets", "ratio")
 LEVELS: Final = ("info", "warning", "error")
 Rows = Iterable[Iterable[str]]

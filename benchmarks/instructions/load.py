@@ -23,7 +23,7 @@ from typing import Final
 from flowguard import build
 from flowguard.__main__ import GC_THRESHOLDS
 from flowguard.bounds import Bounds
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.codec.encoder import puback_frame
 from flowguard.config import MIB, Settings, StoreSettings
 from flowguard.node.loop.turns import Next

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.live import Live
 
 from flowguard.app.broker import build_broker
-from flowguard.broker.doorway import Doorway
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.cli import top_screen
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.signals import on_signals

@@ -13,7 +13,7 @@ from broker_adapter.proxy_command import keep_house
 from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
-from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.config import MIB, FlowSettings
 from flowguard.network_settings import NetworkSettings
 from tests.support.authority import Authority

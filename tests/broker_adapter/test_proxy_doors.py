@@ -15,10 +15,10 @@ from broker_adapter.proxy_command import keep_house, reload
 from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_protocol import SIGNATURE
 from broker_adapter.proxy_reactor import ProxyReactor
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.link import Link
+from flowguard.broker.layers.tls import TlsKeeper
 from flowguard.broker.server import listen
-from flowguard.broker.tls import TlsKeeper
+from flowguard.broker.sockets.link import Link
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import MIB, FlowSettings

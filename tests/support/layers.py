@@ -1,4 +1,4 @@
-"""Layers (`flowguard.broker.layer`) for tests."""
+"""Layers (`flowguard.broker.layers.layer`) for tests."""
 
 from typing import Any
 

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.identity_checks import IdentityChecks
+from flowguard.broker.identity.identity_checks import IdentityChecks
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (

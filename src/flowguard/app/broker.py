@@ -22,9 +22,9 @@ from flowguard.app.reloadable_files import (
 )
 from flowguard.app.stores import OnWait, open_store
 from flowguard.bounds import Bounds
-from flowguard.broker.descriptors import Descriptors, descriptors_for, shortfalls
-from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running, serve
+from flowguard.broker.sockets.descriptors import Descriptors, descriptors_for, shortfalls
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import StoreError, UnreadyError
 from flowguard.node.connect.authentication import Hooks

@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from flowguard.app.broker import build_broker
 from flowguard.app.failures import StartError
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.local_client import INBOX_MESSAGES, EndedError, LocalClient
-from flowguard.broker.local_packets import connect_packet
+from flowguard.broker.local.local_client import INBOX_MESSAGES, EndedError, LocalClient
+from flowguard.broker.local.local_packets import connect_packet
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.codec.packets import Will
 from flowguard.config import Settings
 from flowguard.errors import ConfigError

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, final
 import trio
 
 from flowguard.app.embedded import EmbeddedBroker, Given, open_broker
-from flowguard.broker.local_client import EndedError, LocalClient
+from flowguard.broker.local.local_client import EndedError, LocalClient
 from flowguard.types import Publish
 
 T = TypeVar("T")

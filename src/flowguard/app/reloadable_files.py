@@ -15,9 +15,9 @@ from flowguard.access.mosquitto import parse_acl
 from flowguard.access.rules import Rules
 from flowguard.access.rules_toml import parse_toml
 from flowguard.app.extras import needs_extra
-from flowguard.broker.certificates import expired
-from flowguard.broker.doorway import Doorway
+from flowguard.broker.layers.certificates import expired
 from flowguard.broker.server import unix_clock
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.lines import read, text_of
@@ -27,8 +27,8 @@ from flowguard.node.node import Node
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from flowguard.broker.identity_checks import IdentityChecks, Proofs
-    from flowguard.broker.tls import TlsKeeper
+    from flowguard.broker.identity.identity_checks import IdentityChecks, Proofs
+    from flowguard.broker.layers.tls import TlsKeeper
     from flowguard.ops.reload import Reloaded
 
 KEY_BYTES: Final = 32
@@ -140,7 +140,7 @@ def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
     may_come = not network.asks
     if may_come and network.acl_file is None:
         return None
-    from flowguard.broker.identity_checks import IdentityChecks
+    from flowguard.broker.identity.identity_checks import IdentityChecks
 
     try:
         return IdentityChecks(

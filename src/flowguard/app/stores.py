@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from flowguard.broker.error_log import printable
+from flowguard.broker.logs.error_log import printable
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.kafka_settings import OWNER_FILE

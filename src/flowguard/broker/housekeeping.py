@@ -9,12 +9,12 @@ from typing import final
 import structlog
 import trio
 
-from flowguard.broker.committer import Committer
-from flowguard.broker.error_log import printable
-from flowguard.broker.full_store_log import FullStoreLog
+from flowguard.broker.commits.committer import Committer
+from flowguard.broker.logs.error_log import printable
+from flowguard.broker.logs.full_store_log import FullStoreLog
+from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import memory_gauge
-from flowguard.broker.overload_log import OverloadLog
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import StoreError
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node

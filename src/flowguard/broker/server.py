@@ -16,16 +16,21 @@ from flowguard import build
 from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
-from flowguard.broker.committer import Committer
-from flowguard.broker.descriptors import Descriptors, descriptors_for, places_for, widen_table
-from flowguard.broker.doorway import Doorway, listen
-from flowguard.broker.error_log import ErrorLog, FaultLog, PeerLog
-from flowguard.broker.hashers import Hashers, SpareTime
+from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
+from flowguard.broker.identity.hashers import Hashers, SpareTime
+from flowguard.broker.logs.error_log import ErrorLog, FaultLog, PeerLog
+from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import give_back_memory
-from flowguard.broker.overload_log import OverloadLog
-from flowguard.broker.reactor import Reactor
-from flowguard.broker.socket_set import LINGER_S
+from flowguard.broker.sockets.descriptors import (
+    Descriptors,
+    descriptors_for,
+    places_for,
+    widen_table,
+)
+from flowguard.broker.sockets.listening import Doorway, listen
+from flowguard.broker.sockets.reactor import Reactor
+from flowguard.broker.sockets.socket_set import LINGER_S
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport
@@ -36,7 +41,7 @@ from flowguard.stores import ApplicationStore, Store
 from flowguard.types import ReasonCode
 
 if TYPE_CHECKING:
-    from flowguard.broker.identity_checks import IdentityChecks
+    from flowguard.broker.identity.identity_checks import IdentityChecks
 
 __all__ = ["Running", "listen", "serve", "unix_clock"]
 

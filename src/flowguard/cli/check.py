@@ -11,9 +11,9 @@ import typer
 
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.stores import check_store
-from flowguard.broker.certificates import expired
-from flowguard.broker.descriptors import descriptors_for, shortfalls
-from flowguard.broker.doorway import check_doorways
+from flowguard.broker.layers.certificates import expired
+from flowguard.broker.sockets.descriptors import descriptors_for, shortfalls
+from flowguard.broker.sockets.listening import check_doorways
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs

@@ -7,8 +7,8 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict
 
-from flowguard.broker.error_log import ErrorLog
-from flowguard.broker.output_lines import STDERR
+from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.logs.output_lines import STDERR
 from flowguard.cli.console import shown
 from flowguard.config import LogSettings
 

@@ -13,7 +13,7 @@ from flowguard.address import KAFKA, Address, parse_address
 from flowguard.app.broker import BrokerParts, HttpPort, build_broker
 from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
 from flowguard.broker.clock import unix_clock
-from flowguard.broker.output_lines import STDOUT
+from flowguard.broker.logs.output_lines import STDOUT
 from flowguard.broker.server import Running
 from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused

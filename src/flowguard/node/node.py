@@ -1,6 +1,6 @@
 """Node: what all conversations of one broker process run on; it moves no bytes itself.
 
-Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
+Whoever drives it (`flowguard.broker.sockets.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
 2. goes on with its turns (`flowguard.node.loop.turns`, through `flowguard.node.loop.ports`), in

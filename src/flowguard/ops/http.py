@@ -22,10 +22,10 @@ from typing import Final, final
 
 import trio
 
-from flowguard.broker.error_log import ErrorLog
-from flowguard.broker.listeners import OUT_OF_DESCRIPTORS
+from flowguard.broker.logs.error_log import ErrorLog
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
+from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
 from flowguard.ops.backup import Backup, Backups
 from flowguard.ops.callers import EVENTS, refusal_of_origin, refusal_of_stranger

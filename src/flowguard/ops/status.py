@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from flowguard import __version__
 from flowguard.bounds import CONNECTION_BYTES, SESSION_BYTES
-from flowguard.broker.output_lines import STDERR
+from flowguard.broker.logs.output_lines import STDERR
 from flowguard.config import FlowSettings
 from flowguard.flow import Budget, FairBudget, Grant, Signal
 from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from flowguard.broker.application_committer import (
+from flowguard.broker.commits.application_committer import (
     COMMIT_EVERY_S,
     READ_REST,
     ApplicationCommitter,

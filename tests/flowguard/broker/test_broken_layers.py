@@ -8,10 +8,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.reactor import Reactor, ServerLink
 from flowguard.broker.server import listen
-from flowguard.broker.socket_set import READ, WRITE
+from flowguard.broker.sockets.listening import Doorway
+from flowguard.broker.sockets.reactor import Reactor, ServerLink
+from flowguard.broker.sockets.socket_set import READ, WRITE
 from flowguard.codec.packets import Disconnect
 from flowguard.types import ReasonCode
 from tests.support.layers import BROKEN_AT, BrokenLayer

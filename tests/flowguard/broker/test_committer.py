@@ -14,9 +14,9 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from flowguard.broker.committer import Committer
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.commits.committer import Committer
 from flowguard.broker.server import Running
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError, SyncError
 from flowguard.node.node import Node

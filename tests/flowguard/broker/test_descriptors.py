@@ -13,11 +13,11 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from flowguard.broker.descriptors import OPEN_FILES, descriptors_for, widen_table
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.error_log import SHOWN_MAX
-from flowguard.broker.listeners import SILENT_S
+from flowguard.broker.logs.error_log import SHOWN_MAX
 from flowguard.broker.server import listen
+from flowguard.broker.sockets.descriptors import OPEN_FILES, descriptors_for, widen_table
+from flowguard.broker.sockets.listeners import SILENT_S
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import Settings
 from flowguard.errors import ConfigError

@@ -16,7 +16,7 @@ import trio.lowlevel
 import flowguard
 from flowguard.app.embedded import EmbeddedBroker
 from flowguard.app.in_thread import BrokerThread
-from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedError
+from flowguard.broker.local.local_client import EndedError, LocalClient, NotAcceptedError
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.errors import ConfigError, CorruptionError, SyncError

@@ -11,9 +11,9 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.error_log import SHOWN_MAX, ErrorLog
+from flowguard.broker.logs.error_log import SHOWN_MAX, ErrorLog
 from flowguard.broker.server import Running
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from flowguard.broker.full_store_log import FullStoreLog
-from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.broker.logs.full_store_log import FullStoreLog
+from flowguard.broker.logs.overload_log import INTERVAL_S
 from tests.support.stage import Stage
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from flowguard.broker.application_committer import ApplicationCommitter
+from flowguard.broker.commits.application_committer import ApplicationCommitter
 from flowguard.stores.group_feed import GroupBegan
 from tests.flowguard.node.test_spread_queues import FILTER, spread_stage
 from tests.support.patience import HANG_S

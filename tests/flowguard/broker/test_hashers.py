@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from flowguard.broker import hashers
-from flowguard.broker.hashers import LATE_S, LOOK_S, Hashers, SpareTime
+from flowguard.broker.identity import hashers
+from flowguard.broker.identity.hashers import LATE_S, LOOK_S, Hashers, SpareTime
 from flowguard.errors import UnprovedError
 from flowguard.priority import lowered
 from tests.support.patience import HANG_S

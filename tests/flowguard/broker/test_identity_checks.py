@@ -20,11 +20,11 @@ from structlog.testing import capture_logs
 from broker_adapter.proxy_protocol import header
 from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker import hashers, identity_checks
-from flowguard.broker.doorway import open_doorways
-from flowguard.broker.error_log import SHOWN_MAX
-from flowguard.broker.identity_checks import IdentityChecks, Proofs
+from flowguard.broker.identity import hashers, identity_checks
+from flowguard.broker.identity.identity_checks import IdentityChecks, Proofs
+from flowguard.broker.logs.error_log import SHOWN_MAX
 from flowguard.broker.server import Running, unix_clock
+from flowguard.broker.sockets.listening import open_doorways
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback
 from flowguard.identity.failures import BURST
 from flowguard.identity.passwords import PasswordFile

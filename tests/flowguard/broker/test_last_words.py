@@ -10,10 +10,10 @@ import pytest
 import trio
 from websockets.frames import Frame, Opcode
 
-from flowguard.broker.doorway import open_doorways
-from flowguard.broker.layer import ByteStream
-from flowguard.broker.tls import TlsFiles, TlsKeeper, TlsStream
-from flowguard.broker.websocket import OriginRule, WebSocketStream
+from flowguard.broker.layers.layer import ByteStream
+from flowguard.broker.layers.tls import TlsFiles, TlsKeeper, TlsStream
+from flowguard.broker.layers.websocket import OriginRule, WebSocketStream
+from flowguard.broker.sockets.listening import open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Packet, Will
 from flowguard.network_settings import NetworkSettings

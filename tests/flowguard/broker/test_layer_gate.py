@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault

@@ -1,7 +1,7 @@
 import socket
 import time
 
-from flowguard.broker.link import Link
+from flowguard.broker.sockets.link import Link
 
 TICK_S = 0.011
 """What the kernel rounds to, and more."""

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 import flowguard
-from flowguard.broker.local_client import EndedError, LocalClient
+from flowguard.broker.local.local_client import EndedError, LocalClient
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Packet, Pingreq

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flowguard.broker.local_packets import (
+from flowguard.broker.local.local_packets import (
     connect_packet,
     publish_packet,
     subscribe_packet,

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from flowguard.app.reloadable_files import checks_of
-from flowguard.broker.doorway import open_doorways
+from flowguard.broker.sockets.listening import open_doorways
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.authentication import Hooks
 from flowguard.types import ReasonCode

@@ -12,11 +12,11 @@ import pytest
 import trio
 import trio.lowlevel
 
-from flowguard.broker import other_tasks
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.memory import bounds_of
-from flowguard.broker.other_tasks import OtherTasks, epoll_descriptor
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.sockets import other_tasks
+from flowguard.broker.sockets.other_tasks import OtherTasks, epoll_descriptor
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.codec.packets import Puback
 from flowguard.config import Settings
 from flowguard.node.node import Node

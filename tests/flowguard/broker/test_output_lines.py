@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from flowguard.broker import output_lines
-from flowguard.broker.output_lines import LINES_BYTES_MAX, LINES_MAX, OutputLines
+from flowguard.broker.logs import output_lines
+from flowguard.broker.logs.output_lines import LINES_BYTES_MAX, LINES_MAX, OutputLines
 
 PIPE_BYTES = 64 * 1024
 

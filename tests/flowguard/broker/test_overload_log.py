@@ -4,7 +4,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from flowguard.broker.overload_log import INTERVAL_S, OverloadLog
+from flowguard.broker.logs.overload_log import INTERVAL_S, OverloadLog
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.types import Publish

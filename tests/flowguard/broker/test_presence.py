@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 import trio
 
-from flowguard.broker.presence import Presence
+from flowguard.broker.commits.presence import Presence
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Pingreq, Pingresp, Puback
 from flowguard.errors import LeasedError

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_adapter.proxy_protocol import SIGNATURE, header
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.link import Link
-from flowguard.broker.proxied import BODY_BYTES_MAX, ProxiedStream
+from flowguard.broker.layers.proxied import BODY_BYTES_MAX, ProxiedStream
 from flowguard.broker.server import Running
+from flowguard.broker.sockets.link import Link
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings

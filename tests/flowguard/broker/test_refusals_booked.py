@@ -5,7 +5,7 @@ from socket import socketpair
 from time import thread_time
 
 from flowguard.bounds import Bounds
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.config import Settings

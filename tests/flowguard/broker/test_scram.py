@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.broker.identity_checks import IdentityChecks
+from flowguard.broker.identity.identity_checks import IdentityChecks
 from flowguard.broker.server import Running, unix_clock
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.identity.failures import BURST

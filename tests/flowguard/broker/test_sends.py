@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from flowguard.broker.presence import Presence
-from flowguard.broker.reactor import Reactor, ServerLink
-from flowguard.broker.socket_set import READ
+from flowguard.broker.commits.presence import Presence
+from flowguard.broker.sockets.reactor import Reactor, ServerLink
+from flowguard.broker.sockets.socket_set import READ
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.node.loop.sends import SENDS_MAX

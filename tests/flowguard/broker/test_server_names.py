@@ -8,7 +8,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from flowguard.broker.error_log import SHOWN_MAX
+from flowguard.broker.logs.error_log import SHOWN_MAX
 from flowguard.cli.log_lines import log_ignored
 from flowguard.codec.packets import Connack
 from flowguard.errors import ConfigError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
 from broker_adapter.proxy_protocol import header
-from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault
 from tests.support.authority import Authority

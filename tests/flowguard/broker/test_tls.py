@@ -14,10 +14,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.layer import PENDING_MAX_BYTES
+from flowguard.broker.layers.layer import PENDING_MAX_BYTES
+from flowguard.broker.layers.tls import HELLO_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
 from flowguard.broker.server import Running
-from flowguard.broker.tls import HELLO_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.errors import ConfigError
 from flowguard.network_settings import NetworkSettings

@@ -9,15 +9,15 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.layer_gate import FREE_BYTES, PLACE_BYTES
-from flowguard.broker.tls import (
+from flowguard.broker.layers.layer_gate import FREE_BYTES, PLACE_BYTES
+from flowguard.broker.layers.tls import (
     CHAIN_BYTES,
     CHAIN_MAX_BYTES,
     HELLO_MAX_BYTES,
     HELLO_RECORDS_MAX,
     TlsFiles,
 )
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault
 from tests.flowguard.broker.test_layer_gate import client_hello, come_in

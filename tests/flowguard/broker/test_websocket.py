@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from flowguard.broker.doorway import Doorway, open_doorways
-from flowguard.broker.server import Running
-from flowguard.broker.websocket import (
+from flowguard.broker.layers.websocket import (
     FRAME_BYTES,
     FrameReader,
     OriginRule,
     WebSocketStream,
     broken_close,
 )
+from flowguard.broker.server import Running
+from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault

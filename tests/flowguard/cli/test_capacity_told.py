@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowguard.bounds import Bounds
-from flowguard.broker.certificates import expired
-from flowguard.broker.descriptors import Descriptors, places_for, shortfalls
+from flowguard.broker.layers.certificates import expired
+from flowguard.broker.sockets.descriptors import Descriptors, places_for, shortfalls
 from flowguard.config import Settings
 from flowguard.network_settings import NetworkSettings
 from tests.flowguard.cli.test_reload import flowguard

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.broker.doorway import open_doorways
+from flowguard.broker.sockets.listening import open_doorways
 from flowguard.cli.ask import POST_HEADERS
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
 from flowguard.errors import ConfigError

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from flowguard.broker.error_log import SHOWN_MAX
-from flowguard.broker.output_lines import STDERR
+from flowguard.broker.logs.error_log import SHOWN_MAX
+from flowguard.broker.logs.output_lines import STDERR
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.config import LogSettings
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from rich.console import Console
 
-from flowguard.broker.output_lines import STDERR
+from flowguard.broker.logs.output_lines import STDERR
 from flowguard.cli.answers import turned_down, understood
 from flowguard.cli.ask import NoAnswer
 from flowguard.cli.console import shown

@@ -12,7 +12,11 @@ from typing import Final, final
 
 import trio
 
-from flowguard.broker.local_packets import publish_packet, subscribe_packet, unsubscribe_packet
+from flowguard.broker.local.local_packets import (
+    publish_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode, publish_frame
 from flowguard.codec.packets import (

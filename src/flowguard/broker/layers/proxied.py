@@ -12,7 +12,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import MSG_DONTWAIT
 from typing import Final, NoReturn, final
 
-from flowguard.broker.layer import ByteStream, OnSocket
+from flowguard.broker.layers.layer import ByteStream, OnSocket
 from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 Network = IPv4Network | IPv6Network
@@ -28,7 +28,7 @@ ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 
 @final
 class ProxiedStream(OnSocket):
-    """A layer (`flowguard.broker.layer.Layer`) that knows the client's own address."""
+    """A layer (`flowguard.broker.layers.layer.Layer`) that knows the client's own address."""
 
     __slots__ = ("_header", "_is_trusted", "_on_fault", "_peer", "_trusted", "established")
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, cast, final
 import structlog
 import trio
 
-from flowguard.broker.layer import ByteStream
-from flowguard.broker.link import LOCAL, Link, peer_of
-from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.broker.layers.layer import ByteStream
+from flowguard.broker.logs.overload_log import INTERVAL_S
+from flowguard.broker.sockets.link import LOCAL, Link, peer_of
 from flowguard.identity.failures import BURST, REFILL_S
 from flowguard.node.connect.accept_state import LayerFault
 from flowguard.session.connection import ServerConnection

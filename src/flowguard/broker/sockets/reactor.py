@@ -11,10 +11,10 @@ from socket import MSG_DONTWAIT, MSG_NOSIGNAL, socket
 from time import thread_time
 from typing import Final, final
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.link import Link
-from flowguard.broker.presence import Presence
-from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
+from flowguard.broker.commits.presence import Presence
+from flowguard.broker.sockets.link import Link
+from flowguard.broker.sockets.listening import Doorway
+from flowguard.broker.sockets.socket_set import READ, WRITE, Event, SocketSet
 from flowguard.flow import Reason
 from flowguard.node.journal import Batch
 from flowguard.node.loop.ports import NodePorts
@@ -45,8 +45,8 @@ class Reactor(NodePorts[Event]):
     ) -> None:
         """`on_work` is told that the store is to be asked; whether only its turn is missing.
 
-        `alone`: it may wait in trio's place (`flowguard.broker.other_tasks`). `presence`: in doubt
-        nothing leaves until `let_go`.
+        `alone`: it may wait in trio's place (`flowguard.broker.sockets.other_tasks`). `presence`:
+        in doubt nothing leaves until `let_go`.
         """
         super().__init__(node, clock, immediate=store.immediate)
         self._alone = alone

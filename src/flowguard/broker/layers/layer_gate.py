@@ -14,7 +14,7 @@ from select import POLLRDHUP, poll
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.bounds import CONNECTION_BYTES, TLS_BYTES
-from flowguard.broker.link import Carried, Link
+from flowguard.broker.sockets.link import Carried, Link
 from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policy import Arrival

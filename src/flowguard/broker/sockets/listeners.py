@@ -14,9 +14,9 @@ from socket import socket
 from time import thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.layer_gate import LayerGate, has_left
-from flowguard.broker.link import Carried, Link
+from flowguard.broker.layers.layer_gate import LayerGate, has_left
+from flowguard.broker.sockets.link import Carried, Link
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.flow import Guard, Reason
 from flowguard.node.connect.accept_state import Door, Rest
 from flowguard.node.loop.turns import ACCEPTS_MAX

@@ -4,7 +4,7 @@ from typing import final
 
 import structlog
 
-from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.broker.logs.overload_log import INTERVAL_S
 from flowguard.node.node import Node
 
 log = structlog.get_logger()

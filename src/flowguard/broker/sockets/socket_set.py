@@ -15,11 +15,11 @@ from typing import Any, Final, Generic, TypeVar, final
 
 import trio
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.layer_gate import LayerGate
-from flowguard.broker.link import Carried, Link
-from flowguard.broker.listeners import Host, Listeners
-from flowguard.broker.other_tasks import OtherTasks
+from flowguard.broker.layers.layer_gate import LayerGate
+from flowguard.broker.sockets.link import Carried, Link
+from flowguard.broker.sockets.listeners import Host, Listeners
+from flowguard.broker.sockets.listening import Doorway
+from flowguard.broker.sockets.other_tasks import OtherTasks
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import Pressure
 from flowguard.node.loop.turns import IDLE, TURN, Turns

@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import SHUT_WR
 from typing import Any, Final, Self, final
 
-from flowguard.broker.layer import Answering, ByteStream, end_reading
+from flowguard.broker.layers.layer import Answering, ByteStream, end_reading
 from flowguard.errors import ConfigError
 from flowguard.lines import read
 from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings

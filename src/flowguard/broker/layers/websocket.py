@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
-from flowguard.broker.layer import Answering, ByteStream, Layer, end_reading
+from flowguard.broker.layers.layer import Answering, ByteStream, Layer, end_reading
 from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 try:

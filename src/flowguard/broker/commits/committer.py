@@ -8,10 +8,10 @@ from typing import NamedTuple, final
 import structlog
 import trio
 
-from flowguard.broker.application_committer import ApplicationCommitter
-from flowguard.broker.presence import Presence
-from flowguard.broker.reactor import Reactor
-from flowguard.broker.reading import RETRY_S, read_page
+from flowguard.broker.commits.application_committer import ApplicationCommitter
+from flowguard.broker.commits.presence import Presence
+from flowguard.broker.commits.reading import RETRY_S, read_page
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.loop.pages import READ_LEAST, READ_S

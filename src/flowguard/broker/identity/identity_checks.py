@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from flowguard.access.rights import Principal
-from flowguard.broker.error_log import LimitLog
-from flowguard.broker.hashers import Hashers
-from flowguard.broker.link import Link
-from flowguard.broker.scram_exchange import ScramExchange
+from flowguard.broker.identity.hashers import Hashers
+from flowguard.broker.identity.scram_exchange import ScramExchange
+from flowguard.broker.logs.error_log import LimitLog
+from flowguard.broker.sockets.link import Link
 from flowguard.codec.packets import Connect
 from flowguard.errors import UnprovedError
 from flowguard.identity.failures import FailureLimit, origin_of

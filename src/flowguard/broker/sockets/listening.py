@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.address import Address, Scheme
-from flowguard.broker.layer import ByteStream, Layer
-from flowguard.broker.proxied import ProxiedStream
-from flowguard.broker.tls import TlsFiles, TlsKeeper
+from flowguard.broker.layers.layer import ByteStream, Layer
+from flowguard.broker.layers.proxied import ProxiedStream
+from flowguard.broker.layers.tls import TlsFiles, TlsKeeper
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault, OnFault
@@ -212,7 +212,7 @@ def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocke
         return None
     try:
         # Here, because it needs websockets, which only who listens so has to have.
-        from flowguard.broker.websocket import OriginRule, WebSocketStream
+        from flowguard.broker.layers.websocket import OriginRule, WebSocketStream
     except ModuleNotFoundError as error:
         raise UnreadyError(
             f"{listener.address}: WebSocket needs the extra websockets: "

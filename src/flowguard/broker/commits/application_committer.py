@@ -12,8 +12,8 @@ from typing import Final, final
 import structlog
 import trio
 
-from flowguard.broker.reactor import Reactor
-from flowguard.broker.reading import RETRY_S, read_page
+from flowguard.broker.commits.reading import RETRY_S, read_page
+from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import NotNowError
 from flowguard.flow.signals import TICK_S
 from flowguard.node.applications.apart import Apart

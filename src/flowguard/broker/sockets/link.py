@@ -4,8 +4,8 @@ from socket import IPPROTO_TCP, MSG_DONTWAIT, TCP_INFO, socket
 from struct import Struct
 from typing import Final, Generic, Protocol, TypeVar, final
 
-from flowguard.broker.doorway import Doorway
-from flowguard.broker.layer import ByteStream, Layer
+from flowguard.broker.layers.layer import ByteStream, Layer
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.types import ReasonCode
 
 LAST_DATA_RECV: Final = Struct("=52xI")

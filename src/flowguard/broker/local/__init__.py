@@ -1,0 +1,5 @@
+"""Clients in the same process as the broker.
+
+- `local_client`   a client
+- `local_packets`  its packets
+"""
