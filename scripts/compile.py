@@ -189,7 +189,9 @@ def in_background() -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in the terminal ends the broker, not the build.
+                # Ctrl-C ends the broker, not the build. In a session of its own the build would get
+                # as much of a core as the broker: Linux compares priorities within a session.
+                process_group=0,
             )
     print(
         f"running in pure Python while a compiled build is made in the background, "

@@ -121,7 +121,8 @@ class KafkaNode:
     def check(self) -> None:
         """Fail where it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
-            raise AssertionError((self.folder / "kafka.log").read_text()[-2_000:])
+            log = (self.folder / "kafka.log").read_text()[-2_000:]
+            raise AssertionError(f"Kafka ended with {self._process.returncode}: {log}")
 
     def kill(self) -> None:
         """End it as power does not: the operating system keeps what was written."""

@@ -108,7 +108,10 @@ def started(checkout: Path) -> Path:
     shutil.copy(build.CHECKOUT / build.SCRIPT, checkout / build.SCRIPT)
     programs, file = checkout / "programs", checkout / "started"
     programs.mkdir()
-    (programs / "nice").write_text(f'#!/bin/sh\necho "$@" > {file}.part; mv {file}.part {file}\n')
+    (programs / "nice").write_text(
+        f"#!/bin/sh\n(printf '%s\\n' \"$*\"; cut -d ' ' -f 1,5,6 /proc/$$/stat) > {file}.part\n"
+        f"mv {file}.part {file}\n"
+    )
     (programs / "nice").chmod(0o755)
     return file
 
@@ -131,7 +134,11 @@ def test_a_start_leaves_compiling_to_the_background(checkout: Path, started: Pat
     assert ".compiled.log" in compile_later(checkout)
     while not started.exists():  # pytest's own limit ends a test that hangs.
         time.sleep(0.01)
-    assert str(checkout / build.SCRIPT) in started.read_text()
+    command, ids = started.read_text().splitlines()
+    assert str(checkout / build.SCRIPT) in command
+    process, group, session = map(int, ids.split())
+    assert group == process, "Ctrl-C for the broker would end the build"
+    assert session == os.getsid(0), "Linux shares cores by session: the broker would get half"
     assert not (checkout / build.ROOMS).exists(), "a start would find a build of other sources"
 
 
