@@ -281,7 +281,7 @@ class ConnectGate(Generic[K]):
             slots = 1 if self._waiting.hopeful else self.limit
             if self._let_in_count >= slots:
                 return False
-        return not len(self._waiting) or self._budget.allows(now_s)
+        return not self._has_budget or self._budget.allows(now_s)
 
     def let_in(self, waited_s: float) -> None:
         """A socket was accepted that had waited so long; those behind it have waited less.
@@ -298,10 +298,15 @@ class ConnectGate(Generic[K]):
         return False
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Accepting and rejecting took `cost_s` seconds; free while no CONNECT waits."""
+        """Accepting and rejecting took `cost_s` seconds of the loop."""
         self._spent_s += cost_s
-        if len(self._waiting):
+        if self._has_budget:
             self._budget.spend(cost_s, now_s)
+
+    @property
+    def _has_budget(self) -> bool:
+        """Whether accepting and rejecting have a budget: CONNECTs wait, or all are rejected."""
+        return self._is_full or len(self._waiting) > 0
 
     @property
     def _is_crammed(self) -> bool:

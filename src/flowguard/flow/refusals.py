@@ -1,8 +1,8 @@
 """Rejecting is work, too: its budget, and when rejected clients should connect again.
 
-While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
-of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). `Outlook`
-tells how fast the crowd drains (docs/explain/overload.md, "CONNECT").
+While CONNECTs wait, or memory rejects all of them, accepting and rejecting take at most a share of
+the loop's time. A storm of retries then leaves time for the clients that are connected
+(`RefusalBudget`). `Outlook` tells how fast the crowd drains (docs/explain/overload.md, "CONNECT").
 """
 
 from math import exp, inf

@@ -114,3 +114,12 @@ def test_accepting_is_limited_only_while_somebody_waits() -> None:
     assert not gate.may_accept(0.0)
     gate.settle("b", 0.0)
     assert gate.may_accept(0.0)
+
+
+@pytest.mark.parametrize("pressure", [FULL_ABOVE, FULL_ABOVE + 0.1])
+def test_rejecting_all_connects_for_memory_has_a_budget_though_none_waits(pressure: float) -> None:
+    gate = gate_of()
+    tick(gate, 0.0, pressure, Signal.MEMORY)
+    assert gate.may_accept(0.0)
+    gate.spent(10.0, 0.0)
+    assert gate.may_accept(0.0) is (pressure <= FULL_ABOVE)

@@ -1,9 +1,8 @@
 """Laws of refusing:
 
 1. In any T seconds a unit of work is started only within share * (T + 0.1 s).
-2. The ladder: below 2 buffer, 2 to 4 close, above 4 stop; down only with relief.
-3. The completion rate is that of a crowd: time in which nobody waits tells nothing.
-4. A hint is between 0.5 s and 60 s, jittered, and longer the more are waiting or refused.
+2. The completion rate is that of a crowd: time in which nobody waits tells nothing.
+3. A hint is between 0.5 s and 60 s, jittered, and longer the more are waiting or refused.
 """
 
 import pytest
@@ -14,7 +13,6 @@ from flowguard.flow.refusals import Outlook, RefusalBudget
 from flowguard.flow.signals import TICK_S
 
 PATIENCE_S = 8.0
-PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
 DRAWS = st.floats(0.0, 1.0, exclude_max=True)
 
 
