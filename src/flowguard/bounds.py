@@ -101,6 +101,8 @@ class Bounds:
 
     memory_bytes: int
     """The whole memory limit, the process included."""
+    asked: Settings
+    """The node's settings as they were given."""
     settings: Settings
     """The node's settings, with every bound filled in."""
     long_bytes: int
@@ -150,6 +152,7 @@ class Bounds:
         filled = _filled(settings, memory_bytes, values, kept)
         return cls(
             memory_bytes=memory_bytes,
+            asked=settings,
             settings=filled,
             long_bytes=long_bytes,
             connections_max=values["node.connections_max"],

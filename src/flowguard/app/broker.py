@@ -1,6 +1,7 @@
 """`build_broker`: a broker of the parts that its settings name, open and ready to run."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,7 @@ class HttpPort:
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """The open parts of a broker. `run` closes them; without it, `close` does."""
+    """The open parts of a broker; `run` closes them."""
 
     bounds: Bounds
     store: Store
@@ -61,7 +62,7 @@ class BrokerParts:
     descriptors: Descriptors
     shadow: FlowSettings | None
     runs: "RunsKept | None"
-    """The recording of its own telemetry, if it has one."""
+    """The recording of its own telemetry, or None if it has none."""
     http: socket | None
     http_token: bytes | None
     """The token that HTTP clients of other machines must have."""
@@ -76,26 +77,24 @@ class BrokerParts:
 
         Raises `StoreError` and `ConfigError`, in a group once the broker has started.
         """
-        await serve(
-            self.bounds,
-            self.store,
-            self.files.doorways,
-            hooks=self.hooks,
-            checks=self.files.checks,
-            shadow=self.shadow,
-            descriptors=self.descriptors,
-            alone=alone,
-            start_services=self._start_services,
-            task_status=task_status,
-        )
-
-    def close(self) -> None:
-        """Close the parts of a broker that does not run."""
-        if self.http is not None:
-            self.http.close()
-        for doorway in self.files.doorways:
-            doorway.close()
-        self.store.close()
+        try:
+            await serve(
+                self.bounds,
+                self.store,
+                self.files.doorways,
+                hooks=self.hooks,
+                checks=self.files.checks,
+                shadow=self.shadow,
+                descriptors=self.descriptors,
+                alone=alone,
+                start_services=self._start_services,
+                task_status=task_status,
+            )
+        finally:  # A broker that has not started has neither recorder nor HTTP server.
+            if self.http is not None:
+                self.http.close()
+            if self.runs is not None:
+                self.runs.close()
 
     async def _start_services(self, running: Running, nursery: trio.Nursery) -> None:
         """Start the recording and HTTP."""
@@ -137,39 +136,44 @@ def build_broker(
     """
     settings = bounds.settings
     stands_by = settings.store.kind == "redis" and settings.redis.takeover
-    opened = [doorway.close for doorway in listeners or ()]
-    if store is not None:
-        opened.append(store.close)
     hooks = hooks or Hooks()
-    try:
-        descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+    with ExitStack() as opened:
+        opened.callback(_close, listeners or ())
+        if store is not None:
+            opened.callback(store.close)
+        on_disk = settings.store.kind == "rocks" if store is None else store.on_disk
+        descriptors = descriptors_for(settings, on_disk=on_disk)
         runs = _open_runs(settings)
+        if runs is not None:
+            opened.callback(runs.close)
         checks = checks_of(settings.network)
         rules = rules_of(settings.network)
         token = read_token(settings.http.token_file)
         # A stand-by listens when its turn has come: until then its clients are another broker's.
         if store is None and stands_by:
             store = _open_store(settings, data, on_wait)
-            opened.append(store.close)
+            opened.callback(store.close)
         doorways = list(listeners) if listeners is not None else _listen(settings)
-        if listeners is None:
-            opened += [doorway.close for doorway in doorways]
-        for why in shortfalls(settings, bounds, descriptors):
+        opened.callback(_close, doorways)
+        for why in shortfalls(bounds, descriptors):
             log.warning("capacity lacking", why=why)
         warn_of_expired(settings.network)
         http_listener = None if http is None else _listen_http(http)
         if http_listener is not None:
-            opened.append(http_listener.close)
+            opened.callback(http_listener.close)
         if store is None:
             store = _open_store(settings, data, on_wait)
-    except BaseException:
-        for close in reversed(opened):
-            close()
-        raise
-    files = ReloadableFiles(settings, doorways, checks, rules, read_settings or (lambda: settings))
+        opened.pop_all()
+    asked = bounds.asked
+    files = ReloadableFiles(asked, doorways, checks, rules, read_settings or (lambda: asked))
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
     return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token)
+
+
+def _close(doorways: Sequence[Doorway]) -> None:
+    for doorway in doorways:
+        doorway.close()
 
 
 def _listen(settings: Settings) -> list[Doorway]:
@@ -208,7 +212,7 @@ def _open_runs(settings: Settings) -> "RunsKept | None":
     if directory is None and topic is None:
         return None
     try:
-        # Here, because it needs pyarrow and aiokafka, which only who records has to have.
+        # Here, because only a broker that records needs pyarrow and aiokafka.
         if topic is not None:
             from flowguard.stores.kafka.connection.access import access_of
             from flowguard.telemetry.topic import RunsInTopic

@@ -3,6 +3,7 @@
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,7 @@ class Running:
 
 
 StartServices = Callable[[Running, trio.Nursery], Awaitable[None]]
-"""Starts what runs beside a started broker, in its nursery."""
+"""Starts what runs beside a started broker, in a nursery that ends after it."""
 
 
 async def serve(
@@ -120,7 +121,7 @@ async def serve(
     node.door.log_fault = faults
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
-    try:
+    with _closing(store, doorways, reactor) as opened:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
         _tell_what_there_is(node, store, sessions, descriptors)
@@ -128,28 +129,39 @@ async def serve(
         _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
         addresses, stop = [doorway.address for doorway in doorways], trio.Event()
         running = Running(node, addresses, stop, committer.backup, [], reactor.adopt, clock)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(committer.run, reactor)
-            seen = (node, store, committer, reactor, clock, running.onlookers)
-            overload_log = OverloadLog(node, clock())
-            nursery.start_soon(keep_house, *seen, overload_log, tick_errors)
-            nursery.start_soon(give_back_memory, node, lambda: reactor.idle_s)
-            if checks is not None:
-                nursery.start_soon(_check_who_comes, checks, node, reactor, clock, errors)
-                nursery.start_soon(checks.limit_log.run)
-            for run in (reactor.run, errors.run, tick_errors.run, turned_away.run, faults.run):
-                nursery.start_soon(run)
-            if start_services is not None:
-                await start_services(running, nursery)
-            task_status.started(running)
-            await running.stop.wait()
-            await _drain(node, reactor, clock, overload_log)
-            nursery.cancel_scope.cancel()
-    finally:
-        reactor.close()
-        for doorway in doorways:
-            doorway.close()  # Where the store could not be read, the reactor never had it.
-        store.close()
+        overload_log = OverloadLog(node, clock())
+        seen = (node, store, committer, reactor, clock, running.onlookers)
+        tasks: list[Callable[[], Awaitable[None]]] = [
+            partial(committer.run, reactor),
+            partial(keep_house, *seen, overload_log, tick_errors),
+            partial(give_back_memory, node, lambda: reactor.idle_s),
+            *(each.run for each in (reactor, errors, tick_errors, turned_away, faults)),
+        ]
+        if checks is not None:
+            check = partial(_check_who_comes, checks, node, reactor, clock, errors)
+            tasks += [check, checks.limit_log.run]
+        # A service may end slowly: sockets and store are closed before it does.
+        async with trio.open_nursery() as services:
+            with opened.pop_all():
+                async with trio.open_nursery() as nursery:
+                    for run in tasks:
+                        nursery.start_soon(run)
+                    if start_services is not None:
+                        await start_services(running, services)
+                    task_status.started(running)
+                    await running.stop.wait()
+                    await _drain(node, reactor, clock, overload_log)
+                    nursery.cancel_scope.cancel()
+            services.cancel_scope.cancel()
+
+
+def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitStack:
+    opened = ExitStack()
+    opened.callback(store.close)
+    for doorway in doorways:
+        opened.callback(doorway.close)  # Until it listens, the reactor does not have it.
+    opened.callback(reactor.close)
+    return opened
 
 
 def _listen(

@@ -48,7 +48,7 @@ def check(
         with _collected(lacking):
             use_all_descriptors()
             descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
-            lacking += shortfalls(settings, loaded.bounds, descriptors)
+            lacking += shortfalls(loaded.bounds, descriptors)
         lacking += expired(network, time.time())
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error

@@ -118,7 +118,7 @@ def _build(
                 data=data,
                 shadow=None if shadow_limits is None else with_limits(settings, shadow_limits),
                 http=_http_port(http, settings.network),
-                read_settings=lambda: read().bounds.settings,
+                read_settings=lambda: read().settings,
                 on_wait=StandingBy(listener, unix_clock()),
             )
     except ConfigError as error:

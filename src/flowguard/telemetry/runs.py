@@ -46,7 +46,10 @@ class RunsKept(Protocol):
         """Take them over; raises OSError, which ends the recording."""
 
     def close(self) -> None:
-        """Release what is held; from the event loop, perhaps while `write` is under way."""
+        """Release what is held; from the event loop, perhaps while `write` is under way.
+
+        Safe to repeat.
+        """
 
 
 @final
@@ -97,8 +100,10 @@ class Runs:
             self._tidy()
 
     def close(self) -> None:
-        """Release the directory: another broker may record there."""
-        os.close(self._lock)
+        """Release the directory: another broker may record there. Safe to repeat."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _begin(self, portion: Portion, now_s: float) -> Recording:
         directory = self._directory / portion.run_id

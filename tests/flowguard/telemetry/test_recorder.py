@@ -202,7 +202,8 @@ def test_without_pyarrow_a_broker_that_should_record_says_what_to_install(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == f"needs: {sys.executable} -m pip install 'flowguard-mqtt[telemetry]'\n"
+    what = f"needs: {sys.executable} -m pip install 'flowguard-mqtt[telemetry]'"
+    assert done.stderr == f"flowguard cannot start\nthe recording {what}\n"
 
 
 # --- in this process -----------------------------------------------------------------------------

@@ -61,8 +61,9 @@ def places_for(bounds: Bounds, descriptors: Descriptors) -> int:
     return min(bounds.connections_max, descriptors.places)
 
 
-def shortfalls(asked: Settings, bounds: Bounds, descriptors: Descriptors) -> list[str]:
-    """Return a sentence for each capacity that is `asked` for and that there is not."""
+def shortfalls(bounds: Bounds, descriptors: Descriptors) -> list[str]:
+    """Return a sentence for each capacity that the settings ask for and that there is not."""
+    asked = bounds.asked
     places = places_for(bounds, descriptors)
     by = "ulimit -n" if places == descriptors.places else "node.connections_max"
     wanted = [("node.connections_max", asked.node.connections_max)]
