@@ -75,7 +75,9 @@ RUN: Final = Table(
         Column("started_unix_s", REAL, "when it began; null: virtual time", nullable=True),
         Column("trigger_at_s", REAL, "when the disturbance began", nullable=True),
         Column("trigger_until_s", REAL, "when the disturbance ended, null if never", nullable=True),
-        Column("load_ratio", REAL, "work that is wanted by what all nodes can do", nullable=True),
+        Column(
+            "load_ratio", REAL, "wanted work divided by the capacity of all nodes", nullable=True
+        ),
         Column("connect_deadline_s", REAL, "how long clients wait for CONNACK", nullable=True),
         Column("acknowledge_deadline_s", REAL, "until when PUBACK is of use", nullable=True),
         Column(
@@ -98,7 +100,11 @@ SAMPLES: Final = Table(
         _NODE,
         _T,
         Column("is_alive", BOOL, "whether a process runs; if not, all numbers are 0"),
-        Column("pressure_ratio", REAL, "the worst signal by its objective, 0 to 16"),
+        Column(
+            "pressure_ratio",
+            REAL,
+            "the worst signal divided by its objective, at most 16; overload above 1",
+        ),
         Column("pressure_queue_ratio", REAL, "packets waiting for their turn"),
         Column("pressure_loop_ratio", REAL, "drift of the event loop"),
         Column("pressure_store_ratio", REAL, "durable writes"),
@@ -137,7 +143,11 @@ SAMPLES: Final = Table(
             nullable=True,
         ),
         Column("refusing_s", REAL, "of it for accepting and refusing", nullable=True),
-        Column("sojourn_min_s", REAL, "how long even the luckiest packet waited"),
+        Column(
+            "sojourn_min_s",
+            REAL,
+            "the shortest time of a packet from socket to done since the last sample",
+        ),
         Column(
             "drift_s",
             REAL,
@@ -275,8 +285,8 @@ Version {VERSION}. Made from `src/flowguard/telemetry/schema.py`; do not edit.
 A run is a directory of Parquet files, `TABLE-NUMBER.parquet` (`samples-00000.parquet`, ...), the
 same from a simulation and from a broker that records. A file that is not complete is called
 `.TABLE-NUMBER.parquet.part`. Several runs are several directories in one. A run without a row in
-`end` was not finished. A broker's runs follow one another: counts go on, times and numbers
-restart.
+`end` was not finished. A broker may record several runs: its counters continue from run to run,
+and times and file numbers begin again.
 
 Every file has its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
 Every page has a checksum, which most readers compare only on request (pyarrow:
