@@ -41,6 +41,8 @@ PROPERTIES = {
     # Failures are noticed within seconds, and little memory is taken.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    # On a starved machine a node may need minutes to take part; after 60 s it would end.
+    "initial.broker.registration.timeout.ms": "1200000",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
     "num.network.threads": "2",

@@ -7,6 +7,7 @@ which the real loop was slower for want of a core: so a busy machine is simulate
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from statistics import median
 
 from simulations.calibration.cases import Case, Values, cases
@@ -30,7 +31,9 @@ class Figure:
     def deviation(self) -> float:
         """The deviation of the simulated value from the real median, as a share of the latter."""
         real = median(self.real)
-        return self.simulated / real - 1.0 if real else 0.0
+        if real == self.simulated:
+            return 0.0
+        return self.simulated / real - 1.0 if real and isfinite(real) else inf
 
     @property
     def agrees(self) -> bool:

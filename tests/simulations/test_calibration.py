@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from socket import create_connection
 from threading import Event, Thread, get_native_id
@@ -211,6 +212,12 @@ def made_up(case: Case, slower: float, beside: float = 2.0) -> CheckRun:
     alone_s = [slower * 0.001 * client for client in range(1, CLIENTS + 1)]
     connected_s = {"alone": alone_s, "crowd": [beside * at_s for at_s in alone_s]}
     return CheckRun(connected_s, 0, moments, 1.0)
+
+
+def test_a_crowd_that_never_connects_does_not_agree_with_one_that_does() -> None:
+    assert not Figure("99 % connected", [0.0, 0.0, 1.2], 1.2, tolerance=0.25).agrees
+    assert not Figure("99 % connected", [inf, inf, 1.2], 1.2, tolerance=0.25).agrees
+    assert Figure("99 % connected", [1.1, 1.0, 1.3], 1.2, tolerance=0.25).agrees
 
 
 @pytest.mark.parametrize("name", ["5 endless", "to 500"])
