@@ -35,6 +35,7 @@ BOUNDED_LOGS: Final = {
     "ErrorLog": ("error", "`exc_info`"),
     "FaultLog": ("warning", "`address`, `reason`, `why`"),
     "LimitLog": ("warning", "`address`, `effect`, `ends`"),
+    "RequestLog": ("warning", "`client_id`, `topic`, `reason`"),
     "PeerLog": ("warning", "`address`, `client_id`, `reason`, `why`"),
 }
 """Level and fields of the logs in `flowguard.broker.logs.error_log`."""

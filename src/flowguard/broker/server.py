@@ -20,7 +20,7 @@ from flowguard.broker.clock import unix_clock
 from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.identity.hashers import Hashers, SpareTime
-from flowguard.broker.logs.error_log import ErrorLog, FaultLog, PeerLog
+from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog, PeerLog, RequestLog
 from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import give_back_memory
 from flowguard.broker.sockets.descriptors import (
@@ -105,7 +105,7 @@ async def serve(
     _load_policies(bounds.settings.flow, shadow)
     clock = store.clock or unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
-    turned_away, faults = PeerLog("peer rejected"), FaultLog("transport failed")
+    turned_away = PeerLog("peer rejected")
     node = Node(
         bounds,
         clock(),
@@ -118,7 +118,7 @@ async def serve(
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
     )
-    node.door.log_fault = faults
+    logs = (errors, tick_errors, turned_away, *_logs_of(node))
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
     with _closing(store, doorways, reactor) as opened:
@@ -135,7 +135,7 @@ async def serve(
             partial(committer.run, reactor),
             partial(keep_house, *seen, overload_log, tick_errors),
             partial(give_back_memory, node, lambda: reactor.idle_s),
-            *(each.run for each in (reactor, errors, tick_errors, turned_away, faults)),
+            *(reactor.run, *(each.run for each in logs)),
         ]
         if checks is not None:
             check = partial(_check_who_comes, checks, node, reactor, clock, errors)
@@ -162,6 +162,14 @@ def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitSta
         opened.callback(doorway.close)  # Until it listens, the reactor does not have it.
     opened.callback(reactor.close)
     return opened
+
+
+def _logs_of(node: Node) -> tuple[BoundedLog, ...]:
+    """Connect the logs that parts of a node call; each is to be run."""
+    node.door.log_fault = faults = FaultLog("transport failed")
+    node.state.on_publish_rejected = publishes = RequestLog("publish rejected")
+    node.state.on_subscription_rejected = filters = RequestLog("subscription rejected")
+    return faults, publishes, filters
 
 
 def _listen(
@@ -236,7 +244,7 @@ async def _drain(
     node: Node, reactor: Reactor, clock: Callable[[], float], overload_log: OverloadLog
 ) -> None:
     """Refuse new work, finish what is in process, tell everybody, leave [MQTT 5.0, 4.13]."""
-    log.info("draining", connected=node.connected_count)
+    log.info("draining", clients=node.connected_count)
     reactor.stop_listening()
     node.drain(clock())
     with trio.move_on_after(node.settings.node.drain_s):
@@ -249,7 +257,7 @@ async def _drain(
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     overload_log.flush(clock())
     dropped = node.counters.publish_dropped
-    log.info("drained", disconnected=disconnected, dropped_since_start=dropped)
+    log.info("drained", clients_disconnected=disconnected, messages_dropped_since_start=dropped)
     if node.guard.shadow is not None:
         _log_shadow(node.guard.shadow.report())
 

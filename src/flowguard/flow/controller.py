@@ -112,7 +112,7 @@ class LogController:
             gain = tuning.hard_cut_gain
         elif tuning.confirms:
             if last <= CUT_ABOVE:
-                return False, "waits for a second tick"
+                return False, "unchanged until a second tick confirms"
             cause = min(pressure, last)
         self._held_until_s = now_s + min(HOLD_MAX_S, max(tuning.hold_min_s, delay_s))
         self._cut_pressure = pressure

@@ -16,6 +16,13 @@ HARD_CUT_GAIN: Final = 0.5
 HOLD_MIN_S: Final = 0.25
 """Until the third tick: the first that sees two full sub-windows since the cut."""
 GROW_GAIN: Final = 0.125
+CAUSES: Final = {
+    Signal.QUEUE: "queueing delay",
+    Signal.LOOP: "event loop delay",
+    Signal.STORE: "store latency",
+    Signal.REPLICATION: "replication lag",
+    Signal.MEMORY: "memory",
+}
 
 
 @final
@@ -59,8 +66,7 @@ class WindowLaw:
             in_force,
         )
         if pressure.value > CUT_ABOVE:
-            is_loop = pressure.cause is Signal.LOOP
-            cause = "event loop" if is_loop else pressure.cause or "CONNECTs"
+            cause = "CONNECTs" if pressure.cause is None else CAUSES[pressure.cause]
             why = f"{why}: {cause} at {pressure.value:.1f} times its objective"
         return self._controller.value, why
 

@@ -23,7 +23,7 @@ class Grant:
     """Cost units of one client in process; below 1 clients take turns."""
     pressure: Pressure = CALM
     why: str = ""
-    """What the law did, for a person: 'cut to 84 %: store at 2.0 times its objective'."""
+    """What the law did, for a person: 'cut to 84 %: store latency at 2.0 times its objective'."""
     credits: int | None = None
     """Cost units per client and tick, where a policy limits a rate; None: it does not."""
     is_cut: bool = False

@@ -30,7 +30,7 @@ from flowguard.node.applications.owed import Owed
 from flowguard.node.connect.accept_state import Door
 from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.connect.authentication import Hooks
-from flowguard.node.connect.connecting import Handshakes
+from flowguard.node.connect.connecting import ENDS, Handshakes
 from flowguard.node.connect.partings import Partings
 from flowguard.node.connect.registry import Registry
 from flowguard.node.connect.reviews import Reviews
@@ -463,4 +463,4 @@ class Node(Lifecycle[ServerConnection]):
         """Admit nothing from now on and refuse who waits outside; what is in process goes on."""
         self.draining = True
         while (connection := self.guard.gate.abandon_next()) is not None:
-            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)

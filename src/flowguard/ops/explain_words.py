@@ -5,6 +5,7 @@ from typing import Final
 
 from flowguard.flow import Reason
 from flowguard.lines import count
+from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.explain import Explanation, FromLog
 
 DROPS: Final = {
@@ -42,8 +43,19 @@ def sentences(explanation: Explanation) -> list[str]:
         found.append("It is not paused: its packets are processed at once.")
     found += _undelivered(explanation)
     found += [f"Dropped for it now: {_drop(reason)}." for reason in explanation["dropped"]]
-    if explanation["why"]:
-        found.append(f"Window of each client: {explanation['why']}.")
+    found += _window(explanation["window"], explanation["why"])
+    return found
+
+
+def _window(window: float, why: str) -> list[str]:
+    """The state of the store if it is full, and the window of each client."""
+    found = []
+    if why.startswith(NO_ROOM):
+        found.append(f"{NO_ROOM[0].upper()}{NO_ROOM[1:]}.")
+        why = why.removeprefix(NO_ROOM).removeprefix("; ")
+    packets = count(round(window), "packet") if window >= 1 else "less than 1 packet"
+    if why:
+        found.append(f"The window of each client is {packets} ({why}).")
     return found
 
 

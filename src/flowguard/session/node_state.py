@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, final
 
 from flowguard.bounds import Bounds
-from flowguard.flow import Budget, FairBudget, Holders, NodeWindow
+from flowguard.flow import Budget, FairBudget, Holders, NodeWindow, Reason
 from flowguard.records import Settle
 from flowguard.session.backlog import Backlog
 from flowguard.session.chores import Chores
@@ -19,11 +19,14 @@ from flowguard.session.counters import Counters
 from flowguard.session.fetch import Fetch, Moving, PageOwner, ReadProgress
 from flowguard.session.host import GroupCommit
 from flowguard.session.inflight import Inflight
+from flowguard.types import ReasonCode
 
 UNKNOWN_DISK_BYTES: Final = 1 << 62
 """Until a store says how large its disk is."""
 WAKE_MAX: Final = 64
 """So many that wait for room are sent to again at once: most find none."""
+Rejected = Callable[[str, str, Reason | ReasonCode], None]
+"""Callback with client id, topic or filter, and reason."""
 
 
 @final
@@ -49,6 +52,8 @@ class NodeState:
         "later",
         "maximum_qos",
         "moving",
+        "on_publish_rejected",
+        "on_subscription_rejected",
         "outbox_budget",
         "outbox_bytes_max",
         "paused_count",
@@ -79,8 +84,10 @@ class NodeState:
         limits = bounds.settings.session
         # What is asked per packet, out of the settings: each of their attributes is a search.
         self.maximum_qos, self.receive_maximum = limits.maximum_qos, limits.receive_maximum
-        self.outbox_bytes_max = limits.outbox_bytes_max
-        self.state_bytes_max = limits.state_bytes_max
+        self.outbox_bytes_max, self.state_bytes_max = (
+            limits.outbox_bytes_max,
+            limits.state_bytes_max,
+        )
         self.topic_alias_maximum = limits.topic_alias_maximum
         self.drops_oldest = limits.queue_policy == "drop-oldest"
         """Who makes room in a full queue: its oldest message, or else the new one."""
@@ -98,9 +105,11 @@ class NodeState:
         self.window, self.journal, self.moving = window, journal, Moving()
         self.input_holders: Holders[Conversation] = Holders(Budget(bounds.input_bytes))
         """Who has sent what is not decoded, and CONNECTs that are not answered."""
-        self.outbox_budget = FairBudget(bounds.outbox_bytes)
+        self.outbox_budget, self.queue_budget = (
+            FairBudget(bounds.outbox_bytes),
+            FairBudget(bounds.queue_bytes),
+        )
         self.state_budget = FairBudget(bounds.state_bytes)
-        self.queue_budget = FairBudget(bounds.queue_bytes)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
         """What waits in durable queues, where the store is on disk."""
         # Of all clean sessions for which nothing has waited yet; never changed (`own_queue`).
@@ -128,12 +137,25 @@ class NodeState:
         """Connections of which packets wait for room in a window."""
         self.expired: Callable[[Settle, float], None] = self._settle
         """A message of a durable session expired before it was sent; it is settled like this."""
+        self.on_publish_rejected: Rejected | None = None
+        self.on_subscription_rejected: Rejected | None = None
 
     def wake_later(self) -> None:
         """There may be room: some of those that wait for it are sent to again."""
         for conversation in list(islice(self.later, WAKE_MAX)):
             del self.later[conversation]
             self.dirty.append(conversation)
+
+    def reject_publish(self, client_id: str, topic: str, reason: Reason) -> None:
+        """Count and report a message that its publisher may not publish."""
+        self.counters.drop(reason)
+        if self.on_publish_rejected is not None:
+            self.on_publish_rejected(client_id, topic, reason)
+
+    def reject_subscription(self, client_id: str, filter: str, code: int) -> None:
+        """Report a filter that a client did not get."""
+        if self.on_subscription_rejected is not None:
+            self.on_subscription_rejected(client_id, filter, ReasonCode(code))
 
     def _settle(self, settle: Settle, now_s: float) -> None:
         self.journal.note(settle)

@@ -61,7 +61,7 @@ async def test_connected_clients_are_told_and_new_ones_are_refused() -> None:
                 await told_to_leave(wire)
             await listening_ends(running)
     (line,) = [line for line in lines if line["event"] == "drained"]
-    assert (line["disconnected"], line["dropped_since_start"]) == (2, 1)
+    assert (line["clients_disconnected"], line["messages_dropped_since_start"]) == (2, 1)
 
 
 async def test_what_is_in_process_is_finished_and_acknowledged_first() -> None:
@@ -94,7 +94,9 @@ async def test_who_is_still_authenticating_is_told_what_a_connack_may_say() -> N
 
 async def test_connects_in_process_are_answered_and_those_that_wait_are_refused() -> None:
     store = SlowStore()
+    told: list[str] = []
     async with broker({"flow": {"connects_in_process_max": 1}}, store=store) as running:
+        running.node._on_turned_away = lambda connection, reason, why: told.append(why)
         store.open.clear()
         first, second, late = [await open_wire(running) for _ in range(3)]
         await first.send(connect_packet("first"))
@@ -106,6 +108,7 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
         assert await second.receive() is None
         await late.send(connect_packet("late"))
         assert (await late.expect(Connack)).reason_code == ReasonCode.SERVER_UNAVAILABLE
+        assert told == ["the broker drains: it accepts no new clients"] * 2
         store.open.set()
         assert (await first.expect(Connack)).reason_code == 0
         await told_to_leave(first)

@@ -11,14 +11,15 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from flowguard.access.rules_toml import parse_toml
 from flowguard.broker.logs.error_log import SHOWN_MAX, ErrorLog
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.codec.packets import Connack, Disconnect
+from flowguard.codec.packets import Connack, Disconnect, Suback, Subscribe
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault
 from flowguard.node.connect.authentication import Hooks
-from flowguard.types import MQTT_5, MQTT_311, ReasonCode
+from flowguard.types import MQTT_5, MQTT_311, ReasonCode, SubscriptionOptions
 from tests.support.authentication import SameVerdict
 from tests.support.authority import Authority
 from tests.support.real import broker, connect, connect_packet, open_wire, until
@@ -99,7 +100,7 @@ async def test_what_is_no_mqtt_at_all_is_named_by_its_address() -> None:
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
-    assert line["client_id"] == "unknown"
+    assert "client_id" not in line
 
 
 async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:
@@ -120,10 +121,10 @@ async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:
 
 @pytest.mark.parametrize(
     ("client_id", "shown"),
-    [("\x1b[2J\u202ex", "?[2J?x"), ("a" * 65, "a" * 64 + "..."), ("", "")],
+    [("\x1b[2J\u202ex", "?[2J?x"), ("a" * 65, "a" * 64 + "..."), ("", None)],
 )
 async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
-    client_id: str, shown: str
+    client_id: str, shown: str | None
 ) -> None:
     hooks = Hooks(authenticator=SameVerdict(ReasonCode.BANNED))
     with capture_logs() as lines:
@@ -133,7 +134,87 @@ async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
             await wire.expect(Connack)
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
-    assert line["client_id"] == shown
+    assert line.get("client_id") == shown
+
+
+async def test_a_peer_without_client_id_is_named_by_the_assigned_one() -> None:
+    with capture_logs() as lines:
+        async with broker() as running:
+            wire = await open_wire(running)
+            await wire.send(connect_packet(""))
+            assigned = (await wire.expect(Connack)).properties.assigned_client_identifier
+            await wire.stream.send_all(b"\xc0\x01\x00")  # PINGREQ with a body.
+            await wire.expect(Disconnect)
+            await wire.close()
+    (line,) = [line for line in lines if line["event"] == "peer rejected"]
+    assert assigned
+    assert line["client_id"] == assigned
+
+
+# --- publishes and subscriptions -------------------------------------------------------------
+
+RULES = """
+[roles.all]
+anonymous = true
+publish = ["open/#"]
+subscribe = ["open/#"]
+"""
+
+
+def rejections(lines: list[MutableMapping[str, Any]], event: str) -> list[list[str]]:
+    """Return client id, topic and reason of each line with this event."""
+    found = [line for line in lines if line["event"] == event]
+    return [[line["client_id"], line["topic"], line["reason"]] for line in found]
+
+
+async def test_log_names_client_and_topic_of_a_rejected_publish() -> None:
+    settings = {"session": {"payload_bytes_max": 10}}
+    rules = parse_toml(RULES, "acl.toml")
+    with capture_logs() as lines:
+        async with broker(settings, hooks=Hooks(rules=rules)) as running:
+            wire = await connect(running, "p")
+            await wire.publish("open/a", b"allowed")
+            await wire.publish("secret/\x7f", b"denied")
+            await wire.publish("$SYS/a", b"no client may")
+            await wire.publish("open/b", bytes(11))
+            await wire.ping()
+            await wire.close()
+    assert rejections(lines, "publish rejected") == [
+        ["p", "secret/?", "not_authorized"],
+        ["p", "$SYS/a", "topic_refused"],
+        ["p", "open/b", "payload_too_large"],
+    ]
+
+
+async def test_log_names_client_and_filter_of_a_rejected_subscription() -> None:
+    settings = {"session": {"topic_levels_max": 5}}
+    rules = parse_toml(RULES, "acl.toml")
+    with capture_logs() as lines:
+        async with broker(settings, hooks=Hooks(rules=rules)) as running:
+            wire = await connect(running, "s")
+            for filter in ("open/a", "secret/#", "open/a/b/c/d/e"):
+                await wire.send(Subscribe(1, ((filter, SubscriptionOptions(0)),)))
+                await wire.expect(Suback)
+            await wire.close()
+    assert rejections(lines, "subscription rejected") == [
+        ["s", "secret/#", "0x87 not_authorized"],
+        ["s", "open/a/b/c/d/e", "0x8F topic_filter_invalid"],
+    ]
+
+
+async def test_many_rejected_publishes_are_a_few_lines_and_a_count() -> None:
+    rules = parse_toml(RULES, "acl.toml")
+    with capture_logs() as lines:
+        async with broker(hooks=Hooks(rules=rules)) as running:
+            wire = await connect(running, "p")
+            for number in range(20):
+                await wire.publish(f"secret/{number}", b"denied")
+            await wire.ping()
+            await wire.close()
+    shown = len(rejections(lines, "publish rejected"))
+    counted = [line for line in lines if line["event"] == "publish rejected, not shown"]
+    assert shown <= 2 * SHOWN_MAX
+    assert shown + sum(line["not_authorized"] for line in counted) == 20
 
 
 # --- before MQTT -----------------------------------------------------------------------------

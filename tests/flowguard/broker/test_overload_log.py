@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 from flowguard.broker.logs.overload_log import INTERVAL_S, OverloadLog
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
+from flowguard.node.connect.accept_state import Rest
 from flowguard.types import Publish
 from tests.support.real import Wire, broker, connect, offline_subscriber, until
 from tests.support.stage import Stage
@@ -36,8 +37,21 @@ def test_what_was_dropped_is_named_with_its_reason() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     (line,) = ticked(stage, log)
-    assert line["event"] == "rejections, drops or errors"
-    assert line["dropped_queue_messages"] == 2
+    assert line == {
+        "event": "rejections, drops or errors",
+        "log_level": "warning",
+        "dropped_queue_messages": 2,
+    }
+
+
+def test_line_names_rejected_connects_and_paused_listeners() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    stage.node.guard.gate.refused[Reason.GATE_WAIT] = 3
+    stage.node.door.rests[Rest.HANDSHAKES] = 2
+    (line,) = ticked(stage, log)
+    assert line["rejected_gate_wait"] == 3
+    assert line["listener_paused_handshakes"] == 2
 
 
 def test_a_storm_makes_one_line_per_interval_and_loses_no_count() -> None:
@@ -60,8 +74,12 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
         stage.advance(0.1)
     (line,) = ticked(stage, log)
     assert line["event"] == "overload"
-    assert line["window_min"] < stage.node.window.limit_max
-    assert line["cause"] != "None"
+    assert line["window_min_packets"] < stage.node.window.limit_max
+    assert line["window_packets"] == stage.node.window.limit
+    assert line["pressure_max"] > 1
+    assert line["cause"] == "loop"
+    assert line["why"].startswith("each client's window held after a cut: ")
+    assert "event loop delay at " in line["why"]
 
 
 def test_the_end_of_an_overload_is_told_with_what_it_cost() -> None:
@@ -103,5 +121,5 @@ async def test_drops_after_the_last_line_are_told_before_the_broker_ends() -> No
     (drained,) = [line for line in lines if line["event"] == "drained"]
     dropped = [line["dropped_queue_messages"] for line in told]
     assert dropped == [1, 6]
-    assert drained["dropped_since_start"] == 7
+    assert drained["messages_dropped_since_start"] == 7
     assert lines.index(told[-1]) < lines.index(drained)

@@ -50,9 +50,9 @@ def test_more_clients_than_there_are_descriptors_for_are_said() -> None:
     listeners = [{"address": "127.0.0.1:0", "connections_max": 20_000}, "127.0.0.1:1"]
     _, large = bounds(4_096, node={"connections_max": 200_000}, network={"listeners": listeners})
     first, second = shortfalls(large, FEW)
-    text = "clients are asked for, 19,354 are in force: raise ulimit -n"
-    assert first == f"node.connections_max: 200,000 {text}"
-    assert second == f"mqtt://127.0.0.1:0: 20,000 {text}"
+    text = "clients, but only 19,354 can connect at once: raise ulimit -n"
+    assert first == f"node.connections_max allows 200,000 {text}"
+    assert second == f"mqtt://127.0.0.1:0 allows 20,000 {text}"
     assert shortfalls(large, MANY) == []
     assert shortfalls(bounds(4_096)[1], FEW) == []  # No number was asked for.
 
@@ -61,7 +61,8 @@ def test_a_listener_for_more_clients_than_all_may_be_is_said() -> None:
     network = {"listeners": [{"address": "127.0.0.1:0", "connections_max": 50}]}
     _, found = bounds(256, node={"connections_max": 10}, network=network)
     (said,) = shortfalls(found, MANY)
-    assert said.endswith("50 clients are asked for, 10 are in force: raise node.connections_max")
+    text = "allows 50 clients, but only 10 can connect at once: raise node.connections_max"
+    assert said.endswith(text)
 
 
 def test_each_file_with_a_certificate_that_has_expired_is_said(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from flowguard.codec.packets import Connack
 from flowguard.config import MIB
+from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.explain import Cause, Explanation, explain
 from flowguard.ops.explain_words import DROPS, sentences
 from flowguard.stores import MemoryStore
@@ -39,7 +40,29 @@ def test_a_pause_is_a_sentence() -> None:
     found["paused"] = [Cause(reason="window", text="its window is full: 1 of 1 packets")]
     found["why"] = "cut to 50 %: store at 4.0 of its objective"
     assert "It is paused: its window is full: 1 of 1 packets." in sentences(found)
-    assert "Window of each client: cut to 50 %: store at 4.0 of its objective." in sentences(found)
+    found["window"] = 50.0
+    assert sentences(found)[-1] == (
+        "The window of each client is 50 packets (cut to 50 %: store at 4.0 of its objective)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "why", "said"),
+    [
+        (100, "calm: at its maximum of 100", "100 packets (calm: at its maximum of 100)."),
+        (1, "grows: calm for 4 ticks", "1 packet (grows: calm for 4 ticks)."),
+        (0.25, "in the dead band", "less than 1 packet (in the dead band)."),
+    ],
+)
+def test_the_window_is_one_sentence(window: float, why: str, said: str) -> None:
+    stage = Stage()
+    stage.connect("c")
+    found = explanation(stage, "c")
+    found["window"], found["why"] = window, f"{NO_ROOM}; {why}"
+    assert sentences(found)[-2:] == [
+        "The store is full: durable messages and new durable sessions are rejected.",
+        f"The window of each client is {said}",
+    ]
 
 
 def test_a_client_that_is_away_and_whose_queue_is_full() -> None:

@@ -242,7 +242,7 @@ def test_one_tick_in_the_dead_band_ends_the_calm() -> None:
 
 def test_a_cut_names_the_event_loop_and_the_share_that_is_left() -> None:
     assert step(Law(100.0), 4.0, cause=Signal.LOOP) == (
-        "cut to 50 %: event loop at 4.0 times its objective"
+        "cut to 50 %: event loop delay at 4.0 times its objective"
     )
 
 
@@ -260,7 +260,9 @@ def test_hard_pressure_cuts_at_once_and_at_most_by_half(pressure: float, factor:
     law = Law(100.0)
     why = step(law, pressure)
     assert law.window == pytest.approx(100.0 * factor)
-    assert why == f"cut to {100 * factor:.0f} %: store at {pressure:.1f} times its objective"
+    assert (
+        why == f"cut to {100 * factor:.0f} %: store latency at {pressure:.1f} times its objective"
+    )
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_mild_pressure_cuts_with_its_second_tick_by_the_milder_of_the_two(
     first: float, second: float, counts: float
 ) -> None:
     law = Law(100.0)
-    assert step(law, first).startswith("waits for a second tick: store at ")
+    assert step(law, first).startswith("unchanged until a second tick confirms: store latency at ")
     assert law.window == 100.0
     assert step(law, second).startswith(f"cut to {100 * counts**-0.25:.0f} %: ")
     assert law.window == pytest.approx(100.0 * counts**-0.25)
@@ -302,7 +304,7 @@ def test_after_a_cut_the_next_waits_until_the_first_has_shown(
     step(law, 4.0, **waits)
     for _ in range(held):
         why = step(law, 4.0, **waits)
-        assert why == "held after a cut: store at 4.0 times its objective"
+        assert why == "held after a cut: store latency at 4.0 times its objective"
         assert law.window == 50.0
     step(law, 4.0)
     assert law.window == 25.0
@@ -340,7 +342,7 @@ def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
 
 def test_at_the_floor_it_says_so() -> None:
     law = Law(100.0, 1.0, start=1.0)
-    assert step(law, 3.0) == "at its minimum of 1: store at 3.0 times its objective"
+    assert step(law, 3.0) == "at its minimum of 1: store latency at 3.0 times its objective"
     assert law.window == 1.0
 
 

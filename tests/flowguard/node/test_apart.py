@@ -364,11 +364,14 @@ def test_a_connect_of_an_application_waits_and_is_told_to_come_back_and_a_device
     subscribed(stage, "app-1", "far").close()
     stage.hold_apart = True
     early = [come(stage, name) for name in ("app-1", "app-new")]
+    told: list[str] = []
+    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
     stage.advance(1.9)
     assert not any(client.inbox for client in early)
     stage.advance(0.2)
     for client in early:
         assert client.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
+    assert told == ["the store of applications is unavailable"] * 2
     assert come(stage, "app-at-once").expect(Connack).reason_code == 0x88
     assert come(stage, "d").expect(Connack).reason_code == 0
     assert stage.connect("app-clean").connack.reason_code == 0  # Nothing of it is stored.

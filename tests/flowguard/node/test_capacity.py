@@ -231,8 +231,11 @@ def test_a_client_that_leaves_the_buffer_takes_no_place(version: int) -> None:
 def test_a_node_that_drains_refuses_new_clients_and_serves_the_others(version: int) -> None:
     stage = Stage()
     client = stage.connect("old", version=version)
+    told: list[str] = []
+    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
     stage.node.drain(stage.now_s)
     late = stage.attempt(Connect("late", version))
     assert refused_with(late) == ReasonCode.SERVER_UNAVAILABLE
+    assert told == ["the broker drains: it accepts no new clients"]
     client.send(Pingreq())
     client.expect(Pingresp)

@@ -95,9 +95,12 @@ def test_a_connect_to_a_session_of_another_broker_is_refused(
     stage: Stage, store: SharedStore
 ) -> None:
     store.taken = {"c"}
+    told: list[str] = []
+    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
     stage.hold_commits = True
     client = stage.connect("c", session_expiry_interval=100)
     stage.release_commits()
     assert client.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
+    assert told == ["its session belongs to another broker"]
     assert [op.__class__ for op in store.refused if isinstance(op, PutSession)]
     assert "c" not in stage.node.registry.sessions

@@ -13,6 +13,7 @@ import trio
 from flowguard.broker.layers.layer import ByteStream
 from flowguard.broker.logs.overload_log import INTERVAL_S
 from flowguard.broker.sockets.link import LOCAL, Link, peer_of
+from flowguard.flow import Reason
 from flowguard.identity.failures import BURST, REFILL_S
 from flowguard.node.connect.accept_state import LayerFault
 from flowguard.session.connection import ServerConnection
@@ -20,8 +21,8 @@ from flowguard.types import ReasonCode
 
 SHOWN_MAX: Final = 3
 """Lines of each kind that are shown per interval."""
-CLIENT_ID_MAX: Final = 64
-"""Characters of a client id that are shown."""
+TEXT_MAX: Final = 64
+"""Characters of a client id or a topic that are shown."""
 
 log = structlog.get_logger()
 
@@ -89,14 +90,28 @@ class PeerLog(BoundedLog):
         """`why`: more than the reason code says, or empty."""
         if not self.may_show(reason.name.lower()):
             return
-        link = connection.transport
+        link, client_id = connection.transport, connection.client_id
+        named = {"client_id": printable(client_id)} if client_id else {}
         detail = {"why": why} if why else {}
         self.show(
             address=link.peer() if isinstance(link, Link) else "unknown",
-            client_id=printable(connection.client_id),
-            reason=f"0x{reason:02X} {reason.name.lower()}",
+            **named,
+            reason=_code_text(reason),
             **detail,
         )
+
+
+@final
+class RequestLog(BoundedLog):
+    """Rejected PUBLISH packets, or filters of SUBSCRIBE: client, topic and reason."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(event, "warning")
+
+    def __call__(self, client_id: str, topic: str, reason: Reason | ReasonCode) -> None:
+        if self.may_show(reason.name.lower()):
+            text = _code_text(reason) if isinstance(reason, ReasonCode) else str(reason)
+            self.show(client_id=printable(client_id), topic=printable(topic), reason=text)
 
 
 @final
@@ -129,9 +144,11 @@ class LimitLog(BoundedLog):
             )
 
 
-def printable(client_id: str | None) -> str:
-    """The client id that a peer gave, without characters that a terminal would obey."""
-    if client_id is None:
-        return "unknown"
-    shown = "".join(char if char.isprintable() else "?" for char in client_id[:CLIENT_ID_MAX])
-    return shown if len(client_id) <= CLIENT_ID_MAX else f"{shown}..."
+def _code_text(reason: ReasonCode) -> str:
+    return f"0x{reason:02X} {reason.name.lower()}"
+
+
+def printable(text: str) -> str:
+    """Return a client's text without control characters, which a terminal would obey."""
+    shown = "".join(char if char.isprintable() else "?" for char in text[:TEXT_MAX])
+    return shown if len(text) <= TEXT_MAX else f"{shown}..."

@@ -53,16 +53,18 @@ class OverloadLog:
         elif changed or (pressed and self._window_min < node.window.limit_max):
             if pressed and self._since_s is None:
                 self._since_s, self._before = now_s, self._logged
-            pressure = {"pressure_max": round(grant.pressure.value, 2)}
-            cause = {"cause": str(grant.pressure.cause), "why": grant.why} if pressed else {}
-            window = {"window_min": self._window_min, "window": node.window.limit}
-            log.warning(
-                "overload" if pressed else "rejections, drops or errors",
-                **changed,
-                **window,
-                **pressure,
-                **cause,
-            )
+            if pressed:
+                log.warning(
+                    "overload",
+                    **changed,
+                    window_packets=node.window.limit,
+                    window_min_packets=self._window_min,
+                    pressure_max=round(grant.pressure.value, 2),
+                    cause=str(grant.pressure.cause),
+                    why=f"each client's window {grant.why}",
+                )
+            else:
+                log.warning("rejections, drops or errors", **changed)
             self._logged = counts
             self._due_s = now_s + INTERVAL_S
         self._window_min = node.window.limit
@@ -70,9 +72,9 @@ class OverloadLog:
 
     def _counts(self) -> dict[str, int]:
         node = self._node
-        counts = {f"refused_{reason}": count for reason, count in node.guard.gate.refused.items()}
+        counts = {f"rejected_{reason}": count for reason, count in node.guard.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
-        counts |= {f"rested_for_{reason}": count for reason, count in node.door.rests.items()}
+        counts |= {f"listener_paused_{reason}": count for reason, count in node.door.rests.items()}
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts

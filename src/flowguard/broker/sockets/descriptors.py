@@ -69,7 +69,7 @@ def shortfalls(bounds: Bounds, descriptors: Descriptors) -> list[str]:
     wanted = [("node.connections_max", asked.node.connections_max)]
     wanted += [(each.address, each.connections_max) for each in asked.network.listeners]
     found = [
-        f"{key}: {count:,} clients are asked for, {places:,} are in force: raise {by}"
+        f"{key} allows {count:,} clients, but only {places:,} can connect at once: raise {by}"
         for key, count in wanted
         if count is not None and count > places
     ]

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 DISK_FULL: Final = "the store is full"
 WILL_REFUSED: Final = "its user may not publish to the topic of its will"
 AWAY: Final = "the store of applications is unavailable"
+STORE_AWAY: Final = "the store did not answer in time"
+FENCED: Final = "its session belongs to another broker"
+ENDS: Final = "the broker drains: it accepts no new clients"
 RIGHTS_FULL: Final = "its ACL exceeds the memory limit per client or per node"
 NOT_ITS_OWN: Final = "its session belongs to another user (session.bound_to_user)"
 USER_FULL: Final = "its role has reached its limit of clients"
@@ -84,7 +87,7 @@ class Handshakes:
         node = self._node
         if node.draining:
             node.counters.turn_away(Reason.DRAINING)
-            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)
         elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
             why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
             node.counters.turn_away(Reason.CONNECTIONS_MAX)
@@ -391,7 +394,7 @@ class Handshakes:
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
             elif max(now_s - claim.since_s, stalled_s) > patience_s:
-                self._turn_away(claim, now_s)
+                self._turn_away(claim, now_s, STORE_AWAY)
 
     def applications_away(self, apart: Apart, now_s: float) -> None:
         """The store of applications takes nothing now: who has waited too long for it is told to
@@ -399,10 +402,10 @@ class Handshakes:
         for claim in list(self._claims.values()):
             is_late = now_s - claim.since_s > self._node.settings.flow.connect_patience_s
             if is_late and claim.session.client_id in apart.names:
-                self._turn_away(claim, now_s)
+                self._turn_away(claim, now_s, AWAY)
 
-    def _turn_away(self, claim: "_Claim", now_s: float) -> None:
-        claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+    def _turn_away(self, claim: "_Claim", now_s: float, why: str) -> None:
+        claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
         if not claim.answer.present and not claim.session.ended:
             self._node.registry.end(claim.session, now_s)
 
@@ -410,7 +413,7 @@ class Handshakes:
         """Another broker owns the session that somebody here wants: he had better ask there."""
         claim = self._claims.get(client_id)
         if claim is not None:
-            claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+            claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=FENCED)
 
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""

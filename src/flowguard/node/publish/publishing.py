@@ -218,13 +218,13 @@ class Router:
     ) -> ReasonCode | None:
         """Check what few messages break: topic, size, permission, a place among the retained."""
         if plan.refused is not None:
-            self._node.counters.drop(Reason.TOPIC_REFUSED)
+            self._node.reject_publish(session.client_id, message.topic, Reason.TOPIC_REFUSED)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            self._node.counters.drop(Reason.PAYLOAD_TOO_LARGE)
+            self._node.reject_publish(session.client_id, message.topic, Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if self.asks and not self.may_publish(session, message):
-            self._node.counters.drop(Reason.NOT_AUTHORIZED)
+            self._node.reject_publish(session.client_id, message.topic, Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None

@@ -15,7 +15,7 @@ from flowguard.flow import Reason
 from flowguard.node.applications.log_fetch import begins_to_read
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.publish.full_queues import FullQueues
-from flowguard.node.publish.publishing import Router
+from flowguard.node.publish.publishing import UNSPECIFIED_ERROR, Router
 from flowguard.node.subscribe.searches import Searches
 from flowguard.node.subscribe.start_time import UNREADABLE, refusal, start_time
 from flowguard.records import NEVER_S, DropSubscription, StoreOp
@@ -158,11 +158,14 @@ class Subscribing(TableChange):
                 self.is_unreadable = True
 
     def work(self, start: int, stop: int) -> None:
-        put, codes = self.subscriptions.put, self.codes
+        node, put, codes = self.subscriptions.node, self.subscriptions.put, self.codes
         filters = self.packet.filters[start:stop]
         check_filters([filter for filter, _ in filters], version_of(self.inbound.session))
         for filter, asked in filters:
-            codes.append(put(self, filter, asked))
+            code = put(self, filter, asked)
+            codes.append(code)
+            if code >= UNSPECIFIED_ERROR:
+                node.reject_subscription(self.inbound.session.client_id, filter, code)
 
     def answer(self, now_s: float) -> None:
         session, outbound = self.inbound.session, self.inbound.session.outbound
