@@ -125,7 +125,7 @@ class LogController:
     def _grow(self, pressure: float, in_force: float) -> str:
         """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks."""
         if self.value >= self.value_max:
-            return f"calm: at its maximum of {self.value_max:g}"
+            return f"at its maximum of {self.value_max:g}"
         if self._calm_ticks < CALM_TICKS:
             return f"calm for {self._calm_ticks} of {CALM_TICKS} ticks"
         useful = WINDUP * in_force if pressure >= WINDUP_FROM else inf

@@ -25,6 +25,11 @@ CAUSES: Final = {
 }
 
 
+def cause_text(pressure: Pressure) -> str:
+    """Return the cause of a pressure in words; CONNECTs have no signal of their own."""
+    return "CONNECTs" if pressure.cause is None else CAUSES[pressure.cause]
+
+
 @final
 class WindowLaw:
     """The window of one node: cost units of one client in process, `window_floor` to `window_max`.
@@ -66,8 +71,7 @@ class WindowLaw:
             in_force,
         )
         if pressure.value > CUT_ABOVE:
-            cause = "CONNECTs" if pressure.cause is None else CAUSES[pressure.cause]
-            why = f"{why}: {cause} at {pressure.value:.1f} times its objective"
+            why = f"{why}: {cause_text(pressure)} at {pressure.value:.1f} times its objective"
         return self._controller.value, why
 
     def peer_lost(self) -> None:

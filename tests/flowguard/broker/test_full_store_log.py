@@ -32,8 +32,17 @@ def test_each_change_is_told_once_with_what_makes_room() -> None:
     assert "store.disk_reserve_bytes" in line["hint"]
     assert ticked(stage, log, full=True) == []
     (line,) = ticked(stage, log, full=False)
-    assert line["event"] == "store writable again"
+    assert line == {"event": "store writable again", "log_level": "info", "free_bytes": 7}
     assert ticked(stage, log, full=False) == []
+
+
+def test_line_has_no_free_bytes_when_they_are_unknown() -> None:
+    stage = Stage()
+    log = FullStoreLog(stage.node)
+    ticked(stage, log, full=True)
+    assert ticked(stage, log, full=False) == [
+        {"event": "store writable again", "log_level": "info"}
+    ]
 
 
 def test_a_store_that_has_no_room_from_its_first_moment_is_told() -> None:

@@ -77,7 +77,7 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
     assert line["window_min_packets"] < stage.node.window.limit_max
     assert line["window_packets"] == stage.node.window.limit
     assert line["pressure_max"] > 1
-    assert line["cause"] == "loop"
+    assert line["cause"] == "event loop delay"
     assert line["why"].startswith("each client's window held after a cut: ")
     assert "event loop delay at " in line["why"]
 

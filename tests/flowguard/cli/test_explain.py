@@ -49,7 +49,7 @@ def test_a_pause_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("window", "why", "said"),
     [
-        (100, "calm: at its maximum of 100", "100 packets (calm: at its maximum of 100)."),
+        (100, "at its maximum of 100", "100 packets (at its maximum of 100)."),
         (1, "grows: calm for 4 ticks", "1 packet (grows: calm for 4 ticks)."),
         (0.25, "in the dead band", "less than 1 packet (in the dead band)."),
     ],

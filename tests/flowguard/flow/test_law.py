@@ -199,7 +199,7 @@ TestLaws = Laws.TestCase
 def test_a_calm_node_starts_at_its_maximum_and_stays_there() -> None:
     law = Law(100.0)
     assert law.window == 100.0
-    assert step(law, 0.0) == "calm: at its maximum of 100"
+    assert step(law, 0.0) == "at its maximum of 100"
     assert law.window == 100.0
 
 

@@ -146,8 +146,12 @@ def crowd(stage: Stage, version: int) -> tuple[Client, Client, Client]:
 
 
 def test_a_connect_beyond_the_buffer_is_refused_as_busy(version: int) -> None:
-    third = crowd(Stage(TIGHT), version)[2]
+    stage = Stage(TIGHT)
+    told: list[str] = []
+    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    third = crowd(stage, version)[2]
     assert refused_with(third) == as_told(ReasonCode.SERVER_BUSY, version)
+    assert told == ["gate_buffer_full"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ class FullStoreLog:
         self._is_told = is_full
         free_bytes = node.store_load.free_bytes
         if not is_full:
-            log.info("store writable again", free_bytes=free_bytes)
+            free = {} if free_bytes is None else {"free_bytes": free_bytes}
+            log.info("store writable again", **free)
             return
         self._due_s = now_s + INTERVAL_S
         log.warning(

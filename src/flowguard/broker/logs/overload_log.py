@@ -6,6 +6,7 @@ from typing import Final, final
 import structlog
 
 from flowguard.flow.controller import CUT_ABOVE
+from flowguard.flow.law import cause_text
 from flowguard.flow.policy import Grant
 from flowguard.node.node import Node
 
@@ -60,7 +61,7 @@ class OverloadLog:
                     window_packets=node.window.limit,
                     window_min_packets=self._window_min,
                     pressure_max=round(grant.pressure.value, 2),
-                    cause=str(grant.pressure.cause),
+                    cause=cause_text(grant.pressure),
                     why=f"each client's window {grant.why}",
                 )
             else:

@@ -126,7 +126,8 @@ class Handshakes:
             self._counted(partial(self._admit, connection, now_s))
         elif admission.verdict is Verdict.REJECT:
             retry_after = _retry_after(connection, admission.retry_after_s)
-            connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after)
+            why = admission.reason or ""
+            connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after, why)
         elif admission.verdict is Verdict.DROP:
             connection.end(None, now_s)  # Its client has asked again.
 
