@@ -1,16 +1,11 @@
-"""ConnectGate: how many CONNECTs are in process at once, and what happens to the rest.
+"""ConnectGate: the limit on CONNECTs in process, and the queue of the excess.
 
-Up to `limit` CONNECTs are in process; the limit adapts to how long they take (`flow/concurrency`).
-The excess waits (`flow/waiting`), bounded in entries, bytes, memory and time: a CONNECT that has
-waited longer is rejected, because its client has given up. How long clients wait is learned
-(`flow/patience`). A queue without that bound is a metastable trap: a node serves the dead while the
-living time out. A CONNECT that would be late is rejected at once only if one was late lately: how
-fast a crowd drains is not known while it comes in (docs/explain/overload.md, "CONNECT"). A CONNECT
-whose socket dies frees its slot at once, waiting or in process.
+The limit follows the time that a CONNECT takes (`flow/concurrency`). The queue has bounds on
+entries, bytes, memory and time (`flow/waiting`): a client that has given up is not worth serving.
+docs/explain/overload.md, "CONNECT", has the rules and their reasons.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
-nobody waiting it is ADMIT (invariants 11 and 10 of docs/explain/overload.md, "What must hold"),
-unless it is memory that presses.
+an empty queue it is ADMIT, unless memory presses (invariants 10 and 11).
 """
 
 from math import inf
@@ -33,7 +28,7 @@ WAIT_SHARE: Final = 0.25
 WAIT_PRESSURE_MAX: Final = 2.0
 """Pressure of a crowd, however long it waits: windows are cut mildly."""
 OVERDUE_SHARE: Final = 0.5
-"""Of its patience somebody may wait outside, where nobody else may come in."""
+"""Share of its patience that a client may wait in the listen backlog while the gate is full."""
 DRIFTS: Final = 2.0
 """Drifts of the loop in the measured time of a commit: at its begin and at its end."""
 FULL_ABOVE: Final = 4.0
@@ -80,18 +75,18 @@ class ConnectGate(Generic[K]):
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
         self._spent_s = 0.0
-        """On accepting and refusing, since the last tick."""
+        """Seconds of the loop for accepting and rejecting, since the last tick."""
         self._ticked_s = -inf
         self._is_calm = True
         self._is_full = False
         self._held_bytes_max = inf
         """Memory that waiting CONNECTs may hold until the next tick."""
         self._newest_bytes = 0
-        """What the newest CONNECT holds."""
+        """Memory that the newest CONNECT holds."""
         self._let_in_count = 0
         """Sockets since the last tick that had not waited for long, less those that got places."""
         self._outside_s = 0.0
-        """How long the newest socket had waited for us; 0 while nobody waits."""
+        """How long the newest socket had waited in the listen backlog; 0 if none waits."""
         self._in_process: dict[K, tuple[float, int]] = {}
         """The time of admission, seconds, and the memory that the CONNECT holds."""
         self._went_in_bytes = 0
@@ -118,12 +113,12 @@ class ConnectGate(Generic[K]):
 
     @property
     def buffered_bytes(self) -> int:
-        """Their sizes."""
+        """Their sizes in bytes."""
         return self._waiting.size_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Memory of those who wait, their connections included."""
+        """Memory of the CONNECTs that wait, their connections included."""
         return self._waiting.held_bytes
 
     @property
@@ -138,8 +133,7 @@ class ConnectGate(Generic[K]):
 
     @property
     def crowd_pressure(self) -> float:
-        """How hard a crowd of CONNECTs presses windows: a share of its longest wait, by the
-        objective of a CONNECT."""
+        """Pressure of a crowd on windows: a share of its longest wait, by the objective."""
         waited_s = self._ticked_s - self._waiting.oldest_s
         if waited_s <= 0.0:
             return 0.0
@@ -152,8 +146,7 @@ class ConnectGate(Generic[K]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `admit_next` would return somebody, unless those who wait turn out to be late;
-        these are left to the next tick."""
+        """True if `admit_next` would return a CONNECT. Late ones are left to the next tick."""
         waiting = self._waiting
         return waiting.has_superseded or (waiting.hopeful > 0 and self._has_place)
 
@@ -192,7 +185,7 @@ class ConnectGate(Generic[K]):
         return Verdict.DELAY
 
     def settle(self, key: K, now_s: float) -> None:
-        """The CONNECT is answered, or its connection is gone; frees its place wherever it was.
+        """Free the place of a CONNECT that is answered, or whose connection has ended.
 
         Safe to repeat: an end and an answer may both report.
         """
@@ -210,12 +203,10 @@ class ConnectGate(Generic[K]):
             self._outlook.completed()
 
     def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
-        """Somebody who waited: DROP if superseded, REJECT if late, ADMIT if there is a place.
+        """Take a waiting CONNECT: DROP if superseded, REJECT if late, ADMIT if there is a place.
 
-        Late by `heard_s`, see `Gate`.
-
-        Who is late is answered as far as the budget for refusing allows: report what it took with
-        `spent` before calling again.
+        Late ones are answered as far as the budget for rejecting allows: report the time with
+        `spent` before the next call. `heard_s`: see `Gate`.
         """
         self._advance(now_s)
         waiting = self._waiting
@@ -267,7 +258,7 @@ class ConnectGate(Generic[K]):
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
 
     def peer_lost(self, now_s: float) -> None:
-        """A node of the cluster is gone and its clients are coming: the limit starts anew, at 4."""
+        """Restart the limit at 4: clients of a lost node of the cluster will come."""
         self._concurrency.restart(now_s)
 
     def retry_after_s(self, draw: float) -> float:
@@ -284,10 +275,9 @@ class ConnectGate(Generic[K]):
         return not self._has_budget or self._budget.allows(now_s)
 
     def let_in(self, waited_s: float) -> None:
-        """A socket was accepted that had waited so long; those behind it have waited less.
+        """A socket was accepted after `waited_s` in the listen backlog.
 
-        If memory has no capacity for further waiting CONNECTs, a few per tick come in, and all that
-        have waited for long: they get a free slot, or are rejected.
+        While memory is short, a few per tick come in, and all that have waited for long.
         """
         self._outside_s = waited_s
         if waited_s < OVERDUE_SHARE * self._waiting.patience_s:
@@ -310,16 +300,15 @@ class ConnectGate(Generic[K]):
 
     @property
     def _is_crammed(self) -> bool:
-        """Whether there is no memory for as many more as may be under way from the door."""
+        """True if there is no memory for the CONNECTs that may be under way."""
         held_bytes = self._waiting.held_bytes + UNDER_WAY * self._newest_bytes
         return held_bytes >= self._held_bytes_max
 
     @property
     def _is_next(self) -> bool:
-        """Whether a CONNECT that comes now is one of the next, as many as go in by the next tick.
+        """True if a CONNECT that comes now will get a place by the next tick.
 
-        They are in time, however long the kernel kept them: sockets may be left outside until then,
-        and slots would stand free.
+        It is in time, however long it was in the listen backlog: else places would stay free.
         """
         served = TICK_S * self._outlook.completion_rate
         return self._waiting.hopeful < max(self.limit, served)
@@ -332,8 +321,7 @@ class ConnectGate(Generic[K]):
         self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
 
     def _watch_loop(self, sample: Sample) -> None:
-        """Tell the budget for rejecting what messages took of the loop: all that was not for
-        CONNECTs and handshakes."""
+        """Report the loop's share of messages to the budget for rejecting."""
         budget, elapsed_s = self._budget, sample.now_s - self._ticked_s
         budget.running_share = sample.running_share
         aside_s = sample.connecting_s + self._spent_s + sample.handshakes_s
