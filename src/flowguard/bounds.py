@@ -11,7 +11,7 @@ none of which gets less than it needs. All bounds and the process together are w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flowguard.address import Address
@@ -101,7 +101,7 @@ class Bounds:
 
     memory_bytes: int
     """The whole memory limit, the process included."""
-    asked: Settings
+    asked: Settings = field(compare=False)
     """The node's settings as they were given."""
     settings: Settings
     """The node's settings, with every bound filled in."""

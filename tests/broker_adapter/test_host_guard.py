@@ -244,7 +244,7 @@ def test_a_window_shrinks_when_work_takes_longer_than_its_objective_and_says_why
         now_s += TICK_S
         guard.tick(now_s)
     assert guard.grant.window < 20
-    assert "store at" in guard.grant.why
+    assert "store latency at" in guard.grant.why
     late = guard.start(client, now_s)
     assert (late.admission.verdict, late.pause) == (Verdict.DELAY, Pause.WINDOW)
 
