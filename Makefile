@@ -74,7 +74,9 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@scripts/setup-fuzzer.sh
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
-check: lint test  ## run all checks and tests
+check: $(DEV)  ## run all checks and tests
+	@# Long tests wait for the compiled build: a free core makes it during lint.
+	@$(PY) scripts/compile.py & $(MAKE) --no-print-directory lint test
 
 lint: $(DEV)  ## check format, lint, types and layers
 	@$(PY) -m ruff format --check --exclude benchmarks .

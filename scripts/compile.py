@@ -18,6 +18,7 @@ The sources are compiled as they stand. Two habits in them exist for the compile
 
 import argparse
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -118,10 +119,15 @@ def missing() -> str | None:
 
 
 def up_to_date() -> Path:
-    """Return the folder of the compiled build, compiling now if the sources have changed."""
-    if not build.is_up_to_date(ROOT):
-        print(STARTED, file=sys.stderr)
-        compile_into(ROOT / build.ROOMS)
+    """Return the folder of the compiled build, compiling now if the sources have changed.
+
+    A second caller waits for the first and compiles nothing.
+    """
+    with open(__file__) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not build.is_up_to_date(ROOT):
+            print(STARTED, file=sys.stderr)
+            compile_into(ROOT / build.ROOMS)
     return ROOT / build.ROOMS
 
 
