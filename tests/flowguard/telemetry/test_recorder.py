@@ -31,7 +31,8 @@ from flowguard.telemetry.recorder import Recorder
 from flowguard.telemetry.runs import Runs
 from flowguard.telemetry.schema import TABLES
 from flowguard.types import Publish
-from simulations.traces import read_trace
+from simulations.scenario import TracePlan
+from simulations.traces import Curve, read_trace
 from spark_analysis.examination import examine, find_runs
 from tests.flowguard.cli.test_serve import Caller, refused
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
@@ -101,7 +102,9 @@ def test_what_was_recorded_can_be_replayed_in_virtual_time(tmp_path: Path) -> No
             talk(broker, f"c{number}")
     (directory,) = live.glob("live-*")
     # The last message is due after twenty seconds: the device that sends it connects in the first.
-    last_s = max(row["t_s"] for row in rows(directory, "samples") if row["published_count"])
+    messages = Curve(TracePlan(points=tuple(read_trace(directory, "messages"))))
+    last_s = messages.when(messages.total)
+    assert last_s is not None
     squeeze = last_s / 20
     trace = f'{{file = "{directory}", squeeze = {squeeze}}}'
     changes = {
