@@ -7,8 +7,8 @@ from typing import final
 @final
 @dataclass(slots=True)
 class MachineCounters:
-    """The counters of one machine; they only grow; docs/reference/parquet-schema.md explains them,
-    table `samples`, which has them in this order."""
+    """The counters of one machine, which only grow; they are columns of table `samples`, which
+    docs/reference/parquet-schema.md explains."""
 
     accepted_count: int = 0
     refused_count: int = 0

@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from flowguard import __version__
 from flowguard.flow.histogram import Histogram
-from flowguard.telemetry.pending import Row
 from flowguard.telemetry.recording import BATCH_ROWS, Columns, Recording
+from flowguard.telemetry.rows import Growth
 from flowguard.telemetry.schema import (
     ATTEMPTS,
     CLIENTS,
@@ -27,6 +27,12 @@ from flowguard.telemetry.schema import (
     SAMPLES,
     VERSION,
     VIOLATIONS,
+    DecisionRow,
+    EndRow,
+    GoodputRow,
+    LatencyRow,
+    RunRow,
+    ViolationRow,
 )
 from simulations.clients import NEVER_S, Population
 from simulations.connection import Attempt, Outcome
@@ -64,7 +70,7 @@ class WorldRecorder:
         self._crowds = [_Crowd(p) for p in sorted(world.populations, key=lambda p: p.name)]
         self._attempts: list[Attempt] = []
         """Attempts that have ended, but not necessarily by now."""
-        self._decisions: list[Row] = []
+        self._decisions: list[DecisionRow] = []
         """Decisions made, but not necessarily by now."""
         self._sampled_s = 0.0
         recording.add(RUN, _run_row(world, description))
@@ -109,9 +115,10 @@ class WorldRecorder:
         attempts.sort(key=_ended)
         count = bisect_right(attempts, until_s, key=_ended_s)
         if count:
-            columns: list[Any] = list(zip(*attempts[:count], strict=True))
-            columns[-1] = [OUTCOMES[outcome] for outcome in columns[-1]]
-            self._recording.add_columns(ATTEMPTS, columns)
+            columns = zip(*attempts[:count], strict=True)
+            by_name: dict[str, Any] = dict(zip(Attempt._fields, columns, strict=True))
+            by_name["outcome"] = [OUTCOMES[outcome] for outcome in by_name["outcome"]]
+            self._recording.add_columns(ATTEMPTS, by_name)
             del attempts[:count]
 
     def _tell_decisions(self, until_s: float) -> None:
@@ -139,20 +146,25 @@ class WorldRecorder:
             recording.add_columns(CLIENTS, crowd.clients())
         violation = world.violation
         if violation is not None:
-            row = (violation.node, violation.t_s, violation.invariant, violation.detail)
+            row = ViolationRow(
+                node=violation.node,
+                t_s=violation.t_s,
+                invariant=violation.invariant,
+                detail=violation.detail,
+            )
             recording.add(VIOLATIONS, row)
         deaths_count = sum(machine.deaths_count for machine in world.machines)
         ended_s = now_s if world.ended_s is None else world.ended_s
-        recording.finish((ended_s, ended_by, world.engine.events_count, deaths_count))
+        recording.finish(EndRow(ended_s, ended_by, world.engine.events_count, deaths_count))
 
 
 @final
 class _Crowd:
-    """One population: the counts already written, to find what is new."""
+    """One population."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
-        self._counts: tuple[int, ...] = (0,) * 7
+        self._growth = Growth()
         self._latencies: list[tuple[str, Histogram, list[int]]] = []
         """Latencies by kind, in the order of rows: all observations, and those already written."""
         publishers, topic = population.publishers, population.topic
@@ -165,79 +177,84 @@ class _Crowd:
     def _follow(self, kind: str, latencies: Histogram) -> None:
         self._latencies.append((kind, latencies, latencies.counts.copy()))
 
-    def row(self, t_s: float) -> Row:
+    def row(self, t_s: float) -> GoodputRow:
         """A row of table `goodput`."""
         population = self._population
-        publishers, topic = population.publishers, population.topic
-        counts = (
-            population.attempts_count,
-            sum(population.outcomes) - population.outcomes[Outcome.CONNECTED],
-            population.wasted_count,
-            0 if publishers is None else publishers.due_count,
-            0 if publishers is None else publishers.acknowledged_count,
-            0 if publishers is None else publishers.in_time_count,
-            0 if topic is None else topic.delivered_count,
-        )
-        since = [now - before for now, before in zip(counts, self._counts, strict=True)]
-        self._counts = counts
-        return (
-            population.name,
-            t_s,
-            population.arrived_count,
-            population.connected_count,
-            population.first_connected_count,
-            *since,
+        return GoodputRow(
+            population=population.name,
+            t_s=t_s,
+            clients_count=population.arrived_count,
+            connected_count=population.connected_count,
+            first_connected_count=population.first_connected_count,
+            **self._growth.since(self._counts()),
         )
 
-    def latencies(self, t_s: float) -> Iterator[Row]:
+    def _counts(self) -> dict[str, int]:
+        population = self._population
+        publishers, topic = population.publishers, population.topic
+        declined_count = sum(population.outcomes) - population.outcomes[Outcome.CONNECTED]
+        return {
+            "attempts_count": population.attempts_count,
+            "declined_count": declined_count,
+            "wasted_count": population.wasted_count,
+            "due_count": 0 if publishers is None else publishers.due_count,
+            "acknowledged_count": 0 if publishers is None else publishers.acknowledged_count,
+            "in_time_count": 0 if publishers is None else publishers.in_time_count,
+            "delivered_count": 0 if topic is None else topic.delivered_count,
+        }
+
+    def latencies(self, t_s: float) -> Iterator[LatencyRow]:
         """Rows of latencies observed since the last call, in the second that ends at `t_s`."""
         name = self._population.name
         for kind, latencies, told in self._latencies:
             for bound_s, count in latencies.grown(told):
-                yield name, kind, t_s, bound_s, count
+                yield LatencyRow(name, kind, t_s, bound_s, count)
 
     def clients(self) -> Columns:
         """The columns of table `clients`, a row for each client."""
         population = self._population
         publishers = population.publishers
         none = [0] * population.clients
-        return (
-            [population.name] * population.clients,
-            range(population.clients),
-            population.attempts,
-            [None if s == NEVER_S else s for s in population.first_connected_s],
-            none if publishers is None else publishers.acknowledged_counts,
-            none if publishers is None else publishers.in_time_counts,
-            none if publishers is None else publishers.cost_units,
-        )
+        first_s = population.first_connected_s
+        return {
+            "population": [population.name] * population.clients,
+            "client": range(population.clients),
+            "attempts_count": population.attempts,
+            "first_connected_s": [None if s == NEVER_S else s for s in first_s],
+            "acknowledged_count": none if publishers is None else publishers.acknowledged_counts,
+            "in_time_count": none if publishers is None else publishers.in_time_counts,
+            "cost_units": none if publishers is None else publishers.cost_units,
+        }
 
 
-def _run_row(world: "World", description: RunDescription) -> Row:
+def _run_row(world: "World", description: RunDescription) -> RunRow:
     scenario = world.scenario
     plans = scenario.populations.values()
     limits = [
         (key, "" if value is None else str(value))
         for key, value in world.settings.model_dump().items()
     ]
-    return (
-        VERSION,
-        "simulation",
-        __version__,
-        description.scenario,
-        world.settings.policy,
-        scenario.seed,
-        scenario.nodes,
-        scenario.clients,
-        scenario.duration_s,
-        None,
-        description.trigger_at_s,
-        description.trigger_until_s,
-        description.load_ratio,
-        _common({plan.timeout_s for plan in plans}),
-        _common({plan.publish.deadline_s for plan in plans if plan.publish is not None}),
-        list(description.parameters.items()),
-        limits,
-        description.command,
+    return RunRow(
+        schema_version=VERSION,
+        source="simulation",
+        flowguard_version=__version__,
+        scenario=description.scenario,
+        policy=world.settings.policy,
+        seed=scenario.seed,
+        nodes_count=scenario.nodes,
+        clients_count=scenario.clients,
+        duration_s=scenario.duration_s,
+        started_unix_s=None,
+        trigger_at_s=description.trigger_at_s,
+        trigger_until_s=description.trigger_until_s,
+        load_ratio=description.load_ratio,
+        connect_deadline_s=_common({plan.timeout_s for plan in plans}),
+        acknowledge_deadline_s=_common(
+            {plan.publish.deadline_s for plan in plans if plan.publish is not None}
+        ),
+        parameters=list(description.parameters.items()),
+        limits=limits,
+        command=description.command,
     )
 
 
@@ -246,11 +263,7 @@ def _common(values: set[float]) -> float | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _decided(row: Row) -> tuple[float, int, str]:
-    node, decided_s, kind = row[:3]
-    return decided_s, node, kind
-
-
-_decided_s: Final = itemgetter(1)
+_decided: Final = attrgetter("t_s", "node", "kind")
+_decided_s: Final = attrgetter("t_s")
 _ended: Final = attrgetter("ended_s", "population", "client", "number")
 _ended_s: Final = attrgetter("ended_s")

@@ -15,9 +15,16 @@ from flowguard.flow.observer import BOUNDS_S
 from flowguard.flow.pressure import objectives_of
 from flowguard.node.connect.attempts import CLOSED, CONNECTED
 from flowguard.node.node import Node
-from flowguard.telemetry.pending import Row
-from flowguard.telemetry.rows import Decisions, sample_row
-from flowguard.telemetry.schema import VERSION
+from flowguard.telemetry.rows import Decisions, Growth, guard_columns
+from flowguard.telemetry.schema import (
+    VERSION,
+    AttemptRow,
+    DecisionRow,
+    GoodputRow,
+    LatencyRow,
+    RunRow,
+    SampleRow,
+)
 
 POPULATION: Final = "all"
 NODE: Final = 0
@@ -35,7 +42,7 @@ QUEUES: Final = frozenset(
 OWN_SECTION: Final = "telemetry"
 
 
-def run_row(settings: Settings, policy: str, started_unix_s: float) -> Row:
+def run_row(settings: Settings, policy: str, started_unix_s: float) -> RunRow:
     """The row of table `run`; its parameters are the settings that have not their defaults."""
     usual = Settings().model_dump()
     parameters = [
@@ -45,9 +52,26 @@ def run_row(settings: Settings, policy: str, started_unix_s: float) -> Row:
         if section != OWN_SECTION and value != usual[section][key]
     ]
     limits = [(key, _text(value)) for key, value in settings.flow.model_dump().items()]
-    described = ("broker", __version__, LIVE, policy, None, 1, None)
-    times = (settings.telemetry.run_s, started_unix_s, None, None)
-    return (VERSION, *described, *times, None, None, None, parameters, limits, "")
+    return RunRow(
+        schema_version=VERSION,
+        source="broker",
+        flowguard_version=__version__,
+        scenario=LIVE,
+        policy=policy,
+        seed=None,
+        nodes_count=1,
+        clients_count=None,
+        duration_s=settings.telemetry.run_s,
+        started_unix_s=started_unix_s,
+        trigger_at_s=None,
+        trigger_until_s=None,
+        load_ratio=None,
+        connect_deadline_s=None,
+        acknowledge_deadline_s=None,
+        parameters=parameters,
+        limits=limits,
+        command="",
+    )
 
 
 def _text(value: object) -> str:
@@ -65,12 +89,11 @@ class Observation:
         self._objectives = objectives_of(node.settings.flow)
         self._memory_limit_bytes = memory_limit_bytes
         self._started_s = 0.0
-        self._counts = self._node_counts()
-        self._busy_s: float | None = None
-        self._arrivals = self._arrivals_count()
-        self._closed_count = node.counters.connections_closed
-        self._flows = self._flow_counts()
         self._declined_count = 0
+        self._sampled = Growth(self._sample_counts())
+        self._busy_s: float | None = None
+        self._closed_count = node.counters.connections_closed
+        self._gained = Growth(self._goodput_counts())
         self._ended_s = 0.0
         self._client = 0
         self._connects = Histogram(BOUNDS_S)
@@ -95,64 +118,68 @@ class Observation:
 
     # --- samples -----------------------------------------------------------------------------
 
-    def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> Row:
+    def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> SampleRow:
         """A row of table `samples`; `busy_s`: the loop's working time so far, from any start."""
         node = self._node
-        counts = self._node_counts()
-        since = [now - before for now, before in zip(counts, self._counts, strict=True)]
         worked_s = None if self._busy_s is None else busy_s - self._busy_s
-        self._counts, self._busy_s = counts, busy_s
-        return sample_row(
-            NODE,
-            self.t_s(now_s),
-            node.guard.grant,
-            node.guard.gate,
-            node.guard.window,
-            self._objectives,
-            (None, node.connections_count),
-            None,
-            (memory_bytes, self._memory_limit_bytes),
-            # What is acknowledged is stored: nothing of it gets lost while the process lives.
-            (*since[:-1], 0, since[-1], worked_s, None),
+        self._busy_s = busy_s
+        return SampleRow(
+            node=NODE,
+            t_s=self.t_s(now_s),
+            is_alive=True,
+            **guard_columns(node.guard, self._objectives),
+            backlog_count=None,
+            connections_count=node.connections_count,
+            packets_waiting_count=None,
+            memory_bytes=memory_bytes,
+            memory_limit_bytes=self._memory_limit_bytes,
+            **self._sampled.since(self._sample_counts()),
+            lost_count=0,  # An acknowledged message is stored, so a living process loses none.
+            busy_s=worked_s,
+            refusing_s=None,
         )
 
-    def _node_counts(self) -> tuple[int, ...]:
-        """Counts of the node from accepted to delivered, as the table has them, then dropped."""
+    def _sample_counts(self) -> dict[str, int]:
         node = self._node
         counters, refused = node.counters, node.guard.gate.refused
         discarded_count = refused.get(Reason.GATE_SUPERSEDED, 0)
-        return (
-            counters.connects_accepted,
-            sum(refused.values()) - discarded_count,
-            discarded_count,
-            counters.connections_closed,
-            counters.publish_received,
-            counters.publish_sent,
-            sum(count for reason, count in counters.dropped.items() if reason in QUEUES),
-        )
+        dropped = counters.dropped.items()
+        return {
+            "accepted_count": counters.connects_accepted,
+            "refused_count": sum(refused.values()) - discarded_count,
+            "discarded_count": discarded_count,
+            "closed_count": counters.connections_closed,
+            "published_count": counters.publish_received,
+            "delivered_count": counters.publish_sent,
+            "dropped_count": sum(count for reason, count in dropped if reason in QUEUES),
+        }
 
     # --- goodput and attempts ----------------------------------------------------------------
 
-    def goodput(self, now_s: float) -> Row:
+    def goodput(self, now_s: float) -> GoodputRow:
         """A row of table `goodput`; call it after `closed_at_once`."""
-        node = self._node
-        arrivals, flows = self._arrivals_count(), self._flow_counts()
-        attempts_count = arrivals - self._arrivals
-        acknowledged_count = flows[0] - self._flows[0]
-        delivered_count = flows[1] - self._flows[1]
-        declined_count, self._declined_count = self._declined_count, 0
-        self._arrivals, self._flows = arrivals, flows
-        known = (None, node.connected_count, None, attempts_count, declined_count, None, None)
-        return (POPULATION, self.t_s(now_s), *known, acknowledged_count, None, delivered_count)
+        return GoodputRow(
+            population=POPULATION,
+            t_s=self.t_s(now_s),
+            clients_count=None,
+            connected_count=self._node.connected_count,
+            first_connected_count=None,
+            **self._gained.since(self._goodput_counts()),
+            wasted_count=None,
+            due_count=None,
+            in_time_count=None,
+        )
 
-    def _arrivals_count(self) -> int:
+    def _goodput_counts(self) -> dict[str, int]:
         counters = self._node.counters
-        return counters.connections_accepted + counters.connections_closed
+        return {
+            "attempts_count": counters.connections_accepted + counters.connections_closed,
+            "declined_count": self._declined_count,
+            "acknowledged_count": counters.publish_received,
+            "delivered_count": counters.publish_sent,
+        }
 
-    def _flow_counts(self) -> tuple[int, int]:
-        return self._node.counters.publish_received, self._node.counters.publish_sent
-
-    def attempt(self, since_s: float, until_s: float, outcome: str) -> Row:
+    def attempt(self, since_s: float, until_s: float, outcome: str) -> AttemptRow:
         """A row of table `attempts`."""
         if outcome == CONNECTED:
             self._connects.observe(until_s - since_s)
@@ -162,10 +189,17 @@ class Observation:
         ended_s = self._ended_s = max(self._ended_s, until_s)
         client = self._client
         self._client += 1
-        times = (self.t_s(since_s), self.t_s(ended_s))
-        return (POPULATION, client, None, NODE, *times, outcome)
+        return AttemptRow(
+            population=POPULATION,
+            client=client,
+            number=None,
+            node=NODE,
+            started_s=self.t_s(since_s),
+            ended_s=self.t_s(ended_s),
+            outcome=outcome,
+        )
 
-    def closed_at_once(self, now_s: float) -> Iterator[Row]:
+    def closed_at_once(self, now_s: float) -> Iterator[AttemptRow]:
         """Rows of table `attempts`: sockets that were closed before anything of them was read."""
         count = self._node.counters.connections_closed
         for _ in range(count - self._closed_count):
@@ -174,16 +208,16 @@ class Observation:
 
     # --- latencies ---------------------------------------------------------------------------
 
-    def latencies(self, now_s: float) -> Iterator[Row]:
+    def latencies(self, now_s: float) -> Iterator[LatencyRow]:
         """Rows of table `latencies`: those observed since the last call."""
         t_s = self.t_s(now_s)
         for kind, latency, told in self._latencies:
             for bound_s, count in latency.grown(told):
-                yield POPULATION, kind, t_s, bound_s, count
+                yield LatencyRow(POPULATION, kind, t_s, bound_s, count)
 
     # --- decisions ---------------------------------------------------------------------------
 
-    def decisions(self, now_s: float) -> Iterator[Row]:
+    def decisions(self, now_s: float) -> Iterator[DecisionRow]:
         """Rows of table `decisions`: those since the last call, as far as the node remembers
         them."""
         guard = self._node.guard

@@ -19,7 +19,7 @@ from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import PendingRows, Portion
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.telemetry.runs import RunsKept, run_id
-from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
+from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES, EndRow
 
 SAMPLES_PER_S: Final = 10
 """Samples per second: the broker's ticks."""
@@ -27,7 +27,6 @@ FINISH_S: Final = 30.0
 """Only a disk that hangs takes longer; on a starved machine, the end of a run may take several."""
 RUN_SHARE: Final = 0.25
 """The part of `keep_bytes` at which a run ends, so that there is always an older one to delete."""
-WHY_FIELD: Final = -1
 
 log = structlog.get_logger()
 
@@ -105,7 +104,8 @@ class Recorder:
 
     def _end(self, now_s: float, by: str) -> None:
         self._add_latencies(now_s)
-        self._pending.end((self._observation.t_s(now_s), by, None, 0))
+        ended_s = self._observation.t_s(now_s)
+        self._pending.end(EndRow(ended_s, ended_by=by, events_count=None, deaths_count=0))
 
     def _on_tick(self, now_s: float, memory_bytes: int) -> None:
         """Take a sample after the broker's tick; never raises."""
@@ -128,8 +128,8 @@ class Recorder:
             pending.add(ATTEMPTS, row)
         pending.add(SAMPLES, observation.sample(now_s, memory_bytes, thread_time()))
         pending.add(GOODPUT, observation.goodput(now_s))
-        for row in observation.decisions(now_s):
-            pending.add(DECISIONS, row, len(row[WHY_FIELD]))
+        for decision in observation.decisions(now_s):
+            pending.add(DECISIONS, decision, len(decision.why))
         self._number += 1
         if self._number % SAMPLES_PER_S == 0:
             self._add_latencies(now_s)

@@ -5,7 +5,7 @@ A file gets its final name when it is complete, so that a reader of a growing di
 whole files. `END` is written by `finish`, after all others: a run that has it is complete.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,8 +21,8 @@ FILE_ROWS: Final = 4_000_000
 
 Row = Sequence[Any]
 """Values in the order of the table's columns, without `run_id`, which is always the first."""
-Columns = Sequence[Sequence[Any]]
-"""Values of many rows, column by column."""
+Columns = Mapping[str, Sequence[Any]]
+"""Values of many rows, by the name of their column, without `run_id`."""
 
 
 @final
@@ -52,9 +52,10 @@ class _Output:
         if len(self._rows) >= self._batch_rows:
             self._write_rows()
 
-    def add_columns(self, columns: Columns) -> None:
+    def add_columns(self, by_name: Columns) -> None:
         if self._rows:
             self._write_rows()
+        columns = [by_name[column.name] for column in self._table.columns[1:]]
         for start in range(0, len(columns[0]), self._batch_rows):
             self._write([column[start : start + self._batch_rows] for column in columns])
 
@@ -69,7 +70,7 @@ class _Output:
         rows, self._rows = self._rows, []
         self._write(list(zip(*rows, strict=True)))
 
-    def _write(self, columns: Columns) -> None:
+    def _write(self, columns: Sequence[Sequence[Any]]) -> None:
         rows_count = len(columns[0])
         arrays = [
             pa.array(values, field.type)

@@ -1,70 +1,48 @@
-"""Rows of tables `samples` and `decisions` (docs/reference/parquet-schema.md), live or simulated.
+"""Rows of tables `samples` and `decisions`, live or simulated."""
 
-A row has all columns but `run_id`, in the order of the schema.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, final
 
-from flowguard.flow import Gate, Grant, NodeWindow, Rung, Signal
+from flowguard.flow import Gate, Grant, Guard, Rung, Signal
 from flowguard.flow.signals import Objectives, Pressure
-from flowguard.telemetry.pending import Row
+from flowguard.telemetry.schema import DecisionRow
 
 RUNGS: Final = {rung: rung.name.lower() for rung in Rung}
-Memory = tuple[int, int]
-"""Bytes held, and bytes beyond which the process dies."""
 
 
-def sample_row(
-    node: int,
-    t_s: float,
-    grant: Grant,
-    gate: Gate[Any],
-    window: NodeWindow,
-    objectives: Objectives,
-    sockets: tuple[int | None, int],
-    waiting_count: int | None,
-    memory: Memory,
-    counts: Sequence[float | None],
-) -> Row:
-    """A row of table `samples`.
-
-    `sockets`: those that the kernel keeps, and those accepted; `counts`: the columns from
-    `accepted_count` to `refusing_s`, since the row before.
-    """
-    pressure = grant.pressure
-    parts = pressure.parts
-    queue = parts.get(Signal.QUEUE, 0.0)
-    loop = parts.get(Signal.LOOP, 0.0)
-    store = parts.get(Signal.STORE, 0.0)
-    return (
-        node,
-        t_s,
-        True,
-        pressure.value,
-        queue,
-        loop,
-        store,
-        parts.get(Signal.REPLICATION, 0.0),
-        parts.get(Signal.MEMORY, 0.0),
-        _name(pressure),
-        grant.window,
-        gate.limit,
-        RUNGS[gate.rung],
-        gate.in_process,
-        gate.buffered,
-        gate.buffered_bytes,
-        *sockets,
-        window.in_process,
-        waiting_count,
-        window.in_process_bytes,
-        *memory,
-        *counts,
+def guard_columns(guard: Guard[Any], objectives: Objectives) -> dict[str, Any]:
+    """The columns of table `samples` that a guard shows, by name."""
+    gate, window, pressure = guard.gate, guard.window, guard.grant.pressure
+    parts = {signal: pressure.parts.get(signal, 0.0) for signal in Signal}
+    return {f"pressure_{signal}_ratio": part for signal, part in parts.items()} | {
+        "pressure_ratio": pressure.value,
+        "cause": _name(pressure),
+        "window": guard.grant.window,
+        "connect_limit": gate.limit,
+        "rung": RUNGS[gate.rung],
+        "connects_in_process_count": gate.in_process,
+        "connects_buffered_count": gate.buffered,
+        "connects_buffered_bytes": gate.buffered_bytes,
+        "packets_in_process_count": window.in_process,
+        "unfinished_bytes": window.in_process_bytes,
         # The parts are these by their objectives; a store that says it stalls has more.
-        queue * objectives.queue_s,
-        loop * objectives.loop_s,
-        store * objectives.store_s,
-    )
+        "sojourn_min_s": parts[Signal.QUEUE] * objectives.queue_s,
+        "drift_s": parts[Signal.LOOP] * objectives.loop_s,
+        "commit_s": parts[Signal.STORE] * objectives.store_s,
+    }
+
+
+@final
+class Growth:
+    """The growth of counts from one row to the next, by column."""
+
+    def __init__(self, counts: dict[str, Any] | None = None) -> None:
+        self._counts = counts or {}
+
+    def since(self, counts: dict[str, Any]) -> dict[str, Any]:
+        """Return the growth of each count since the last call."""
+        before, self._counts = self._counts, counts
+        return {name: count - before.get(name, 0) for name, count in counts.items()}
 
 
 @final
@@ -83,21 +61,34 @@ class Decisions:
 
     def rows(
         self, decided: Iterable[tuple[float, Grant]], grant: Grant, gate: Gate[Any], t_s: float
-    ) -> Iterator[Row]:
+    ) -> Iterator[DecisionRow]:
         """Windows `decided`, with their times, and the changes of the gate until `t_s`."""
         for decided_s, each in decided:
-            pressed = (each.pressure.value, _name(each.pressure), each.why)
-            yield self._node, decided_s, "window", self._window, each.window, *pressed
+            change = (self._window, each.window)
+            yield self._row(decided_s, "window", change, each.pressure, each.why)
             self._window = each.window
-        pressure = grant.pressure
-        why = (pressure.value, _name(pressure), _why(pressure))
+        pressure, why = grant.pressure, _why(grant.pressure)
         if gate.limit != self._limit:
-            change = (float(self._limit), float(gate.limit))
-            yield self._node, t_s, "connect_limit", *change, *why
+            yield self._row(t_s, "connect_limit", (self._limit, gate.limit), pressure, why)
             self._limit = gate.limit
         if gate.rung is not self._rung:
-            yield self._node, t_s, "rung", float(self._rung), float(gate.rung), *why
+            yield self._row(t_s, "rung", (self._rung, gate.rung), pressure, why)
             self._rung = gate.rung
+
+    def _row(
+        self, t_s: float, kind: str, change: tuple[float, float], pressure: Pressure, why: str
+    ) -> DecisionRow:
+        before, after = map(float, change)
+        return DecisionRow(
+            node=self._node,
+            t_s=t_s,
+            kind=kind,
+            before=before,
+            after=after,
+            pressure_ratio=pressure.value,
+            cause=_name(pressure),
+            why=why,
+        )
 
 
 def _name(pressure: Pressure) -> str | None:

@@ -6,7 +6,9 @@ reader refuses a table of another version; a new optional column is no new versi
 
 import sys
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ INT: Final = pa.int32()
 LONG: Final = pa.int64()
 REAL: Final = pa.float64()
 TEXTS: Final = pa.map_(STRING, STRING)
+Pairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table; `columns` in the order in which rows give their values."""
+    """One table. A row is a tuple of type `row`: its fields are the columns without `run_id`."""
 
     name: str
-    meaning: str
-    columns: tuple[Column, ...]
+    row: type[tuple[Any, ...]]
+    """The type of rows; its docstring is the meaning of the table."""
     key: tuple[str, ...]
-    """The columns that tell rows apart; where a time comes next to the run, rows are in its
+    """The columns that tell rows apart; if a time comes next to the run, rows are in its
     order."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns in the order of files; `run_id` is always the first."""
+        return _columns(self.row)
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,225 +61,199 @@ class Table:
         )
 
 
-_RUN_ID: Final = Column("run_id", STRING, "which run")
-_NODE: Final = Column("node", INT, "which node, from 0")
-_T: Final = Column("t_s", REAL, "time since the start of the run")
-_POPULATION: Final = Column("population", STRING, "which clients; of a broker: `all`")
+@cache
+def _columns(row: type[tuple[Any, ...]]) -> tuple[Column, ...]:
+    hints = get_type_hints(row, include_extras=True)
+    return Column("run_id", STRING, "which run"), *(
+        Column(name, type, meaning, NoneType in get_args(hint.__origin__))
+        for name, hint in hints.items()
+        for type, meaning in (hint.__metadata__,)
+    )
 
-RUN: Final = Table(
-    "run",
-    "The run itself: one row, written first.",
-    (
-        _RUN_ID,
-        Column("schema_version", INT, f"of all tables of the run: {VERSION}"),
-        Column("source", STRING, "`simulation` or `broker`"),
-        Column("flowguard_version", STRING, "version that wrote it"),
-        Column("scenario", STRING, "its name; of a broker: `live`"),
-        Column("policy", STRING, "overload policy in force"),
-        Column("seed", LONG, "of all chance", nullable=True),
-        Column("nodes_count", INT, "broker nodes"),
-        Column("clients_count", LONG, "clients of all populations", nullable=True),
-        Column("duration_s", REAL, "how long it was to last at most", nullable=True),
-        Column("started_unix_s", REAL, "when it began; null: virtual time", nullable=True),
-        Column("trigger_at_s", REAL, "when the disturbance began", nullable=True),
-        Column("trigger_until_s", REAL, "when the disturbance ended, null if never", nullable=True),
-        Column(
-            "load_ratio", REAL, "wanted work divided by the capacity of all nodes", nullable=True
-        ),
-        Column("connect_deadline_s", REAL, "how long clients wait for CONNACK", nullable=True),
-        Column("acknowledge_deadline_s", REAL, "until when PUBACK is of use", nullable=True),
-        Column(
-            "parameters",
-            TEXTS,
-            "what differs from the scenario's file, by dotted key; "
-            "`file_digest`: of a scenario or a trace that is none of flowguard's",
-        ),
-        Column("limits", TEXTS, "every setting of section `flow`, by key"),
-        Column("command", STRING, "runs the same again; of a broker: empty"),
-    ),
-    ("run_id",),
-)
 
-SAMPLES: Final = Table(
-    "samples",
-    "Every node, ten times a second. Counts of events are since the sample before.",
-    (
-        _RUN_ID,
-        _NODE,
-        _T,
-        Column("is_alive", BOOL, "whether a process runs; if not, all numbers are 0"),
-        Column(
-            "pressure_ratio",
-            REAL,
-            "the worst signal divided by its objective, at most 16; overload above 1",
-        ),
-        Column("pressure_queue_ratio", REAL, "packets waiting for their turn"),
-        Column("pressure_loop_ratio", REAL, "drift of the event loop"),
-        Column("pressure_store_ratio", REAL, "durable writes"),
-        Column("pressure_replication_ratio", REAL, "replicas that do not answer"),
-        Column("pressure_memory_ratio", REAL, "memory"),
-        Column("cause", STRING, "which signal is worst", nullable=True),
-        Column("window", REAL, "packets that every client may have in process"),
-        Column("connect_limit", LONG, "CONNECTs that may be in process"),
-        Column("rung", STRING, "`buffer` or `close`: what happens to new connections"),
-        Column("connects_in_process_count", INT, "CONNECTs admitted and not answered"),
-        Column("connects_buffered_count", INT, "CONNECTs waiting"),
-        Column("connects_buffered_bytes", LONG, "their sizes"),
-        Column("backlog_count", INT, "sockets the kernel keeps", nullable=True),
-        Column("connections_count", INT, "sockets accepted and not ended"),
-        Column("packets_in_process_count", INT, "admitted and not done, cost units"),
-        Column("packets_waiting_count", INT, "arrived and not admitted", nullable=True),
-        Column("unfinished_bytes", LONG, "payloads admitted and not done"),
-        Column("memory_bytes", LONG, "of the process"),
-        Column("memory_limit_bytes", LONG, "beyond it the process dies"),
-        Column("accepted_count", LONG, "CONNECTs answered with success"),
-        Column("refused_count", LONG, "CONNECTs answered with 137"),
-        Column("discarded_count", LONG, "CONNECTs not worth an answer"),
-        Column("closed_count", LONG, "sockets closed before their CONNECT was read"),
-        Column(
-            "published_count",
-            LONG,
-            "PUBLISHes acknowledged; of a broker: taken on, those of QoS 0, too",
-        ),
-        Column("delivered_count", LONG, "messages sent to subscribers"),
-        Column("lost_count", LONG, "acknowledged messages that cannot be delivered any more"),
-        Column("dropped_count", LONG, "deliveries dropped at full queues", nullable=True),
-        Column(
-            "busy_s",
-            REAL,
-            "time the event loop worked; of a broker: CPU time of its thread",
-            nullable=True,
-        ),
-        Column("refusing_s", REAL, "of it for accepting and refusing", nullable=True),
-        Column(
-            "sojourn_min_s",
-            REAL,
-            "the shortest time of a packet from socket to done since the last sample",
-        ),
-        Column(
-            "drift_s",
-            REAL,
-            "90th percentile of the loop's drift over a second, or of waiting for it",
-        ),
-        Column("commit_s", REAL, "90th percentile of durable writes over a second"),
-    ),
-    ("run_id", "t_s", "node"),
-)
+_Node = Annotated[int, INT, "which node, from 0"]
+_Time = Annotated[float, REAL, "time since the start of the run"]
+_Population = Annotated[str, STRING, "which clients; of a broker: `all`"]
 
-GOODPUT: Final = Table(
-    "goodput",
-    "Every population, ten times a second. Counts of events are since the row before.",
-    (
-        _RUN_ID,
-        _POPULATION,
-        _T,
-        Column("clients_count", LONG, "that exist by now", nullable=True),
-        Column("connected_count", LONG, "connected now"),
-        Column("first_connected_count", LONG, "connected at least once by now", nullable=True),
-        Column("attempts_count", LONG, "attempts that began"),
-        Column("declined_count", LONG, "attempts that failed"),
-        Column("wasted_count", LONG, "CONNECTs served after their client gave up", nullable=True),
-        Column("due_count", LONG, "PUBLISHes that clients wanted to send", nullable=True),
-        Column("acknowledged_count", LONG, "PUBLISHes acknowledged; of a broker: as in samples"),
-        Column("in_time_count", LONG, "of them within their deadline", nullable=True),
-        Column("delivered_count", LONG, "messages at subscribers; of a broker: sent to them"),
-    ),
-    ("run_id", "t_s", "population"),
-)
 
+class RunRow(NamedTuple):
+    """The run itself: one row, written first."""
+
+    schema_version: Annotated[int, INT, f"of all tables of the run: {VERSION}"]
+    source: Annotated[str, STRING, "`simulation` or `broker`"]
+    flowguard_version: Annotated[str, STRING, "version that wrote it"]
+    scenario: Annotated[str, STRING, "its name; of a broker: `live`"]
+    policy: Annotated[str, STRING, "overload policy in force"]
+    seed: Annotated[int | None, LONG, "of all chance"]
+    nodes_count: Annotated[int, INT, "broker nodes"]
+    clients_count: Annotated[int | None, LONG, "clients of all populations"]
+    duration_s: Annotated[float | None, REAL, "how long it was to last at most"]
+    started_unix_s: Annotated[float | None, REAL, "when it began; null: virtual time"]
+    trigger_at_s: Annotated[float | None, REAL, "when the disturbance began"]
+    trigger_until_s: Annotated[float | None, REAL, "when the disturbance ended, null if never"]
+    load_ratio: Annotated[float | None, REAL, "wanted work divided by the capacity of all nodes"]
+    connect_deadline_s: Annotated[float | None, REAL, "how long clients wait for CONNACK"]
+    acknowledge_deadline_s: Annotated[float | None, REAL, "until when PUBACK is of use"]
+    parameters: Annotated[
+        Pairs,
+        TEXTS,
+        "what differs from the scenario's file, by dotted key; "
+        "`file_digest`: of a scenario or a trace that is none of flowguard's",
+    ]
+    limits: Annotated[Pairs, TEXTS, "every setting of section `flow`, by key"]
+    command: Annotated[str, STRING, "runs the same again; of a broker: empty"]
+
+
+class SampleRow(NamedTuple):
+    """Every node, ten times a second. Counts of events are since the sample before."""
+
+    node: _Node
+    t_s: _Time
+    is_alive: Annotated[bool, BOOL, "whether a process runs; if not, all numbers are 0"]
+    pressure_ratio: Annotated[
+        float, REAL, "the worst signal divided by its objective, at most 16; overload above 1"
+    ]
+    pressure_queue_ratio: Annotated[float, REAL, "packets waiting for their turn"]
+    pressure_loop_ratio: Annotated[float, REAL, "drift of the event loop"]
+    pressure_store_ratio: Annotated[float, REAL, "durable writes"]
+    pressure_replication_ratio: Annotated[float, REAL, "replicas that do not answer"]
+    pressure_memory_ratio: Annotated[float, REAL, "memory"]
+    cause: Annotated[str | None, STRING, "which signal is worst"]
+    window: Annotated[float, REAL, "packets that every client may have in process"]
+    connect_limit: Annotated[int, LONG, "CONNECTs that may be in process"]
+    rung: Annotated[str, STRING, "`buffer` or `close`: what happens to new connections"]
+    connects_in_process_count: Annotated[int, INT, "CONNECTs admitted and not answered"]
+    connects_buffered_count: Annotated[int, INT, "CONNECTs waiting"]
+    connects_buffered_bytes: Annotated[int, LONG, "their sizes"]
+    backlog_count: Annotated[int | None, INT, "sockets the kernel keeps"]
+    connections_count: Annotated[int, INT, "sockets accepted and not ended"]
+    packets_in_process_count: Annotated[int, INT, "admitted and not done, cost units"]
+    packets_waiting_count: Annotated[int | None, INT, "arrived and not admitted"]
+    unfinished_bytes: Annotated[int, LONG, "payloads admitted and not done"]
+    memory_bytes: Annotated[int, LONG, "of the process"]
+    memory_limit_bytes: Annotated[int, LONG, "beyond it the process dies"]
+    accepted_count: Annotated[int, LONG, "CONNECTs answered with success"]
+    refused_count: Annotated[int, LONG, "CONNECTs answered with 137"]
+    discarded_count: Annotated[int, LONG, "CONNECTs not worth an answer"]
+    closed_count: Annotated[int, LONG, "sockets closed before their CONNECT was read"]
+    published_count: Annotated[
+        int, LONG, "PUBLISHes acknowledged; of a broker: taken on, those of QoS 0, too"
+    ]
+    delivered_count: Annotated[int, LONG, "messages sent to subscribers"]
+    lost_count: Annotated[int, LONG, "acknowledged messages that cannot be delivered any more"]
+    dropped_count: Annotated[int | None, LONG, "deliveries dropped at full queues"]
+    busy_s: Annotated[
+        float | None, REAL, "time the event loop worked; of a broker: CPU time of its thread"
+    ]
+    refusing_s: Annotated[float | None, REAL, "of it for accepting and refusing"]
+    sojourn_min_s: Annotated[
+        float, REAL, "the shortest time of a packet from socket to done since the last sample"
+    ]
+    drift_s: Annotated[
+        float, REAL, "90th percentile of the loop's drift over a second, or of waiting for it"
+    ]
+    commit_s: Annotated[float, REAL, "90th percentile of durable writes over a second"]
+
+
+class GoodputRow(NamedTuple):
+    """Every population, ten times a second. Counts of events are since the row before."""
+
+    population: _Population
+    t_s: _Time
+    clients_count: Annotated[int | None, LONG, "that exist by now"]
+    connected_count: Annotated[int, LONG, "connected now"]
+    first_connected_count: Annotated[int | None, LONG, "connected at least once by now"]
+    attempts_count: Annotated[int, LONG, "attempts that began"]
+    declined_count: Annotated[int, LONG, "attempts that failed"]
+    wasted_count: Annotated[int | None, LONG, "CONNECTs served after their client gave up"]
+    due_count: Annotated[int | None, LONG, "PUBLISHes that clients wanted to send"]
+    acknowledged_count: Annotated[int, LONG, "PUBLISHes acknowledged; of a broker: as in samples"]
+    in_time_count: Annotated[int | None, LONG, "of them within their deadline"]
+    delivered_count: Annotated[int, LONG, "messages at subscribers; of a broker: sent to them"]
+
+
+class AttemptRow(NamedTuple):
+    """Every attempt to connect, when its client knows how it ended; of a broker: as it saw it, from
+    the socket in its backlog to CONNACK or the end of the connection."""
+
+    population: _Population
+    client: Annotated[int, LONG, "its number in the population; of a broker: a running number"]
+    number: Annotated[int | None, INT, "how many it has made before"]
+    node: _Node
+    started_s: Annotated[float, REAL, "time since the start of the run"]
+    ended_s: Annotated[float, REAL, "time since the start of the run"]
+    outcome: Annotated[str, STRING, "`connected`, `refused`, `closed`, `timed_out`, `unreachable`"]
+
+
+class LatencyRow(NamedTuple):
+    """Histograms per second; buckets without an observation are left out. Of a broker: `connect` is
+    an attempt that was connected, `acknowledgement` a PUBLISH of QoS 1 or 2 from its decoding to
+    PUBACK or PUBREC (what it waits before, in a socket, only its client knows); it knows no
+    `delivery`."""
+
+    population: _Population
+    kind: Annotated[str, STRING, "`connect`, `acknowledgement`, `delivery`"]
+    t_s: Annotated[float, REAL, "end of the second"]
+    bound_s: Annotated[float, REAL, "upper bound of the bucket; infinite: more than all bounds"]
+    count: Annotated[int, LONG, "observations in this bucket"]  # type: ignore[assignment]
+
+
+class DecisionRow(NamedTuple):
+    """Decisions of a node, with their reason."""
+
+    node: _Node
+    t_s: _Time
+    kind: Annotated[str, STRING, "`window`, `connect_limit`, `rung`"]
+    before: Annotated[float, REAL, "value before; a rung: 0 buffer, 1 close"]
+    after: Annotated[float, REAL, "value after"]
+    pressure_ratio: Annotated[float, REAL, "of the node"]
+    cause: Annotated[str | None, STRING, "the worst signal"]
+    why: Annotated[str, STRING, "for a person"]
+
+
+class ClientRow(NamedTuple):
+    """Every client, at the end of the run; a broker writes none."""
+
+    population: _Population
+    client: Annotated[int, LONG, "its number in the population"]
+    attempts_count: Annotated[int, INT, "attempts to connect"]
+    first_connected_s: Annotated[float | None, REAL, "null: never"]
+    acknowledged_count: Annotated[int, LONG, "PUBLISHes acknowledged"]
+    in_time_count: Annotated[int, LONG, "of them within their deadline"]
+    cost_units: Annotated[float, REAL, "what they cost the broker"]
+
+
+class ViolationRow(NamedTuple):
+    """Invariants that did not hold; a run ends with the first. A broker writes none."""
+
+    node: Annotated[int | None, INT, "which node; null: the whole world"]
+    t_s: _Time
+    invariant: Annotated[str, STRING, "its number and name in docs/explain/overload.md"]
+    detail: Annotated[str, STRING, "what was seen"]
+
+
+class EndRow(NamedTuple):
+    """That the run is complete; one row, written last."""
+
+    ended_s: Annotated[float, REAL, "time since the start of the run"]
+    ended_by: Annotated[str, STRING, "`duration`, `connected`, `violation` or `stopped`"]
+    events_count: Annotated[int | None, LONG, "events of the simulation"]
+    deaths_count: Annotated[int, INT, "processes that died of memory"]
+
+
+RUN: Final = Table("run", RunRow, ("run_id",))
+SAMPLES: Final = Table("samples", SampleRow, ("run_id", "t_s", "node"))
+GOODPUT: Final = Table("goodput", GoodputRow, ("run_id", "t_s", "population"))
 ATTEMPTS: Final = Table(
-    "attempts",
-    "Every attempt to connect, when its client knows how it ended; of a broker: as it saw it, from "
-    "the socket in its backlog to CONNACK or the end of the connection.",
-    (
-        _RUN_ID,
-        _POPULATION,
-        Column("client", LONG, "its number in the population; of a broker: a running number"),
-        Column("number", INT, "how many it has made before", nullable=True),
-        _NODE,
-        Column("started_s", REAL, "time since the start of the run"),
-        Column("ended_s", REAL, "time since the start of the run"),
-        Column("outcome", STRING, "`connected`, `refused`, `closed`, `timed_out`, `unreachable`"),
-    ),
-    ("run_id", "ended_s", "population", "client", "number"),
+    "attempts", AttemptRow, ("run_id", "ended_s", "population", "client", "number")
 )
-
 LATENCIES: Final = Table(
-    "latencies",
-    "Histograms per second; buckets without an observation are left out. Of a broker: `connect` is "
-    "an attempt that was connected, `acknowledgement` a PUBLISH of QoS 1 or 2 from its decoding to "
-    "PUBACK or PUBREC (what it waits before, in a socket, only its client knows); it knows no "
-    "`delivery`.",
-    (
-        _RUN_ID,
-        _POPULATION,
-        Column("kind", STRING, "`connect`, `acknowledgement`, `delivery`"),
-        Column("t_s", REAL, "end of the second"),
-        Column("bound_s", REAL, "upper bound of the bucket; infinite: more than all bounds"),
-        Column("count", LONG, "observations in this bucket"),
-    ),
-    ("run_id", "t_s", "population", "kind", "bound_s"),
+    "latencies", LatencyRow, ("run_id", "t_s", "population", "kind", "bound_s")
 )
-
-DECISIONS: Final = Table(
-    "decisions",
-    "Decisions of a node, with their reason.",
-    (
-        _RUN_ID,
-        _NODE,
-        _T,
-        Column("kind", STRING, "`window`, `connect_limit`, `rung`"),
-        Column("before", REAL, "value before; a rung: 0 buffer, 1 close"),
-        Column("after", REAL, "value after"),
-        Column("pressure_ratio", REAL, "of the node"),
-        Column("cause", STRING, "the worst signal", nullable=True),
-        Column("why", STRING, "for a person"),
-    ),
-    ("run_id", "t_s", "node", "kind"),
-)
-
-CLIENTS: Final = Table(
-    "clients",
-    "Every client, at the end of the run; a broker writes none.",
-    (
-        _RUN_ID,
-        _POPULATION,
-        Column("client", LONG, "its number in the population"),
-        Column("attempts_count", INT, "attempts to connect"),
-        Column("first_connected_s", REAL, "null: never", nullable=True),
-        Column("acknowledged_count", LONG, "PUBLISHes acknowledged"),
-        Column("in_time_count", LONG, "of them within their deadline"),
-        Column("cost_units", REAL, "what they cost the broker"),
-    ),
-    ("run_id", "population", "client"),
-)
-
-VIOLATIONS: Final = Table(
-    "violations",
-    "Invariants that did not hold; a run ends with the first. A broker writes none.",
-    (
-        _RUN_ID,
-        Column("node", INT, "which node; null: the whole world", nullable=True),
-        _T,
-        Column("invariant", STRING, "its number and name in docs/explain/overload.md"),
-        Column("detail", STRING, "what was seen"),
-    ),
-    ("run_id", "t_s", "node", "invariant"),
-)
-
-END: Final = Table(
-    "end",
-    "That the run is complete; one row, written last.",
-    (
-        _RUN_ID,
-        Column("ended_s", REAL, "time since the start of the run"),
-        Column("ended_by", STRING, "`duration`, `connected`, `violation` or `stopped`"),
-        Column("events_count", LONG, "events of the simulation", nullable=True),
-        Column("deaths_count", INT, "processes that died of memory"),
-    ),
-    ("run_id",),
-)
-
+DECISIONS: Final = Table("decisions", DecisionRow, ("run_id", "t_s", "node", "kind"))
+CLIENTS: Final = Table("clients", ClientRow, ("run_id", "population", "client"))
+VIOLATIONS: Final = Table("violations", ViolationRow, ("run_id", "t_s", "node", "invariant"))
+END: Final = Table("end", EndRow, ("run_id",))
 TABLES: Final = {
     table.name: table
     for table in (RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, VIOLATIONS, END)
@@ -301,7 +283,7 @@ def page() -> str:
     """The text of docs/reference/parquet-schema.md."""
     lines = [_PREFACE]
     for table in TABLES.values():
-        lines += [f"## {table.name}", "", table.meaning, ""]
+        lines += [f"## {table.name}", "", " ".join((table.row.__doc__ or "").split()), ""]
         lines += ["| column | type | null | meaning |", "|---|---|---|---|"]
         for column in table.columns:
             null = "yes" if column.nullable else ""

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowguard.telemetry.recording import BATCH_ROWS, Recording
-from flowguard.telemetry.schema import DECISIONS, END, TABLES, VIOLATIONS
+from flowguard.telemetry.schema import DECISIONS, END, TABLES, VIOLATIONS, DecisionRow
 
 END_ROW = (12.5, "duration", 7, 0)
 
@@ -49,7 +49,8 @@ def test_columns_are_rows_and_come_after_the_rows_that_were_added_before(tmp_pat
     recording = Recording(tmp_path, "crowd-1", file_rows=BATCH_ROWS)
     rows = [decision(number) for number in range(BATCH_ROWS + 3)]
     recording.add(DECISIONS, rows[0])
-    recording.add_columns(DECISIONS, list(zip(*rows[1:], strict=True)))
+    columns = zip(DecisionRow._fields, zip(*rows[1:], strict=True), strict=True)
+    recording.add_columns(DECISIONS, dict(reversed(list(columns))))
     recording.finish(END_ROW)
     tables = [pq.read_table(path) for path in sorted(tmp_path.glob("decisions-*.parquet"))]
     written = [tuple(row.values()) for table in tables for row in table.to_pylist()]
