@@ -45,7 +45,6 @@ FOLDER_FILES = {
     "spark_analysis": 18,
     "src/flowguard/cli": 19,
     "src/flowguard/flow": 26,
-    "src/flowguard/ops": 18,
     "src/flowguard/session": 29,
 }
 

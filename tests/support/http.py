@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from flowguard.broker.server import Running, unix_clock
-from flowguard.ops.http import listen, serve_http
+from flowguard.ops.web.http import listen, serve_http
 from tests.support.real import TEST_S, broker
 
 Address = tuple[str, int]

@@ -106,7 +106,7 @@ class BrokerParts:
             await nursery.start(recorder.run)
             progress = recorder.progress
         if self.http is not None:
-            from flowguard.ops.http import serve_http
+            from flowguard.ops.web.http import serve_http
 
             reload = partial(self.files.reload, running.node)
             seen = (running.node, running.clock, self.http, running.backup, progress)
@@ -186,7 +186,7 @@ def _listen(settings: Settings) -> list[Doorway]:
 def _listen_http(port: HttpPort) -> socket | None:
     """Listen; return None if the port is taken and HTTP is not required."""
     # Here, because it takes a tenth of a second that --help does not need.
-    from flowguard.ops.http import listen
+    from flowguard.ops.web.http import listen
 
     try:
         return listen(port.host, port.port)

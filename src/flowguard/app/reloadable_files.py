@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from flowguard.broker.identity.identity_checks import IdentityChecks, Proofs
     from flowguard.broker.layers.tls import TlsKeeper
-    from flowguard.ops.reload import Reloaded
+    from flowguard.ops.web.reload import Reloaded
 
 KEY_BYTES: Final = 32
 TOKEN_BYTES_MIN: Final = 16

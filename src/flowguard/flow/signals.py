@@ -21,7 +21,7 @@ class Signal(StrEnum):
     """The signals.
 
     A new one is also told by `observer`, has an objective in `config`, and is known by name in
-    `policies.MINDED`, `cluster`, `ops.status`, `ops.condition`, `ops/page.js` and
+    `policies.MINDED`, `cluster`, `ops.status`, `ops.condition`, `ops/web/page.js` and
     `telemetry.schema`, with the columns that analyses read.
     """
 

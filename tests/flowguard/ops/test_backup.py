@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from flowguard.codec.packets import Puback
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
-from flowguard.ops.backup import Backups, folder_of
-from flowguard.ops.callers import is_from_here
-from flowguard.ops.http_connection import Request
+from flowguard.ops.web.backup import Backups, folder_of
+from flowguard.ops.web.callers import is_from_here
+from flowguard.ops.web.http_connection import Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
 from store_tools.rocks.reader import StoreReader

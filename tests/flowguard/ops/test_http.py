@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from structlog.testing import capture_logs
 
 from flowguard.broker.server import unix_clock
-from flowguard.ops import endpoints, http_connection
-from flowguard.ops.hosts import is_ours
-from flowguard.ops.http import (
+from flowguard.ops.web import endpoints, http_connection
+from flowguard.ops.web.hosts import is_ours
+from flowguard.ops.web.http import (
     listen,
     serve_http,
 )

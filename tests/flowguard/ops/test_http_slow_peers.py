@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from flowguard.broker.server import unix_clock
-from flowguard.ops import endpoints, http, http_connection
-from flowguard.ops.http import (
+from flowguard.ops.web import endpoints, http, http_connection
+from flowguard.ops.web.http import (
     CONNECTIONS_MAX,
     LOOP_SHARE,
     TURNS_WAITING_MAX,
@@ -17,7 +17,7 @@ from flowguard.ops.http import (
     listen,
     serve_http,
 )
-from flowguard.ops.http_connection import Response, text_response
+from flowguard.ops.web.http_connection import Response, text_response
 from tests.support.http import CHANGES, Address, head, parts, read_all, request, send, watched
 from tests.support.real import (
     broker,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.ops.page import page_response
+from flowguard.ops.web.page import page_response
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import Broker, running_broker, start
 from tests.support.browser import Page, open_page

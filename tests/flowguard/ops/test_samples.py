@@ -7,14 +7,15 @@ import pytest
 import trio
 
 from flowguard.flow.histogram import Histogram
-from flowguard.ops import http_connection, talkers
-from flowguard.ops.http import CONNECTIONS_MAX
-from flowguard.ops.http_connection import HttpConnection
+from flowguard.ops import talkers
 from flowguard.ops.latency import LOOKS, RecentLatency
 from flowguard.ops.samples import HISTORY_MAX, Sampler
 from flowguard.ops.status import View
 from flowguard.ops.talkers import SHOWN, Talkers
-from flowguard.ops.viewers import VIEWERS_MAX
+from flowguard.ops.web import http_connection
+from flowguard.ops.web.http import CONNECTIONS_MAX
+from flowguard.ops.web.http_connection import HttpConnection
+from flowguard.ops.web.viewers import VIEWERS_MAX
 from tests.support.http import Address, head, parts, read_all, request, send, watched
 from tests.support.real import TEST_S, connect, until
 from tests.support.stage import Stage
@@ -139,7 +140,7 @@ async def test_viewers_have_places_of_their_own_and_these_are_capped(
 async def test_who_finds_no_place_to_watch_counts_as_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flowguard.ops.viewers.VIEWERS_MAX", 0)
+    monkeypatch.setattr("flowguard.ops.web.viewers.VIEWERS_MAX", 0)
     seen: list[HttpConnection] = []
     begin = HttpConnection.__init__
 

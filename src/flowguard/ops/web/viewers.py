@@ -4,8 +4,8 @@ from typing import Final, final
 
 import trio
 
-from flowguard.ops.http_connection import HttpConnection, Response, json_response
 from flowguard.ops.samples import Sampler
+from flowguard.ops.web.http_connection import HttpConnection, Response, json_response
 
 VIEWERS_MAX: Final = 16
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"

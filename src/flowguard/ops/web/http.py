@@ -1,6 +1,6 @@
 """HTTP: metrics, status and health on a port of their own, from inside the broker's event loop.
 
-    GET /                      the page: the node, live (`ops.page`)
+    GET /                      the page: the node, live (`ops.web.page`)
     GET /events                what the page shows, once a second, as a stream of events
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
@@ -10,7 +10,7 @@
     POST /reload               read certificates, users, keys and rules anew; for this machine only
 
 Without a token the page is for this machine only, and the rest for whoever reaches the port: keep
-it on 127.0.0.1, or behind a proxy (`ops.callers`). No connection waits to be accepted, either: of
+it on 127.0.0.1, or behind a proxy (`callers`). No connection waits to be accepted, either: of
 too many, the oldest that waits for its peer is closed. Answers that cost time of the event loop
 are made in turns; /health costs none, and waits for no turn.
 """
@@ -27,21 +27,21 @@ from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
-from flowguard.ops.backup import Backup, Backups
-from flowguard.ops.callers import EVENTS, refusal_of_origin, refusal_of_stranger
-from flowguard.ops.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
-from flowguard.ops.hosts import is_ours
-from flowguard.ops.http_connection import (
+from flowguard.ops.samples import Sampler
+from flowguard.ops.status import MemoryStatus, View
+from flowguard.ops.web.backup import Backup, Backups
+from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
+from flowguard.ops.web.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
+from flowguard.ops.web.hosts import is_ours
+from flowguard.ops.web.http_connection import (
     BadRequest,
     HttpConnection,
     Request,
     Response,
     json_response,
 )
-from flowguard.ops.reload import Reload, reload_response
-from flowguard.ops.samples import Sampler
-from flowguard.ops.status import MemoryStatus, View
-from flowguard.ops.viewers import Viewers
+from flowguard.ops.web.reload import Reload, reload_response
+from flowguard.ops.web.viewers import Viewers
 from flowguard.telemetry.progress import RecordingProgress
 
 CONNECTIONS_MAX: Final = 32

@@ -11,7 +11,7 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from flowguard.ops.http_connection import Request, Response, json_response
+from flowguard.ops.web.http_connection import Request, Response, json_response
 
 CSRF_HEADER: Final = "x-flowguard"
 """A header that no form can send, and a script only to the site that it is from."""
@@ -48,7 +48,7 @@ def refusal_of_origin(request: Request) -> Response | None:
     """403 for what a page of another origin asks; None: nothing says so.
 
     A link to the page itself may be followed from anywhere: whoever follows it looks at it, and no
-    other page can (`ops.page`).
+    other page can (`ops.web.page`).
     """
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")

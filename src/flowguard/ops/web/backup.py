@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import final
 
 from flowguard.errors import StoreError
-from flowguard.ops.callers import refusal_of_change
-from flowguard.ops.http_connection import HttpConnection, Request, Response, json_response
+from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 Backup = Callable[[Path], Awaitable[None]]
 """Makes a copy in a new folder; raises `StoreError`."""

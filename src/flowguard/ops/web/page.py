@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from flowguard.ops.http_connection import Response
+from flowguard.ops.web.http_connection import Response
 
 HERE: Final = Path(__file__).parent
 HTML_TYPE: Final = "text/html; charset=utf-8"

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing_extensions import TypedDict
 
 from flowguard.errors import ConfigError
-from flowguard.ops.callers import refusal_of_change
-from flowguard.ops.http_connection import Request, Response, json_response
+from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.http_connection import Request, Response, json_response
 
 
 class Reloaded(TypedDict):

@@ -4,13 +4,13 @@ from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
 
-from flowguard.ops.callers import EVENTS, PAGE
 from flowguard.ops.explain import explain
 from flowguard.ops.explain_words import sentences
-from flowguard.ops.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.page import page_response
 from flowguard.ops.status import View
+from flowguard.ops.web.callers import EVENTS, PAGE
+from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
+from flowguard.ops.web.page import page_response
 
 HEALTH: Final = "/health"
 BACKUP: Final = "/backup"

@@ -1,0 +1,10 @@
+"""The HTTP port of a broker.
+
+- `http`            listens and serves connections; `http_connection` is one request and its answer
+- `hosts`           names of this broker, which requests may be for
+- `callers`         callers that may read or change something
+- `endpoints`       answers by path
+- `page`            the live page; `viewers` get its samples as a stream
+- `backup`          copies the store, for requests from this machine
+- `reload`          reads certificates, users, keys and rules again, for requests from this machine
+"""
