@@ -19,8 +19,9 @@ from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
 from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
+from flowguard.ops.catalogue import MemoryStatus
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import MemoryStatus, View
+from flowguard.ops.status import View
 from flowguard.session.states import Undelivered
 from flowguard.stores import StoreLoad
 from flowguard.telemetry import schema

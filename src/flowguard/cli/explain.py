@@ -16,7 +16,8 @@ from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.console import plain, refused
 from flowguard.ops.explain import Explanation
 from flowguard.ops.explain_words import clock_text, sentences
-from flowguard.ops.status import Decision, Use
+from flowguard.ops.pressure import Decision
+from flowguard.ops.status import Use
 
 
 def explain(

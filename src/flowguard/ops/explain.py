@@ -13,7 +13,8 @@ from flowguard.lines import count
 from flowguard.node.applications.apart import Apart
 from flowguard.node.node import Node
 from flowguard.ops.condition import NO_ROOM
-from flowguard.ops.status import Decision, Use, decisions_of
+from flowguard.ops.pressure import Decision, decisions_of
+from flowguard.ops.status import Use
 from flowguard.records import SPREAD_PREFIX
 from flowguard.session.connection import ServerConnection
 from flowguard.session.dispatch import LARGE_INFLIGHT_MAX

@@ -14,7 +14,9 @@ import pytest
 from rich.console import Console
 
 from flowguard.cli.top_screen import StatusHistory, _least, frame
-from flowguard.ops.status import Decision, MemoryStatus, Status, status_of
+from flowguard.ops.catalogue import MemoryStatus
+from flowguard.ops.pressure import Decision
+from flowguard.ops.status import Status, status_of
 from tests.flowguard.cli.http_port import http_address, run
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
 from tests.support.stage import Stage

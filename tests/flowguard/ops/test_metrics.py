@@ -11,8 +11,9 @@ from flowguard.codec.packets import Connect, Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.flow.verdict import Cut
 from flowguard.node.connect.authentication import Hooks
-from flowguard.ops.metrics import FOR_CONNECTS, FOR_MESSAGES, registry_of
-from flowguard.ops.status import MemoryStatus, View
+from flowguard.ops.catalogue import FOR_CONNECTS, FOR_MESSAGES, MemoryStatus
+from flowguard.ops.metrics import registry_of
+from flowguard.ops.status import View
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage

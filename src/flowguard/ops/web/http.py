@@ -27,8 +27,9 @@ from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
+from flowguard.ops.catalogue import MemoryStatus
 from flowguard.ops.samples import Sampler
-from flowguard.ops.status import MemoryStatus, View
+from flowguard.ops.status import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
 from flowguard.ops.web.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
