@@ -267,7 +267,7 @@ CATALOGUE: Final = (
     gauge("store.used_bytes", "store_used_bytes", lambda at: at.node.store_load.used_bytes,
         "Size of the store."),
     gauge("store.free_bytes", "store_free_bytes", lambda at: at.node.store_load.free_bytes,
-        "Free space on its disk."),
+        "Free space on its disk, less what rows in memory need."),
     counter("store.pages_unreadable", "store_pages_unreadable",
         lambda at: at.node.counters.pages_unreadable,
         "Pages of queues that the store could not read: what is in them is held back."),

@@ -21,6 +21,8 @@ from flowguard.records import (
 
 CHECK_COMMITS: Final = 64
 CHECK_BYTES: Final = 4 * 1024 * 1024
+CHECK_SHARE: Final = 16
+"""A look follows each CHECK_COMMITS, CHECK_BYTES or sixteenth of the reserve."""
 EASING: Final = frozenset(
     {
         *(Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained),
@@ -51,13 +53,24 @@ def used_bytes_of(folder: Path) -> int:
 class DiskSpace:
     """Free bytes of the store's file system, looked at now and then."""
 
-    def __init__(self, folder: Path, reserve_bytes: int, free_bytes: Callable[[Path], int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        reserve_bytes: int,
+        free_bytes: Callable[[Path], int],
+        buffered_bytes: Callable[[], int],
+    ) -> None:
+        """`buffered_bytes` is the size of the rows that RocksDB has to write into tables."""
         self._folder = folder
         self.reserve_bytes = reserve_bytes
         self._look = free_bytes
+        self._buffered_bytes = buffered_bytes
         self._commits_left = 0
         self._bytes_left = 0
+        self.unused_bytes = 0
+        """Free bytes of the file system."""
         self.free_bytes = 0
+        """`unused_bytes` less the space that rows in memory will need."""
         self.look()
 
     @property
@@ -65,19 +78,20 @@ class DiskSpace:
         return self.free_bytes < self.reserve_bytes
 
     def look(self) -> None:
-        self.free_bytes = self._look(self._folder)
+        self.unused_bytes = self._look(self._folder)
+        self.free_bytes = max(0, self.unused_bytes - self._buffered_bytes())
         self._commits_left = CHECK_COMMITS
-        self._bytes_left = CHECK_BYTES
+        self._bytes_left = min(CHECK_BYTES, self.reserve_bytes // CHECK_SHARE) or CHECK_BYTES
 
     def wrote(self, size_bytes: int) -> None:
         self._commits_left -= 1
         self._bytes_left -= size_bytes
 
     def admit(self, ops: Sequence[StoreOp]) -> None:
-        """Raise `NoSpaceError` where the batch may not be written.
+        """Raise `NoSpaceError` if the batch may not be written.
 
-        Half of the reserve is for work accepted before everybody knows that the disk is full;
-        operations that make room may take another quarter.
+        Half of the reserve is for work accepted before the node knows that the disk is full.
+        Operations that make room may take another quarter.
         """
         if self._commits_left <= 0 or self._bytes_left <= 0 or self.is_full:
             self.look()
@@ -95,8 +109,8 @@ class DiskSpace:
 
     def require(self, size_bytes: int) -> None:
         """Raise `NoSpaceError` if the last look found less than `size_bytes` free."""
-        if self.free_bytes < size_bytes:
+        if self.unused_bytes < size_bytes:
             raise NoSpaceError(
-                f"{self._folder} has {self.free_bytes} bytes left and needs {size_bytes} to go on; "
-                "free space"
+                f"{self._folder} has {self.unused_bytes} bytes left and needs {size_bytes} "
+                "to go on; free space"
             )

@@ -106,7 +106,12 @@ class RocksStore:
         free_bytes: Callable[[Path], int],
     ) -> None:
         engine, folder = self._engine, self._folder
-        self._disk = DiskSpace(folder, settings.disk_reserve_bytes, free_bytes)
+        self._disk = DiskSpace(
+            folder,
+            settings.disk_reserve_bytes,
+            free_bytes,
+            lambda: sum(family.buffered_bytes() for family in engine.families),
+        )
         self._giving_back = GivingBack(engine, self._disk)
         record = format.check_record(engine, folder, settings.layout)
         format.hold(folder, wall_s())

@@ -63,11 +63,8 @@ THREADS: Final = "rocksdb:"
 """Beginning of the names of the threads that write tables and merge them; engines share them."""
 SLICE: Final = "log."
 """Beginning of the names of the durable log's families; the number follows, eight hex digits."""
-SIZES: Final = (
-    "rocksdb.live-sst-files-size",
-    "rocksdb.live-blob-file-size",
-    "rocksdb.cur-size-all-mem-tables",
-)
+STORED: Final = "rocksdb.live-sst-files-size", "rocksdb.live-blob-file-size"
+BUFFERED: Final = "rocksdb.cur-size-all-mem-tables"
 
 
 class EngineBatch(Protocol):
@@ -175,8 +172,8 @@ class Family:
     def size_bytes(self) -> int:
         """The size of its tables, blob files and rows in memory, bytes."""
         with translated():
-            sizes = [self._open_rows().property_int_value(name) or 0 for name in SIZES]
-        return sum(sizes)
+            sizes = [self._open_rows().property_int_value(name) or 0 for name in STORED]
+        return sum(sizes) + self.buffered_bytes()
 
     def rows(
         self, start: bytes = b"", end: bytes = KEYS_END, limit: int = SCAN_ROWS
@@ -193,11 +190,16 @@ class Family:
 
     def flush(self, *, bytes_max: int | None = None) -> int:
         """Write the rows in memory as a table; with `bytes_max` begin, if they fit; their size."""
+        size_bytes = self.buffered_bytes()
         with translated():
-            size_bytes = self._open_rows().property_int_value(SIZES[2]) or 0
             if bytes_max is None or size_bytes <= bytes_max:
                 self._open_rows().flush(bytes_max is None)
         return size_bytes
+
+    def buffered_bytes(self) -> int:
+        """Return the size of the rows that are in no table yet."""
+        with translated():
+            return 0 if self._rows is None else self._rows.property_int_value(BUFFERED) or 0
 
     def change(self, options: dict[str, str]) -> None:
         with translated():
@@ -453,8 +455,7 @@ class RocksEngine:
             family.flush()
 
     def reopen(self) -> None:
-        """Reopen, to leave an error behind that RocksDB would repeat for ever. Raises
-        `StoreError`."""
+        """Reopen, because RocksDB repeats some errors for ever. Raises `StoreError`."""
         self.close()
         self._open()
         self.must_reopen = False
@@ -493,8 +494,6 @@ def families_in(folder: Path) -> list[str]:
 
 
 def repair(folder: Path) -> None:
-    """Have RocksDB make a new MANIFEST of the tables in `folder`; those that it cannot use, and all
-    logs, are in `folder/lost` then. Raises `StoreError`.
-    """
+    """Make a new MANIFEST; bad tables and all logs go to `folder/lost`. Raises `StoreError`."""
     with translated():
         Rdict.repair(str(folder), Options(raw_mode=True))
