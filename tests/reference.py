@@ -11,24 +11,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from prometheus_client.exposition import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
 
 from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
 from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
-from flowguard.ops.catalogue import MemoryStatus
-from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.catalogue import CATALOGUE, Kind
 from flowguard.session.states import Undelivered
-from flowguard.stores import StoreLoad
 from flowguard.telemetry import schema
-from flowguard.telemetry.progress import RecordingProgress
 from simulations.reference import keys_toml
 from tests.flowguard.session.transitions import CONNECTION, RECEIVED, SENT, Event, Step
-from tests.support.stage import Stage
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -74,28 +67,15 @@ def scenarios() -> str:
     )
 
 
-def metric_families() -> Iterator[Any]:
-    """Yield every metric of a node that has a shadow, a store and a recording."""
-    stage = Stage({"flow": {"shadow_policy": "static-1"}})
-    stage.node.store_load = StoreLoad(free_bytes=1)
-    stage.node.door.places = 1
-    stage.connect("c").publish("t", qos=1)
-    stage.advance(0.1)
-    memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
-    recording = RecordingProgress("live", 1)
-    view = View(stage.node, lambda: stage.now_s, lambda: memory, recording)
-    yield from text_string_to_metric_families(generate_latest(registry_of(view)).decode())
-
-
 def metrics() -> str:
     rows = []
-    for family in metric_families():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
-        by = f" by {', '.join(labels)}" if labels else ""
-        unit = name.removesuffix("_total").rpartition("_")[2]
-        unit = unit if unit in UNITS else "count"
-        rows.append((f"`{name}`{by}", family.type, unit, family.documentation))
+    for each in CATALOGUE:
+        if each.metric:
+            name = f"flowguard_{each.metric}{'_total' if each.kind is Kind.COUNTER else ''}"
+            by = f" by {', '.join(sorted(each.labels))}" if each.labels else ""
+            unit = each.metric.rpartition("_")[2]
+            unit = unit if unit in UNITS else "count"
+            rows.append((f"`{name}`{by}", each.kind.value, unit, each.help))
     return page(
         "Metrics",
         "`GET /metrics` has these for Prometheus. Each name ends in its unit. Labels have few, "
