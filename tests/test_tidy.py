@@ -43,7 +43,6 @@ FOLDER_FILES = {
     "broker_adapter": 19,
     "simulations": 32,
     "spark_analysis": 18,
-    "src/flowguard/cli": 19,
     "src/flowguard/flow": 26,
     "src/flowguard/session": 29,
 }

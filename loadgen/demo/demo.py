@@ -21,8 +21,8 @@ from flowguard.app.broker import build_broker
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
 from flowguard.broker.sockets.listening import Doorway
-from flowguard.cli import top_screen
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
+from flowguard.cli.remote import top_screen
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.lines import count

@@ -7,7 +7,7 @@ from enum import Enum
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from flowguard.cli import top_screen
+from flowguard.cli.remote import top_screen
 from loadgen.demo.broker import DemoSample
 
 LATELY = 20

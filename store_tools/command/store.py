@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.app.failures import SALVAGE
-from flowguard.cli.answers import turned_down
-from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.cli.console import plain, refused, shown
+from flowguard.cli.remote.answers import turned_down
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
 from flowguard.lines import count
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from flowguard.cli.ask import ask
+from flowguard.cli.remote.ask import ask
 from flowguard.codec.packets import Connack, Puback, Will
 from flowguard.types import Properties, Publish
 from tests.attacks.attack import Attack, CannotRun, Finding, Size

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from flowguard.cli import top_screen
+from flowguard.cli.remote import top_screen
 from flowguard.config import FlowSettings
 from flowguard.flow import Signal
 from flowguard.ops.status import status_of

@@ -24,13 +24,13 @@ OWN: Final = {
     name: EntryPoint(name, place, GROUP)
     for name, place in {
         "serve": "flowguard.cli.serve:serve",
-        "top": "flowguard.cli.top:top",
-        "explain": "flowguard.cli.explain:explain",
+        "top": "flowguard.cli.remote.top:top",
+        "explain": "flowguard.cli.remote.explain:explain",
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
         "settings": "flowguard.cli.settings:settings",
         "check": "flowguard.cli.check:check",
-        "reload": "flowguard.cli.reload:reload",
+        "reload": "flowguard.cli.remote.reload:reload",
         "import": "store_tools.mosquitto.command:import_conf",
         "passwd": "flowguard.cli.passwd:passwd",
         "store": "store_tools.command.store:store",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowguard.cli.answers import misfit
-from flowguard.cli.top_screen import READ
+from flowguard.cli.remote.answers import misfit
+from flowguard.cli.remote.top_screen import READ
 from flowguard.ops.explain import Explanation, explain
 from flowguard.ops.explain_words import sentences
 from flowguard.ops.status import Status, status_of

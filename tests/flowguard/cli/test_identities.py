@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowguard.broker.sockets.listening import open_doorways
-from flowguard.cli.ask import POST_HEADERS
+from flowguard.cli.remote.ask import POST_HEADERS
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
 from flowguard.errors import ConfigError
 from flowguard.network_settings import NetworkSettings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from flowguard.cli.ask import ask
+from flowguard.cli.remote.ask import ask
 from flowguard.codec.packets import Connack, Connect, Puback
 from flowguard.types import MQTT_5, Publish
 from tests.flowguard.cli.http_port import http_address

@@ -12,7 +12,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from flowguard.cli.ask import POST_HEADERS
+from flowguard.cli.remote.ask import POST_HEADERS
 from flowguard.codec.packets import Auth, Connack, Disconnect, Pingreq, Pingresp, Subscribe
 from flowguard.identity.passwords import PasswordFile
 from flowguard.identity.scram import METHOD, ScramVerifier

@@ -10,11 +10,11 @@ import structlog
 from rich.console import Console
 
 from flowguard.broker.logs.output_lines import STDERR
-from flowguard.cli.answers import turned_down, understood
-from flowguard.cli.ask import NoAnswer
 from flowguard.cli.console import shown
-from flowguard.cli.explain import show
 from flowguard.cli.log_lines import log_to_stderr
+from flowguard.cli.remote.answers import turned_down, understood
+from flowguard.cli.remote.ask import NoAnswer
+from flowguard.cli.remote.explain import show
 from flowguard.config import LogSettings
 from flowguard.ops.explain import Explanation, explain
 from flowguard.records import NEVER_S, Append, Delivery, PutSession

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from flowguard.cli.top_screen import StatusHistory, _least, frame
+from flowguard.cli.remote.top_screen import StatusHistory, _least, frame
 from flowguard.ops.catalogue import MemoryStatus
 from flowguard.ops.pressure import Decision
 from flowguard.ops.status import Status, status_of

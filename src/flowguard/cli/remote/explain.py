@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flowguard.cli.answers import turned_down, understood
-from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.console import plain, refused
+from flowguard.cli.remote.answers import turned_down, understood
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.ops.explain import Explanation
 from flowguard.ops.explain_words import clock_text, sentences
 from flowguard.ops.pressure import Decision

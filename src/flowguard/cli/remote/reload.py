@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.answers import understood
-from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.console import refused
+from flowguard.cli.remote.answers import understood
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.lines import count
 
 READING_S: Final = 60.0

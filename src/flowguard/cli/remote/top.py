@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flowguard.cli.answers import understood
-from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.cli.top_screen import READ, StatusHistory, frame
+from flowguard.cli.remote.answers import understood
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.top_screen import READ, StatusHistory, frame
 from flowguard.ops.status import Status
 
 FRAME_S = 1.0

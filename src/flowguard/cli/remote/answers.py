@@ -6,8 +6,8 @@ from typing import TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from flowguard import __version__
-from flowguard.cli.ask import NoAnswer
 from flowguard.cli.console import shown
+from flowguard.cli.remote.ask import NoAnswer
 
 T = TypeVar("T")
 
