@@ -1,13 +1,12 @@
 """Parquet in, report and tables out. It imports nothing of flowguard: the files are the interface.
 
-- `examination`  which runs can be read, and why the others cannot; `contracts` says how they look
-- `reading`      their tables as DataFrames; `grains` one row per node, per instant, per second
+- `runs`         which runs can be read, their tables as DataFrames, and runs from a topic of Kafka
+- `grains`       one row per node, per instant, per second
 - `questions`    one per file, a pure function from DataFrames to one row per run
 - `comparing`    seeds become means and `intervals`; runs that stand out; courses over time;
                  `loads` says which live runs can be compared
 - `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
 - `job`          what the `command` flowguard analyze does, on a `terminal`; with --follow it is
-                 `following` a run under way; `topic` brings runs out of Kafka, reached as
-                 `client_properties` say
+                 `following` a run under way
 - `tuner`        what flowguard tune does: limits out of runs, by an objective
 """

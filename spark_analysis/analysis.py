@@ -11,7 +11,6 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_analysis import contracts
 from spark_analysis.comparing import (
     SET,
     VALUE,
@@ -22,7 +21,6 @@ from spark_analysis.comparing import (
     window_course,
     work_course,
 )
-from spark_analysis.examination import LeftOut, Run, read_through
 from spark_analysis.grains import by_instant, by_node, by_second
 from spark_analysis.loads import loads
 from spark_analysis.questions import (
@@ -40,7 +38,9 @@ from spark_analysis.questions import (
 )
 from spark_analysis.questions.question import Inputs, Question
 from spark_analysis.questions.region import MAP_KEY, region
-from spark_analysis.reading import read_runs, read_table
+from spark_analysis.runs import contracts
+from spark_analysis.runs.examination import LeftOut, Run, read_through
+from spark_analysis.runs.reading import read_runs, read_table
 
 QUESTIONS: Final[tuple[Question, ...]] = (
     admission.QUESTION,

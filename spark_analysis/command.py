@@ -67,8 +67,8 @@ def analyze(
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
+        from spark_analysis.runs.topic import RUNS, place_of
         from spark_analysis.tables import FOLDER
-        from spark_analysis.topic import RUNS, place_of
 
     if follow and len(runs) != 1:
         why = "--follow watches one directory, or one topic."
@@ -96,7 +96,7 @@ def analyze(
 
 def _properties(console: Console, path: Path | None, has_topic: bool) -> dict[str, str] | None:
     """Read properties of a Kafka client; exit with code 2 where they are wrong, or for nothing."""
-    from spark_analysis.client_properties import PropertiesWrong, client_properties
+    from spark_analysis.runs.client_properties import PropertiesWrong, client_properties
 
     if path is None:
         return None

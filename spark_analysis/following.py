@@ -20,11 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.table import Table
 from rich.text import Text
 
-from spark_analysis.contracts import SAMPLES
-from spark_analysis.examination import examine_file
 from spark_analysis.grains import exact_sum
-from spark_analysis.reading import WHOLE_PAGES
 from spark_analysis.report.words import number
+from spark_analysis.runs.contracts import SAMPLES
+from spark_analysis.runs.examination import examine_file
+from spark_analysis.runs.reading import WHOLE_PAGES
 
 MINUTE_S: Final = 60
 KEY: Final = ("run_id", "minute")

@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.progress import Progress, TaskID
 
 from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
-from spark_analysis.examination import LeftOut, Run, examine, find_runs
 from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.report.words import count
+from spark_analysis.runs.examination import LeftOut, Run, examine, find_runs
+from spark_analysis.runs.topic import CONNECTOR, RUNS, TopicPlace, keep
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import FOLDER, result_tables, write_tables
-from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
 
 LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the tables name all."""

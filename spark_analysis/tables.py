@@ -9,8 +9,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from spark_analysis.analysis import Analysis
-from spark_analysis.contracts import TABLES
-from spark_analysis.examination import LeftOut
+from spark_analysis.runs.contracts import TABLES
+from spark_analysis.runs.examination import LeftOut
 
 _RUN_COLUMNS: Final = (
     *("run_id", "source", "scenario", "policy", "seed", "nodes_count", "clients_count"),

@@ -42,7 +42,6 @@ FOLDER_FILES_MAX = 15
 FOLDER_FILES = {
     "broker_adapter": 19,
     "simulations": 32,
-    "spark_analysis": 18,
     "src/flowguard/flow": 26,
     "src/flowguard/session": 29,
 }

@@ -14,8 +14,8 @@ from benchmarks.analysis.runs import write_runs
 from benchmarks.checks import Columns
 from benchmarks.machine import peak_resident_kib
 from spark_analysis.analysis import analyse
-from spark_analysis.examination import examine, find_runs
 from spark_analysis.report.page import write_page
+from spark_analysis.runs.examination import examine, find_runs
 from spark_analysis.session import spark_session
 from spark_analysis.tables import result_tables, write_tables
 

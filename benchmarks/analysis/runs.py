@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_analysis.contracts import (
+from spark_analysis.runs.contracts import (
     CLIENTS,
     END,
     GOODPUT,

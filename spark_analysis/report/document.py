@@ -10,10 +10,10 @@ from typing import Final
 
 from plotly.offline import get_plotlyjs
 
-from spark_analysis.examination import LeftOut
 from spark_analysis.report.axes import Figure
 from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.words import NONE
+from spark_analysis.runs.examination import LeftOut
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "

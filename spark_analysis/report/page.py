@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from spark_analysis.analysis import QUESTIONS, Analysis
-from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.document import LISTED_MAX, document, left_out_list, listing
 from spark_analysis.report.findings import ReportFindings, set_of
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
+from spark_analysis.runs.examination import Run
 
 BROKER: Final = "broker"
 """The source of live runs."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.progress import Progress
 
 from spark_analysis.analysis import AllDamaged, with_whole_runs
-from spark_analysis.examination import LeftOut, Run
 from spark_analysis.job import JobFailed, examined, reasons
+from spark_analysis.runs.examination import LeftOut, Run
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import FOLDER, left_out_table, write_tables
 from spark_analysis.tuner import page

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_analysis import contracts
 from spark_analysis.analysis import Tell, in_order, read_inputs
 from spark_analysis.comparing import values
-from spark_analysis.examination import Run
-from spark_analysis.reading import read_table
+from spark_analysis.runs import contracts
+from spark_analysis.runs.examination import Run
+from spark_analysis.runs.reading import read_table
 from spark_analysis.tuner.objective import ASKED, Measured, Objective
 
 Value = float | None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spark_analysis.examination import LeftOut
 from spark_analysis.intervals import Interval, interval
 from spark_analysis.report.document import (
     LISTED_MAX,
@@ -18,6 +17,7 @@ from spark_analysis.report.document import (
 )
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.words import NONE, count, margin, quantity
+from spark_analysis.runs.examination import LeftOut
 from spark_analysis.tuner import charts
 from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.evidence import effects

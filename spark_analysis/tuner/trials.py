@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from spark_analysis.examination import Run
 from spark_analysis.loads import LIMIT
 from spark_analysis.report.words import distinct
+from spark_analysis.runs.examination import Run
 
 ABSENT: Final = ""
 """The value of a limit that is taken out of its section."""

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.analysis import Analysis, analyse
-from spark_analysis.examination import examine, find_runs
 from spark_analysis.java import JavaMissing, find_java
+from spark_analysis.runs.examination import examine, find_runs
 from spark_analysis.session import spark_session
 from tests.spark_analysis.crowd import draw_few
 from tests.support.kafka import PEERS

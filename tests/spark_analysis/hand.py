@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_analysis.contracts import END, RUN, TABLES, TableContract, spark_schema
+from spark_analysis.runs.contracts import END, RUN, TABLES, TableContract, spark_schema
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 from flowguard.telemetry import schema
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import TABLES, Table
-from spark_analysis import contracts
+from spark_analysis.runs import contracts
 from tests.spark_analysis.hand import Row, full
 
 

@@ -5,8 +5,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.analysis import QUESTIONS, Analysis, analyse
-from spark_analysis.examination import examine, find_runs
 from spark_analysis.report.page import page
+from spark_analysis.runs.examination import examine, find_runs
 from spark_analysis.tables import result_tables, write_tables
 from tests.spark_analysis.crowd import Drawn, draw
 from tests.spark_analysis.hand import Row

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_analysis.client_properties import PropertiesWrong, client_properties
+from spark_analysis.runs.client_properties import PropertiesWrong, client_properties
 
 PROPERTIES = r"""
 # Whom it is spoken to as.

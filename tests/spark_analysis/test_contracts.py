@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from flowguard.telemetry import schema
-from spark_analysis import contracts
+from spark_analysis.runs import contracts
 
 
 def test_there_are_the_tables_that_runs_are_written_with() -> None:

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
-from spark_analysis.examination import (
+from spark_analysis.runs.examination import (
     BATCH_ROWS,
     examine,
     examine_directory,

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
-from spark_analysis import contracts
 from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
+from spark_analysis.runs import contracts
 from tests.spark_analysis.hand import Row, answer, empty, table
 from tests.spark_analysis.recorded import values
 from tests.support.damage import damage_silently, noise

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.analysis import analyse
-from spark_analysis.examination import examine, find_runs
 from spark_analysis.following import SUMMARY, follow
 from spark_analysis.report.page import write_page
+from spark_analysis.runs.examination import examine, find_runs
 from tests.flowguard.telemetry.test_recorder import MESSAGES, talk
 from tests.interop.broker import PATIENCE_S, running_broker
 

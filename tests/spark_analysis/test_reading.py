@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.contracts import CLIENTS, LATENCIES, SAMPLES
-from spark_analysis.examination import Run, examine, find_runs
-from spark_analysis.reading import once, read_runs, read_table
+from spark_analysis.runs.contracts import CLIENTS, LATENCIES, SAMPLES
+from spark_analysis.runs.examination import Run, examine, find_runs
+from spark_analysis.runs.reading import once, read_runs, read_table
 from tests.spark_analysis.hand import table
 from tests.spark_analysis.recorded import record
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from flowguard.cli import app
 from spark_analysis.analysis import analyse
-from spark_analysis.examination import examine, find_runs
+from spark_analysis.runs.examination import examine, find_runs
 
 pytestmark = pytest.mark.spark
 

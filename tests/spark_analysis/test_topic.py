@@ -13,10 +13,10 @@ from flowguard.stores.kafka.connection.access import access_of
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.topic import RunsInTopic
 from spark_analysis.analysis import analyse
-from spark_analysis.client_properties import client_properties
-from spark_analysis.examination import examine, find_runs
+from spark_analysis.runs.client_properties import client_properties
+from spark_analysis.runs.examination import examine, find_runs
+from spark_analysis.runs.topic import RUNS, TopicPlace, keep
 from spark_analysis.tables import result_tables
-from spark_analysis.topic import RUNS, TopicPlace, keep
 from tests.flowguard.telemetry.test_recorder import talk
 from tests.interop.broker import running_broker
 from tests.spark_analysis.conftest import KAFKA_JARS

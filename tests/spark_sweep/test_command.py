@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from flowguard.cli import app
 from spark_analysis.comparing import parameter_sets
-from spark_analysis.examination import examine, find_runs
-from spark_analysis.reading import read_runs
+from spark_analysis.runs.examination import examine, find_runs
+from spark_analysis.runs.reading import read_runs
 from spark_sweep.command import sweep
 from spark_sweep.folder import SweepFolder
 

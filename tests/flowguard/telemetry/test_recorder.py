@@ -33,7 +33,7 @@ from flowguard.telemetry.schema import TABLES
 from flowguard.types import Publish
 from simulations.scenario import TracePlan
 from simulations.traces import Curve, read_trace
-from spark_analysis.examination import examine, find_runs
+from spark_analysis.runs.examination import examine, find_runs
 from tests.flowguard.cli.test_serve import Caller, refused
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
 from tests.support.real import broker, connect, until

@@ -9,8 +9,8 @@ import pytest
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.schema import DECISIONS, END, RUN
 from flowguard.telemetry.topic import RunMessages
-from spark_analysis.examination import Unreadable, examine, find_runs
-from spark_analysis.topic import TopicPlace, place_of, write
+from spark_analysis.runs.examination import Unreadable, examine, find_runs
+from spark_analysis.runs.topic import TopicPlace, place_of, write
 from tests.flowguard.telemetry.test_recorder import MESSAGES, rows, talk
 from tests.interop.broker import OURS, running_broker, start
 from tests.spark_analysis.recorded import values

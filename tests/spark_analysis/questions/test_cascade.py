@@ -1,10 +1,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.contracts import SAMPLES
 from spark_analysis.grains import by_node
 from spark_analysis.questions.cascade import cascade
-from spark_analysis.reading import once
+from spark_analysis.runs.contracts import SAMPLES
+from spark_analysis.runs.reading import once
 from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark

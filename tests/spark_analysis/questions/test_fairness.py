@@ -1,9 +1,9 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.contracts import CLIENTS
 from spark_analysis.questions.fairness import fairness
-from spark_analysis.reading import once
+from spark_analysis.runs.contracts import CLIENTS
+from spark_analysis.runs.reading import once
 from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark

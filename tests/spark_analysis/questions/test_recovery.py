@@ -3,10 +3,10 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_analysis.contracts import GOODPUT
 from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.recovery import recovery
-from spark_analysis.reading import once
+from spark_analysis.runs.contracts import GOODPUT
+from spark_analysis.runs.reading import once
 from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark

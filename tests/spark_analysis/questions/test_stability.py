@@ -3,9 +3,9 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.contracts import SAMPLES
 from spark_analysis.questions.stability import stability
-from spark_analysis.reading import once
+from spark_analysis.runs.contracts import SAMPLES
+from spark_analysis.runs.reading import once
 from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark

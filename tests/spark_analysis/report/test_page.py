@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.analysis import QUESTIONS, Analysis, analyse
-from spark_analysis.examination import examine, find_runs
 from spark_analysis.report.markup import Html, element, table
 from spark_analysis.report.page import page
 from spark_analysis.report.sections import REGION_TITLE
+from spark_analysis.runs.examination import examine, find_runs
 from tests.spark_analysis.recorded import record
 
 FIGURE = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.examination import examine, find_runs
+from spark_analysis.runs.examination import examine, find_runs
 from spark_analysis.tuner.measuring import Measures, measure
 from spark_analysis.tuner.objective import Objective
 from tests.spark_analysis.hand import Row

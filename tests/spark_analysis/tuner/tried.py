@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_analysis.examination import Run
+from spark_analysis.runs.examination import Run
 from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.job import tune
 from spark_analysis.tuner.measuring import Measures, Value

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_analysis.contracts import END, RUN, TableContract, spark_schema
-from spark_analysis.examination import Run
+from spark_analysis.runs.contracts import END, RUN, TableContract, spark_schema
+from spark_analysis.runs.examination import Run
 
 WHOLE_PAGES: Final[Mapping[str, str]] = {"parquet.page.verify-checksum.enabled": "true"}
 """Options of every reader of runs: Spark compares no page with its checksum unless it is told to,

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_analysis.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KEY, TableContract
-from spark_analysis.examination import Unreadable
+from spark_analysis.runs.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KEY, TableContract
+from spark_analysis.runs.examination import Unreadable
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """What Spark reads Kafka with, as Maven names it."""

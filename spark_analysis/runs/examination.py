@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_analysis.contracts import (
+from spark_analysis.runs.contracts import (
     END,
     RUN,
     TABLE_KEY,
