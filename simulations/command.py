@@ -21,15 +21,15 @@ from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.flow.policies import POLICIES
 from simulations.calibration.costs import flat_costs
-from simulations.complaints import nearest
-from simulations.loading import LoadedScenario, change, load, names, parameters
-from simulations.reference import keys_toml
-from simulations.run import BEYOND, Summary, run
-from simulations.view import screen
+from simulations.results.run import BEYOND, Summary, run
+from simulations.results.view import screen
+from simulations.scenario_files.complaints import nearest
+from simulations.scenario_files.loading import LoadedScenario, change, load, names, parameters
+from simulations.scenario_files.reference import keys_toml
 from simulations.world import World
 
 if TYPE_CHECKING:
-    from simulations.archive import Archive
+    from simulations.results.archive import Archive
 
 EXIT_INTERRUPTED = 130
 EXIT_VIOLATION = 1
@@ -118,7 +118,7 @@ def _archive(
     if out is None:
         return None
     # Here, because it needs Parquet, which a summary does not.
-    from simulations.archive import Archive
+    from simulations.results.archive import Archive
 
     archive = Archive(out)
     for plan in plans:

@@ -13,7 +13,7 @@ from flowguard.config import PolicyName
 from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S
 from flowguard.node.loop.turns import ACCEPTS_MAX
-from simulations.connection import (
+from simulations.crowd.connection import (
     CONNECTED,
     CONNECTING,
     ENDED,
@@ -22,11 +22,11 @@ from simulations.connection import (
     WAITING,
     Connection,
 )
-from simulations.wide import is_wide
+from simulations.process.wide import is_wide
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
-    from simulations.clients import Population
+    from simulations.crowd.clients import Population
+    from simulations.process.broker import Broker
     from simulations.world import World
 
 WINDOW: Final = "1 window"

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from flowguard.config import KIB, MIB, FlowSettings
-from simulations.kinds import wrong_kind
+from simulations.scenario_files.kinds import wrong_kind
 
 SEED_MAX: Final = 2**63 - 1
 """The largest seed that a recording can store."""
@@ -146,7 +146,7 @@ class RetryPlan(_Part):
 
 
 class TracePlan(_Part):
-    """Arrivals or messages over time; see `simulations.traces` for files."""
+    """Arrivals or messages over time; see `simulations.scenario_files.traces` for files."""
 
     file: str = ""
     """CSV or Parquet file, or directory of a recorded run; relative to the scenario's file."""

@@ -11,15 +11,15 @@ from flowguard import baselines
 from flowguard.cluster.pressure import LOST_S, PressureRecord
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
-from simulations.clients import Population
-from simulations.connection import Attempt
+from simulations.crowd.clients import Population
+from simulations.crowd.connection import Attempt
+from simulations.crowd.publishers import Publishers
+from simulations.crowd.topics import Message, Topic
 from simulations.draws import random_for
 from simulations.engine import Engine
 from simulations.invariants import Invariants, Violation
-from simulations.machine import Faults, Machine, Network, name_of
-from simulations.publishers import Publishers
+from simulations.process.machine import Faults, Machine, Network, name_of
 from simulations.scenario import PopulationPlan, Scenario
-from simulations.topics import Message, Topic
 
 baselines.load()  # What flowguard is compared with.
 

@@ -17,9 +17,9 @@ from pydantic import (
 )
 
 from flowguard.config import FlowSettings, PolicyName
-from simulations.complaints import nearest, refusal
-from simulations.loading import read_toml
 from simulations.scenario import SEED_MAX
+from simulations.scenario_files.complaints import nearest, refusal
+from simulations.scenario_files.loading import read_toml
 
 FLOW: Final = "flow."
 """Prefix of every limit's key, as `flowguard simulate --set` has it."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 from flowguard import __version__
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
-from simulations.archive import command, run_id
 from simulations.calibration.costs import flat_costs
-from simulations.loading import SUFFIXES, LoadedScenario, load, seen_from
+from simulations.results.archive import command, run_id
 from simulations.scenario import PopulationPlan, Scenario
+from simulations.scenario_files.loading import SUFFIXES, LoadedScenario, load, seen_from
 from spark_sweep.grid import FLOW, RUNS_MAX, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from simulations.archive import Archive
+from simulations.results.archive import Archive
 from simulations.world import World
 from spark_sweep.plan import PlannedRun
 

@@ -20,7 +20,7 @@ from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
 from flowguard.ops.catalogue import CATALOGUE, Kind
 from flowguard.session.states import Undelivered
 from flowguard.telemetry import schema
-from simulations.reference import keys_toml
+from simulations.scenario_files.reference import keys_toml
 from tests.flowguard.session.transitions import CONNECTION, RECEIVED, SENT, Event, Step
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
-from simulations.connection import Outcome
+from simulations.crowd.connection import Outcome
 from simulations.invariants import Invariants
-from simulations.run import Summary
+from simulations.results.run import Summary
 from simulations.world import World
 
 STEP_S: Final = 0.1

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from benchmarks import pages
 from flowguard.config import PolicyName
-from simulations.loading import load
-from simulations.run import run
+from simulations.results.run import run
+from simulations.scenario_files.loading import load
 from simulations.world import World
 
 from .cases import OURS, Case, Experiment, Runs

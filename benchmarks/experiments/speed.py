@@ -18,8 +18,8 @@ from rich.console import Console
 
 from benchmarks import pages
 from benchmarks.checks import Check, Columns, Grid, Report, at_most
-from simulations.loading import load
-from simulations.run import run
+from simulations.results.run import run
+from simulations.scenario_files.loading import load
 
 from .e02_flash_crowd import CLIENTS, size_of
 

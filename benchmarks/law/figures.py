@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from flowguard.config import PolicyName
 from flowguard.flow.histogram import Histogram
-from simulations.loading import load
-from simulations.publishers import FINE_BOUNDS_S, Publishers
-from simulations.run import Summary, run
+from simulations.crowd.publishers import FINE_BOUNDS_S, Publishers
+from simulations.results.run import Summary, run
 from simulations.scenario import Scenario
+from simulations.scenario_files.loading import load
 from simulations.world import World
 
 from .cases import CASES, LawCase

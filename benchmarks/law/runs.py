@@ -19,8 +19,8 @@ from rich.console import Console
 
 from benchmarks import pages
 from flowguard.config import PolicyName
-from simulations.clients import Population
-from simulations.run import SAMPLE_S, run
+from simulations.crowd.clients import Population
+from simulations.results.run import SAMPLE_S, run
 from simulations.world import World
 
 from .dominance import OURS

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flowguard.config import PolicyName
-from simulations.loading import load
-from simulations.run import SAMPLE_S, Summary, run
+from simulations.results.run import SAMPLE_S, Summary, run
+from simulations.scenario_files.loading import load
 from simulations.world import World
 
 Point = tuple[float, float]

@@ -19,9 +19,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from flowguard.errors import ConfigError
-from simulations.complaints import refusal
-from simulations.loading import read_toml
 from simulations.scenario import NetworkPlan, NodePlan, Scenario, StorePlan
+from simulations.scenario_files.complaints import refusal
+from simulations.scenario_files.loading import read_toml
 
 Costs = dict[str, dict[str, Any]]
 """Values by key by table."""

@@ -1,6 +1,6 @@
 """Crowd: real clients that connect as a simulated population does.
 
-Arrivals and jitter come from the same draws as in `simulations.clients`: client 7 of a population
+Arrivals and jitter come from the same draws as in `crowd.clients`: client 7 of a population
 comes at the same instant and waits equally long before its third attempt, here and there.
 """
 
@@ -15,10 +15,10 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 from loadgen.storm.loop import Fate, Wire
 from simulations.calibration.load import Load
 from simulations.calibration.process import CalibrationError
-from simulations.clients import NEVER_S
-from simulations.connection import Outcome
+from simulations.crowd.clients import NEVER_S
+from simulations.crowd.connection import Outcome
+from simulations.crowd.retry import Retry
 from simulations.draws import Draws
-from simulations.retry import Retry
 from simulations.scenario import PopulationPlan
 
 SESSION_EXPIRY_S: Final = 3_600

@@ -28,8 +28,8 @@ from simulations.calibration.traffic import (
     subscribe_all,
     topic_of,
 )
-from simulations.connection import Outcome
-from simulations.publishers import FINE_BOUNDS_S
+from simulations.crowd.connection import Outcome
+from simulations.crowd.publishers import FINE_BOUNDS_S
 from simulations.scenario import Fault, PopulationPlan, PublishPlan, RetryPlan, Scenario
 from simulations.world import World
 

@@ -184,7 +184,7 @@ class RealSubscriber:
 
 
 def instants(plan: PublishPlan, name: str, seed: int, client: int, until_s: float) -> list[float]:
-    """The instants of a client's messages since it connected, as in `simulations.publishers`."""
+    """The instants of a client's messages since it connected, as in `crowd.publishers`."""
     assert plan.rate_per_s is not None
     gaps = Draws(seed, f"{name}: publish")
     due_s = [0.0] * plan.collected

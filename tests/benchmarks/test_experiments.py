@@ -24,8 +24,8 @@ from benchmarks.experiments.figures import (
 from benchmarks.experiments.judging import at_least, at_most, held, misses, none_of
 from benchmarks.experiments.probe import STEP_S, fair_shares, jain
 from benchmarks.experiments.running import Step, observe, run_all
-from simulations.loading import load
-from simulations.run import run
+from simulations.results.run import run
+from simulations.scenario_files.loading import load
 
 
 def totals(*pieces: tuple[float, float]) -> list[float]:

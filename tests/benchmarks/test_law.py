@@ -10,8 +10,8 @@ from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, WORSE, dominates, gains, report
 from benchmarks.law.figures import Step, look_at, observe, run_step
 from benchmarks.law.random_loads import DURATION_S, load_of
-from simulations.loading import load
-from simulations.publishers import FINE_BOUNDS_S
+from simulations.crowd.publishers import FINE_BOUNDS_S
+from simulations.scenario_files.loading import load
 
 BASE = {"t99 s": 10.0, "attempts": 2.0, "acknowledged": 1_000.0, "deaths": 0.0}
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.published.curves import Curves, Row, Step, observe
 from benchmarks.published.figures import FIGURES, OLD, OURS, POLICIES, Figure
-from simulations.loading import load
+from simulations.scenario_files.loading import load
 
 ROWS = tuple(Row(t_s / 2, t_s, 3 * t_s, 10 * t_s, 0.6 * t_s) for t_s in range(1, 61))
 CURVES = Curves(OURS, ROWS, 3, 1_000, 0, 1.0, 2.0, 1.0, None)

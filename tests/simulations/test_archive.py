@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from flowguard.cli import app
 from flowguard.telemetry.schema import TABLES
-from simulations.archive import run_id, written
-from simulations.loading import change, load, names
+from simulations.results.archive import run_id, written
+from simulations.scenario_files.loading import change, load, names
 
 CROWD = ("simulate", "flash_crowd", "--clients", "300", "--set", "connects_per_s=20")
 

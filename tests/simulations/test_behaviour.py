@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.config import PolicyName
-from simulations.connection import Outcome
+from simulations.crowd.connection import Outcome
 from simulations.scenario import (
     Fault,
     NetworkPlan,

@@ -1,4 +1,4 @@
-from simulations.connection import ENDED, Connection
+from simulations.crowd.connection import ENDED, Connection
 from simulations.scenario import PopulationPlan, PublishPlan, Scenario
 from simulations.world import World
 

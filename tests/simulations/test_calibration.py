@@ -53,8 +53,8 @@ from simulations.calibration.process import (
 from simulations.calibration.runs import CheckRun, real_run, simulated_run, unevenness_of
 from simulations.calibration.slow import StoppableStore
 from simulations.calibration.traffic import RealPublisher
-from simulations.machine import Disk
-from simulations.publishers import FINE_BOUNDS_S
+from simulations.crowd.publishers import FINE_BOUNDS_S
+from simulations.process.machine import Disk
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
 from simulations.world import World
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from flowguard.config import PolicyName
-from simulations.connection import Attempt, Outcome
+from simulations.crowd.connection import Attempt, Outcome
 from simulations.scenario import (
     Fault,
     NetworkPlan,

@@ -12,8 +12,7 @@ from flowguard.flow.policies import POLICIES
 from flowguard.flow.refusals import RefusalBudget
 from flowguard.flow.verdict import Reason
 from flowguard.flow.waiting import WaitingRoom
-from simulations.broker import Broker
-from simulations.connection import CONNECTED, Connection
+from simulations.crowd.connection import CONNECTED, Connection
 from simulations.invariants import (
     CONSERVATION,
     IDLE,
@@ -24,7 +23,8 @@ from simulations.invariants import (
     WINDOW,
     Invariants,
 )
-from simulations.packets import Packets
+from simulations.process.broker import Broker
+from simulations.process.packets import Packets
 from simulations.scenario import (
     Fault,
     NetworkPlan,
@@ -352,7 +352,7 @@ def test_11_a_client_that_waits_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
         return offer(self, key, Arrival("", arrival.size_bytes), now_s)
 
     monkeypatch.setattr(ConnectGate, "offer", anonymous)
-    monkeypatch.setattr("simulations.broker.Broker.hang_up", lambda self, connection: None)
+    monkeypatch.setattr("simulations.process.broker.Broker.hang_up", lambda self, connection: None)
     assert_violates(ONE_OUTCOME, CROWD)
 
 

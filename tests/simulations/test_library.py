@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flowguard.config import MIB, FlowSettings, PolicyName
-from simulations.loading import load
-from simulations.run import Summary, run
+from simulations.results.run import Summary, run
+from simulations.scenario_files.loading import load
 
 SLOW = {"duration_s": 16.0}
 CROWD = {"clients": 4_000, "connects_per_s": 33.5}

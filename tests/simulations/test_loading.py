@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from flowguard.errors import ConfigError
-from simulations.loading import change, load, names, parameters
+from simulations.scenario_files.loading import change, load, names, parameters
 
 
 def written(folder: Path, name: str, text: str) -> str:

@@ -13,9 +13,9 @@ from flowguard.config import PolicyName
 from flowguard.flow.gate import ConnectGate
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import TABLES
-from simulations.connection import Attempt, Outcome
+from simulations.crowd.connection import Attempt, Outcome
 from simulations.invariants import Invariants
-from simulations.recorder import RunDescription, WorldRecorder
+from simulations.results.recorder import RunDescription, WorldRecorder
 from simulations.scenario import (
     Fault,
     NetworkPlan,

@@ -8,10 +8,10 @@ from pydantic import BaseModel
 
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
-from simulations.complaints import model_of
-from simulations.loading import load, names
-from simulations.reference import keys_toml
 from simulations.scenario import Scenario
+from simulations.scenario_files.complaints import model_of
+from simulations.scenario_files.loading import load, names
+from simulations.scenario_files.reference import keys_toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "simulation.md"
 

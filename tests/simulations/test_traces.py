@@ -8,8 +8,8 @@ import pytest
 from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import GOODPUT, SAMPLES, STRING, Table
-from simulations.loading import load
-from simulations.traces import read_trace
+from simulations.scenario_files.loading import load
+from simulations.scenario_files.traces import read_trace
 from tests.support.damage import damage_silently, noise
 
 

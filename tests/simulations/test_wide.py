@@ -1,7 +1,7 @@
 """A message for thousands is delivered piece by piece, as by the broker itself."""
 
 from flowguard.node.publish.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
-from simulations.run import run
+from simulations.results.run import run
 from simulations.scenario import Fault, NodePlan, PopulationPlan, PublishPlan, Scenario
 from simulations.world import World
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flowguard.errors import ConfigError
-from simulations.loading import change, load
-from simulations.run import run as run_simulation
+from simulations.results.run import run as run_simulation
+from simulations.scenario_files.loading import change, load
 from spark_sweep.grid import load_grid
 from spark_sweep.plan import SweepPlan, make_plan
 

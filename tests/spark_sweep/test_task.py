@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simulations.archive import Archive
-from simulations.loading import load
+from simulations.results.archive import Archive
+from simulations.scenario_files.loading import load
 from spark_sweep.plan import PlannedRun
 from spark_sweep.task import AT_WORK, END, RunOutcome, record, run_apart
 

@@ -32,7 +32,7 @@ from flowguard.telemetry.runs import Runs
 from flowguard.telemetry.schema import TABLES
 from flowguard.types import Publish
 from simulations.scenario import TracePlan
-from simulations.traces import Curve, read_trace
+from simulations.scenario_files.traces import Curve, read_trace
 from spark_analysis.runs.examination import examine, find_runs
 from tests.flowguard.cli.test_serve import Caller, refused
 from tests.interop.broker import PATIENCE_S, Broker, running_broker

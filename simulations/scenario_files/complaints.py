@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from flowguard.errors import ConfigError
-from simulations.kinds import NO_KIND
+from simulations.scenario_files.kinds import NO_KIND
 
 Path = Sequence[str | int]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.node.loop.pages import READ_LEAST, Pages
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
-from simulations.connection import CONNECTED, Connection, QueuedPage
+from simulations.crowd.connection import CONNECTED, Connection, QueuedPage
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
+    from simulations.process.broker import Broker
 
 
 @final

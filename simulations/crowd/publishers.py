@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.session.handshake import receive_maximum_of
-from simulations.connection import Connection
+from simulations.crowd.connection import Connection
 from simulations.draws import Draws
 from simulations.scenario import PublishPlan
-from simulations.traces import Curve
+from simulations.scenario_files.traces import Curve
 
 if TYPE_CHECKING:
-    from simulations.clients import Population
+    from simulations.crowd.clients import Population
 
 FINE_BOUNDS_S: Final = tuple(0.000_1 * 1.01**n for n in range(1_400))
 """Upper bounds of buckets for latencies where some per cent matter: 1 % wide."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
-from simulations.connection import (
+from simulations.crowd.connection import (
     CONNECTED,
     ENDED,
     KNOCKING,
@@ -24,15 +24,15 @@ from simulations.connection import (
     Outcome,
     Packet,
 )
+from simulations.crowd.publishers import Publishers
+from simulations.crowd.retry import Retry
 from simulations.draws import Draws
 from simulations.engine import Lane
-from simulations.publishers import Publishers
-from simulations.retry import Retry
 from simulations.scenario import PopulationPlan
-from simulations.traces import Curve
+from simulations.scenario_files.traces import Curve
 
 if TYPE_CHECKING:
-    from simulations.topics import Topic
+    from simulations.crowd.topics import Topic
     from simulations.world import World
 
 HANDSHAKE_LATENCIES: Final = 3.0

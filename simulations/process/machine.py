@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, final
 from flowguard.flow import Cost
 from flowguard.flow.signals import TICK_S
 from flowguard.node.journal import Batch
-from simulations.broker import Broker
-from simulations.counters import MachineCounters
+from simulations.process.broker import Broker
+from simulations.process.counters import MachineCounters
 from simulations.scenario import Fault, StorePlan
 
 if TYPE_CHECKING:
-    from simulations.clients import Population
+    from simulations.crowd.clients import Population
     from simulations.world import World
 
 

@@ -21,12 +21,12 @@ from typing import Any, Final
 from pydantic import ValidationError, validate_call
 
 from flowguard.errors import ConfigError
-from simulations.complaints import nearest, refusal
-from simulations.kinds import NO_KIND, wrong_kind
 from simulations.scenario import Scenario, TracePlan
-from simulations.traces import What, read_trace
+from simulations.scenario_files.complaints import nearest, refusal
+from simulations.scenario_files.kinds import NO_KIND, wrong_kind
+from simulations.scenario_files.traces import What, read_trace
 
-LIBRARY: Final = Path(__file__).parent / "library"
+LIBRARY: Final = Path(__file__).parents[1] / "library"
 SUFFIXES: Final = (".toml", ".py")
 DIGEST_BYTES: Final = 6
 """Length of digests that are part of a run's name: a sweep has tens of thousands of runs, and names

@@ -11,12 +11,12 @@ from flowguard.flow.window import UNBOUNDED, AdmissionWindow
 from flowguard.records import PutSession, Settle
 from flowguard.session.inbound import RUN_MAX
 from flowguard.session.input import READ_BYTES_MAX
-from simulations.connection import CONNECTED, ClientPackets, Connection, Packet
-from simulations.wide import WideDelivery, is_wide
+from simulations.crowd.connection import CONNECTED, ClientPackets, Connection, Packet
+from simulations.process.wide import WideDelivery, is_wide
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
-    from simulations.topics import Message, Topic
+    from simulations.crowd.topics import Message, Topic
+    from simulations.process.broker import Broker
 
 SUBSCRIPTION_OP: Final = PutSession("", 0, None)
 """Only that there is one operation matters: a `Disk` counts them."""

@@ -34,9 +34,9 @@ from flowguard.telemetry.schema import (
     RunRow,
     ViolationRow,
 )
-from simulations.clients import NEVER_S, Population
-from simulations.connection import Attempt, Outcome
-from simulations.samples import Samples
+from simulations.crowd.clients import NEVER_S, Population
+from simulations.crowd.connection import Attempt, Outcome
+from simulations.results.samples import Samples
 
 if TYPE_CHECKING:
     from simulations.world import World

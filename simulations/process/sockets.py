@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.node.journal import Batch
 from flowguard.node.loop.turns import ACCEPTS_MAX, NOTHING, Ports, Turns
-from simulations.connection import BACKLOG, CONNECTED, ENDED, OPENED, Connection
+from simulations.crowd.connection import BACKLOG, CONNECTED, ENDED, OPENED, Connection
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
-    from simulations.topics import Message
+    from simulations.crowd.topics import Message
+    from simulations.process.broker import Broker
 
 ACCEPTOR_TURN_S: Final = 0.02
 """How long accepting goes on before anything else is looked at."""

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flowguard.config import FlowSettings
-from simulations.complaints import model_of
 from simulations.scenario import Scenario
+from simulations.scenario_files.complaints import model_of
 
 NAME = "NAME"
 """Placeholder for the name of a population."""

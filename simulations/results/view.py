@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.run import BEYOND, NodeSample, Summary, WorldSample
+from simulations.results.run import BEYOND, NodeSample, Summary, WorldSample
 from simulations.scenario import Scenario
 
 COLUMNS_MAX: Final = 4

@@ -15,8 +15,8 @@ from flowguard.telemetry.rows import RUNGS, Decisions, Growth, guard_columns
 from flowguard.telemetry.schema import DecisionRow, SampleRow
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
-    from simulations.machine import Machine
+    from simulations.process.broker import Broker
+    from simulations.process.machine import Machine
 
 _ZEROS: Final[dict[str, Any]] = dict.fromkeys(SampleRow._fields, 0)
 _DEAD: Final = SampleRow(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from flowguard.flow import AdmissionWindow
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
-    from simulations.clients import Population
+    from simulations.crowd.clients import Population
+    from simulations.process.broker import Broker
 
 KNOCKING: Final = 0
 """The kernel has not taken its SYN, which is sent again."""

@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Final, Literal
 
 from flowguard.config import PolicyName
-from simulations.clients import NEVER_S
-from simulations.connection import Outcome
+from simulations.crowd.clients import NEVER_S
+from simulations.crowd.connection import Outcome
 from simulations.invariants import Invariants
 from simulations.scenario import Scenario
 from simulations.world import World

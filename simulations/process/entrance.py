@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.flow import Admission, Arrival, Verdict
 from flowguard.records import PutSession, PutWill, StoreOp
 from flowguard.session.handshake import CONNECT_BYTES
-from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
+from simulations.crowd.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
 
 if TYPE_CHECKING:
-    from simulations.broker import Broker
+    from simulations.process.broker import Broker
 
 CLAIM_OPS: Final[tuple[StoreOp, ...]] = (PutSession("", 0, None), PutWill("", None))
 """What a CONNECT of a durable session stores: see `Registry.claim_ops`."""

@@ -19,7 +19,7 @@ from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.turns import ROUND_TURN_S
 from flowguard.node.upkeep.timers import Wheel
 from flowguard.session.chores import Chores
-from simulations.connection import (
+from simulations.crowd.connection import (
     CONNECTED,
     CONNECTING,
     ENDED,
@@ -27,17 +27,17 @@ from simulations.connection import (
     Connection,
     Packet,
 )
-from simulations.counters import MachineCounters
 from simulations.draws import random_for
-from simulations.entrance import Entrance
-from simulations.loop import Loop
-from simulations.packets import Packets
-from simulations.replays import Replays
-from simulations.sockets import AcceptorTurns, BrokerPorts, BrokerTurns, Listener
+from simulations.process.counters import MachineCounters
+from simulations.process.entrance import Entrance
+from simulations.process.loop import Loop
+from simulations.process.packets import Packets
+from simulations.process.replays import Replays
+from simulations.process.sockets import AcceptorTurns, BrokerPorts, BrokerTurns, Listener
 
 if TYPE_CHECKING:
-    from simulations.machine import Machine
-    from simulations.topics import Message
+    from simulations.crowd.topics import Message
+    from simulations.process.machine import Machine
 
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""

@@ -8,8 +8,8 @@ from flowguard.records import NEVER_S, Append, Delivery, StoreOp
 from flowguard.types import Publish
 
 if TYPE_CHECKING:
-    from simulations.clients import Population
-    from simulations.connection import Connection
+    from simulations.crowd.clients import Population
+    from simulations.crowd.connection import Connection
 
 Targets = tuple[tuple[int, int], ...]
 """(node, deliveries) for each node."""

@@ -9,9 +9,9 @@ from typing import Any, Final, final
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
-from simulations.loading import DIGEST_BYTES, LoadedScenario, change, parameters
-from simulations.recorder import RunDescription, WorldRecorder
-from simulations.run import Summary, Watch, run
+from simulations.results.recorder import RunDescription, WorldRecorder
+from simulations.results.run import Summary, Watch, run
+from simulations.scenario_files.loading import DIGEST_BYTES, LoadedScenario, change, parameters
 from simulations.world import World
 
 FILE_DIGEST: Final = "file_digest"

@@ -1,0 +1,8 @@
+"""A simulated node.
+
+- `broker`    one process with its real gate, windows, pool, journal and policy
+- `sockets`   accepts and reads; `entrance` connects clients
+- `packets`   serves clients; `wide` delivers a message to thousands, `replays` what waited
+- `loop`      drives the real turns
+- `machine`   the host of a process: its disk, its sessions, its `counters`
+"""
