@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowguard.telemetry.schema import END, TABLES, Table
@@ -31,7 +30,6 @@ class _Output:
         self._directory = directory
         self._run_id = run_id
         self._table = table
-        self._schema = table.schema
         self._file_rows = file_rows
         self._batch_rows = min(BATCH_ROWS, file_rows)
         self._rows: list[Row] = []
@@ -71,19 +69,12 @@ class _Output:
         self._write(list(zip(*rows, strict=True)))
 
     def _write(self, columns: Sequence[Sequence[Any]]) -> None:
-        rows_count = len(columns[0])
-        arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(
-                ([self._run_id] * rows_count, *columns), self._schema, strict=True
-            )
-        ]
         if self._writer is None:
             self._writer = pq.ParquetWriter(
-                self._unfinished, self._schema, compression="zstd", write_page_checksum=True
+                self._unfinished, self._table.schema, compression="zstd", write_page_checksum=True
             )
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._written_rows += rows_count
+        self._writer.write_batch(self._table.batch(self._run_id, columns))
+        self._written_rows += len(columns[0])
         if self._written_rows >= self._file_rows:
             self._close()
 

@@ -5,6 +5,7 @@ reader refuses a table of another version; a new optional column is no new versi
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType
@@ -59,6 +60,12 @@ class Table:
         return pa.schema(
             fields, metadata={VERSION_KEY: str(VERSION).encode(), TABLE_KEY: self.name.encode()}
         )
+
+    def batch(self, run_id: str, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        """Return rows of a run, given column by column without `run_id`."""
+        all_columns = zip(([run_id] * len(columns[0]), *columns), self.columns, strict=True)
+        arrays = [pa.array(values, column.type) for values, column in all_columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 @cache

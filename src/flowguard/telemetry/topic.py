@@ -52,15 +52,12 @@ class RunMessages:
     def _value(self, portion: Portion, table: Table, rows: Sequence[Row]) -> bytes:
         number = self._numbers[table.name]
         self._numbers[table.name] = number + 1
+        batch = table.batch(portion.run_id, list(zip(*rows, strict=True)))
         own = {NUMBER_KEY: str(number).encode()}
-        schema = table.schema.with_metadata({**(table.schema.metadata or {}), **own})
-        columns = ([portion.run_id] * len(rows), *zip(*rows, strict=True))
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
-        ]
+        batch = batch.replace_schema_metadata({**batch.schema.metadata, **own})
         out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        with pa.ipc.new_stream(out, batch.schema) as writer:
+            writer.write_batch(batch)
         written: bytes = out.getvalue().to_pybytes()
         return written
 
