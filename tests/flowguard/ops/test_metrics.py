@@ -11,9 +11,10 @@ from flowguard.codec.packets import Connect, Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.flow.verdict import Cut
 from flowguard.node.connect.authentication import Hooks
-from flowguard.ops.catalogue import FOR_CONNECTS, FOR_MESSAGES, MemoryStatus
+from flowguard.ops.catalogue import CATALOGUE, FOR_CONNECTS, FOR_MESSAGES, MemoryStatus
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
+from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage
@@ -46,6 +47,32 @@ def test_every_metric_has_the_prefix_a_help_and_a_type() -> None:
         assert family.name.startswith("flowguard_")
         assert family.documentation.endswith("."), family.name
         assert family.type in ("gauge", "counter", "histogram"), family.name
+
+
+def test_measurements_have_names_of_their_own() -> None:
+    metrics = [each.metric for each in CATALOGUE if each.metric]
+    paths = [each.path for each in CATALOGUE if each.path]
+    assert len(set(metrics)) == len(metrics)
+    assert len(set(paths)) == len(paths)
+    inner = {path.rsplit(".", number)[0] for path in paths for number in (1, 2) if "." in path}
+    assert not inner & set(paths), "a value of the status has parts of its own"
+
+
+def test_a_node_with_everything_shows_the_whole_catalogue() -> None:
+    stage = Stage({"flow": {"shadow_policy": "static-1"}})
+    stage.node.store_load = StoreLoad(free_bytes=1)
+    stage.node.door.places = 1
+    stage.connect("c").publish("t", qos=1)
+    stage.advance(0.1)
+    text = generate_latest(registry_of(view_of(stage, RecordingProgress("live", 1)))).decode()
+    families = {family.name: family for family in parse(text)}
+    for each in CATALOGUE:
+        if each.metric:
+            family = families.pop(f"flowguard_{each.metric}")
+            assert (family.type, family.documentation) == (each.kind.value, each.help)
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            assert labels == set(each.labels)
+    assert not families
 
 
 def test_they_are_valid_openmetrics_too() -> None:
