@@ -6,7 +6,7 @@ identifier follows from the position, so that a resumed session repeats it [MQTT
 """
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -27,34 +27,60 @@ def packet_id_of(pos: int, qos: int) -> int:
     return 1 + pos % QOS_1_IDS if qos == 1 else QOS_2_IDS + pos % QOS_2_IDS
 
 
-GROUP_PREFIX: Final = "\0"
-"""Prefix of the `client_id` under which a shared subscription's queue is kept; no client has
-one."""
+class SinkKind(Enum):
+    """A kind of owner of messages in the store; the value is the beginning of its keys there.
 
-OWED: Final = GROUP_PREFIX + "owed"
-"""Under which the node keeps its own messages for applications until these have them; no shared
-subscription has it, since a filter begins with $share."""
+    A client id has no NUL, and the filter of a shared subscription begins with `$share/`.
+    """
 
-SPREAD_PREFIX: Final = GROUP_PREFIX + "spread "
-"""Before the filter of a shared subscription that brokers have together: under this name messages
-enter it, and leave it."""
-
-MEMBER_PREFIX: Final = GROUP_PREFIX + "member "
-"""The same: under this name a broker says that it has members."""
-
-
-def is_group(client_id: str) -> bool:
-    """Whether a name in the store is that of a shared subscription's queue."""
-    return client_id.startswith(GROUP_PREFIX)
+    SESSION = ""
+    """A client's session; its name is the client id."""
+    SHARED = "\0"
+    """The queue of a shared subscription; its name is the filter with `$share/`."""
+    SPREAD = "\0spread "
+    """A shared subscription of several brokers: under this key messages enter and leave it."""
+    MEMBERS = "\0member "
+    """A shared subscription of several brokers: this broker has members of it."""
+    OWED = "\0owed"
+    """The node's own messages for applications, until these have them."""
 
 
-def owner_name(client_id: str) -> str:
-    """A name, for people, of the owner of the queue that the store keeps under `client_id`."""
-    if client_id == OWED:
+_KINDS: Final = [(kind.value, kind) for kind in reversed(SinkKind)]
+"""The longest beginnings first."""
+
+
+def key_of(kind: SinkKind, name: str = "") -> str:
+    """Return the key, the `client_id` of all records, under which the store keeps a sink."""
+    prefix: str = kind.value
+    return prefix + name
+
+
+def sink_of(key: str) -> tuple[SinkKind, str]:
+    """Return the kind and the name of the sink that the store keeps under a key."""
+    for prefix, kind in _KINDS:
+        if key.startswith(prefix):
+            return kind, key.removeprefix(prefix)
+    raise AssertionError(key)
+
+
+OWED: Final = key_of(SinkKind.OWED)
+
+
+def is_group(key: str) -> bool:
+    """Whether the store keeps something else than a client's session under a key."""
+    return sink_of(key)[0] is not SinkKind.SESSION
+
+
+def label_of(key: str) -> str:
+    """Return a key as people read it: a client id, or the filter of a shared subscription."""
+    return key.removeprefix(key_of(SinkKind.SHARED))
+
+
+def owner_name(key: str) -> str:
+    """A name, for people, of the owner of the queue that the store keeps under `key`."""
+    if key == OWED:
         return "what is owed to applications"
-    if is_group(client_id):
-        return f"shared subscription {client_id.removeprefix(GROUP_PREFIX)!r}"
-    return f"session {client_id!r}"
+    return f"{'shared subscription' if is_group(key) else 'session'} {label_of(key)!r}"
 
 
 class Durability(IntEnum):

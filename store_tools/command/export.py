@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
+from flowguard.records import NEVER_S, Delivery, QueueEntry, WillRecord, is_group, label_of
 from flowguard.stores.rocks.layouts.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 from store_tools.rocks.reader import StoredSession, StoreReader
@@ -80,7 +80,7 @@ def _of_session(reader: StoreReader, session: StoredSession) -> Iterator[Record]
 
 
 def _of_group(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
-    filter = session.client_id.removeprefix(GROUP_PREFIX)
+    filter = label_of(session.client_id)
     yield {"type": "group", "filter": filter, "next_pos": session.queue.next_pos}
     for entry in reader.entries(session):
         delivery = entry.delivery

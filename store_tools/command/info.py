@@ -14,7 +14,7 @@ from rich.table import Table
 from flowguard.cli.console import shown
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.lines import count
-from flowguard.records import GROUP_PREFIX, is_group
+from flowguard.records import is_group, label_of
 from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.layouts.session_codec import decode_session
 from flowguard.types import SESSION_NEVER_EXPIRES
@@ -104,7 +104,7 @@ def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
         contents.messages += queue.count
         contents.size_bytes += queue.size_bytes
         if queue.count:
-            name = session.client_id.removeprefix(GROUP_PREFIX)
+            name = label_of(session.client_id)
             state = "shared" if group else state_text(*decode_session(session.row)[1:])
             yield QueueSize(queue.count, queue.size_bytes, name, state)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from flowguard.cli.console import shown
 from flowguard.errors import StoreError
 from flowguard.lines import count
-from flowguard.records import GROUP_PREFIX, is_group
+from flowguard.records import is_group, label_of
 from store_tools.command.info import QueueSize, largest_queues, size_text, state_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def show(url: str, prefix: str, top: int, console: Console) -> None:
             messages += record.unsettled_count
             size_bytes += record.unsettled_bytes
             state = "shared" if group else state_text(record.expiry_interval_s, record.ends_at_s)
-            name = client_id.removeprefix(GROUP_PREFIX)
+            name = label_of(client_id)
             if record.unsettled_count:
                 size = QueueSize(record.unsettled_count, record.unsettled_bytes, name, state)
                 queues = nlargest(top, [*queues, size])

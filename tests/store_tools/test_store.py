@@ -15,7 +15,6 @@ from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.config import StoreSettings
 from flowguard.errors import CorruptionError
 from flowguard.records import (
-    GROUP_PREFIX,
     NEVER_S,
     Append,
     Delivery,
@@ -27,8 +26,10 @@ from flowguard.records import (
     Release,
     Sent,
     Settle,
+    SinkKind,
     StoreOp,
     WillRecord,
+    key_of,
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
@@ -280,7 +281,7 @@ def test_compact_rewrites_the_tables(folder: Path) -> None:
 # --- shared subscriptions -------------------------------------------------------------------------
 
 FILTER = "$share/g/t/#"
-GROUP = GROUP_PREFIX + FILTER
+GROUP = key_of(SinkKind.SHARED, FILTER)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from flowguard.app.stores import open_store as open_kind
 from flowguard.config import Settings
 from flowguard.records import (
-    GROUP_PREFIX,
     Append,
     PutInbound,
     PutRetained,
@@ -19,7 +18,9 @@ from flowguard.records import (
     Release,
     Sent,
     Settle,
+    SinkKind,
     WillRecord,
+    key_of,
     packet_id_of,
 )
 from flowguard.stores import Store
@@ -30,7 +31,7 @@ from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_
 from tests.flowguard.stores.redis.test_standing_by import Answers, claim, lease_on
 from tests.flowguard.stores.test_contract import delivery, queue_of, values
 
-GROUP = GROUP_PREFIX + "$share/g/t"
+GROUP = key_of(SinkKind.SHARED, "$share/g/t")
 
 
 def run(*words: str) -> tuple[int, str]:

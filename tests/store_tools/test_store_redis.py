@@ -3,13 +3,13 @@
 import pytest
 from typer.testing import CliRunner
 
-from flowguard.records import GROUP_PREFIX, NEVER_S, Append, PutRetained, PutSession
+from flowguard.records import NEVER_S, Append, PutRetained, PutSession, SinkKind, key_of
 from flowguard.types import Publish
 from store_tools.command.store import store as commands
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
 from tests.flowguard.stores.test_contract import delivery
 
-GROUP = GROUP_PREFIX + "$share/g/t"
+GROUP = key_of(SinkKind.SHARED, "$share/g/t")
 
 
 def run(*words: str) -> tuple[int, str]:

@@ -51,7 +51,7 @@ from flowguard.session.fetch import Fetch
 from flowguard.session.host import Lifecycle
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.states import State
 from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
@@ -319,7 +319,7 @@ class Node(Lifecycle[ServerConnection]):
             self.router.log.came(fetch, now_s)
             return
         owner = fetch.owner
-        assert isinstance(owner, QueueOwner)
+        assert isinstance(owner, MessageSink)
         if not owner.ended:
             owner.fetched(fetch, entries, self.state, now_s)
 

@@ -15,7 +15,6 @@ from flowguard.node.node import Node
 from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.pressure import Decision, decisions_of
 from flowguard.ops.status import Use
-from flowguard.records import SPREAD_PREFIX
 from flowguard.session.connection import ServerConnection
 from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import SHARED_BYTES
@@ -332,7 +331,7 @@ def _of_groups(node: Node, session: Session) -> str:
         if queue.is_paused:
             words.append("the brokers are deciding which of them distributes the messages")
         if words:
-            found.append(f"{queue.client_id.removeprefix(SPREAD_PREFIX)}: {'; '.join(words)}")
+            found.append(f"{queue.name}: {'; '.join(words)}")
     return ". ".join(found)
 
 

@@ -17,13 +17,13 @@ MOVING_SHARE: Final = 0.25
 
 
 class PageOwner:
-    """The owner of a page's messages: a `QueueOwner`, as far as the store is asked for it."""
+    """The owner of a page's messages: a `MessageSink`, as far as the store is asked for it."""
 
     __slots__ = ("client_id", "positions", "ended")
 
     def __init__(self, client_id: str, *, durable: bool) -> None:
         self.client_id = client_id
-        """Under this name the store keeps them."""
+        """The key under which the store keeps them (`records.key_of`)."""
         self.positions: dict[int, int] | None = {} if durable else None
         """Of what was sent, by packet identifier; None: what is not durable has none."""
         self.ended = False  # The last one: compiled, it lies beside the flags of the next class.

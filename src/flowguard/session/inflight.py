@@ -7,7 +7,7 @@ payload twice besides, for it was encoded: per client, by a formula that the hot
 gives back all but INFLIGHT_BYTES.
 
 Where a client may not have more of the budget (see `FairBudget`), its messages wait in its queue.
-But one that keeps up (`QueueOwner.keeps_up`) may have messages that are larger than its share: it
+But one that keeps up (`MessageSink.keeps_up`) may have messages that are larger than its share: it
 is about to acknowledge them, and its queue has no larger share for them. And with nothing in flight
 everybody may have one, or silent clients could stop all others for as long as their sessions live.
 That one counts against the budget of the queues, where it would wait otherwise: what it takes is

@@ -11,11 +11,11 @@ from typing import final
 
 from flowguard.records import QOS_1_IDS, Delivery
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.receiver import Receiver
 
 
-class Lender(QueueOwner):
+class Lender(MessageSink):
     """The queue of a group, seen from one of its members."""
 
     __slots__ = ()

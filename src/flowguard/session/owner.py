@@ -1,4 +1,4 @@
-"""QueueOwner: a name in the store under which QoS 1 and 2 messages wait: positions, limits, drops.
+"""MessageSink: an owner of QoS 1 and 2 messages that wait: positions, limits, drops.
 
 A client's session is one (`session`), the queue of a shared subscription another
 (`flowguard.node.shared.shared_queue`).
@@ -9,7 +9,7 @@ from typing import Final
 
 from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
-from flowguard.records import Delivery, QueueEntry, Settle
+from flowguard.records import Delivery, QueueEntry, Settle, SinkKind
 from flowguard.session.backlog import Backlog, Waiting
 from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.session.node_state import NodeState
@@ -21,8 +21,8 @@ ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 """Bounds of one queue, not of the node."""
 
 
-class QueueOwner(PageOwner):
-    """A name under which messages wait in `queue`; if `durable`, the store has them, too."""
+class MessageSink(PageOwner):
+    """An owner of messages that wait in `queue`; if `durable`, the store has them, too."""
 
     __slots__ = (
         "behind",
@@ -49,6 +49,10 @@ class QueueOwner(PageOwner):
         self.next_pos = 1
 
     # --- what each kind does its own way -----------------------------------------------------
+
+    @property
+    def kind(self) -> SinkKind:
+        raise NotImplementedError
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be.

@@ -14,7 +14,7 @@ from flowguard.records import Delivery, Settle, StoreOp, packet_id_of
 from flowguard.session.backlog import Backlog
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes, plain_bytes
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 
 if TYPE_CHECKING:
     from flowguard.session.membership import Membership
@@ -24,7 +24,7 @@ NONE_SENT: Final[dict[int, Delivery | None]] = {}
 """In flight to all to whom nothing has been sent yet: shared, and never changed."""
 
 
-class Receiver(QueueOwner):
+class Receiver(MessageSink):
     """The lower half of a `Session`.
 
     `inflight` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is

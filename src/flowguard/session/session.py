@@ -4,7 +4,7 @@ from typing import Final, final
 
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
-from flowguard.records import Append, Delivery, PutSubscription, StoreOp, WillRecord
+from flowguard.records import Append, Delivery, PutSubscription, SinkKind, StoreOp, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
@@ -82,6 +82,10 @@ class Session(Receiver):
         durable = stored or expiry_interval_s > 0
         queue = new_backlog(node, budget, durable=True) if durable else node.empty_queue
         return cls(client_id, queue, expiry_interval_s, durable=durable)
+
+    @property
+    def kind(self) -> SinkKind:
+        return SinkKind.SESSION
 
     @property
     def never_expires(self) -> bool:

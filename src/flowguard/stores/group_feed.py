@@ -1,9 +1,9 @@
 """GroupFeed: shared subscriptions that several brokers have together, as a node sees their store.
 
-What is published enters one with an `Append` under `SPREAD_PREFIX` and its filter; its position is
+What is published enters one with an `Append` under its key (`SinkKind.SPREAD`); its position is
 any number that is the same for all messages of a publisher. What this broker is given to hand out
 comes as news, with the positions by which it is to be settled. A broker that has members says so by
-`PutSession` and `DropSession` under `MEMBER_PREFIX` and the filter.
+`PutSession` and `DropSession` under another key (`SinkKind.MEMBERS`).
 """
 
 from collections.abc import Callable

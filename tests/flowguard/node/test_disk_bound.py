@@ -8,7 +8,7 @@ from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.ops.explain import explain
 from flowguard.ops.status import status_of
-from flowguard.records import GROUP_PREFIX
+from flowguard.records import is_group
 from flowguard.session import backlog
 from flowguard.stores import StoreLoad
 from flowguard.types import Properties, Publish
@@ -217,7 +217,7 @@ def test_the_queue_of_a_shared_subscription_counts() -> None:
     member.close()
     publish(stage, "jobs", *range(40))
     assert dropped(stage)[Reason.NODE_DISK_QUEUE_BYTES] > 0
-    (group,) = (r for r in stage.store.sessions() if r.client_id.startswith(GROUP_PREFIX))
+    (group,) = (r for r in stage.store.sessions() if is_group(r.client_id))
     assert group.unsettled_bytes == used_bytes(stage) <= MIB
     check_budgets(stage.node, [])
     stage.restart()

@@ -9,16 +9,17 @@ from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
 from flowguard.records import (
-    MEMBER_PREFIX,
     NEVER_S,
-    SPREAD_PREFIX,
     Append,
     Delivery,
     DropSession,
     PutSession,
     Release,
     Settle,
+    SinkKind,
     StoreOp,
+    key_of,
+    sink_of,
 )
 from flowguard.stores import Fenced, GroupFeed
 from flowguard.stores.group_feed import (
@@ -37,7 +38,7 @@ from tests.support.stage import Client, Stage
 from tests.support.store_apart import StoreApart
 
 FILTER = "$share/g/t"
-NAME = SPREAD_PREFIX + FILTER
+NAME = key_of(SinkKind.SPREAD, FILTER)
 
 
 class Feed:
@@ -75,7 +76,8 @@ class SpreadStore(StoreApart):
         rest: list[StoreOp] = []
         for op in ops:
             name = getattr(op, "client_id", "")
-            if name.startswith(SPREAD_PREFIX):
+            kind, filter = sink_of(name)
+            if kind is SinkKind.SPREAD:
                 if isinstance(op, Append):
                     self.published.append(op)
                 elif isinstance(op, (Settle, Release)):
@@ -83,9 +85,8 @@ class SpreadStore(StoreApart):
                 elif isinstance(op, (PutSession, DropSession)):
                     (self.names.add if isinstance(op, PutSession) else self.names.discard)(name)
                 continue
-            if name.startswith(MEMBER_PREFIX):
+            if kind is SinkKind.MEMBERS:
                 is_there = isinstance(op, PutSession)
-                filter = name.removeprefix(MEMBER_PREFIX)
                 self.feed.news.append((GroupBegan if is_there else GroupEnded)(filter))
             rest.append(op)
         return super().commit(rest)
@@ -256,7 +257,7 @@ def test_devices_that_had_a_group_for_themselves_are_members_of_the_one_that_beg
     publisher.publish("t", b"before", qos=1)
     assert not store.published
     hear(stage, store, GroupBegan(FILTER))
-    assert MEMBER_PREFIX + FILTER in store.names
+    assert key_of(SinkKind.MEMBERS, FILTER) in store.names
     assert store.feed.wanted == {FILTER: True}
     publisher.publish("t", b"after", qos=1)
     hear(stage, store, came(1))
@@ -371,3 +372,16 @@ def sample(stage: Stage, name: str) -> float:
     value = registry.get_sample_value(f"flowguard_{name}")
     assert value is not None
     return value
+
+
+def test_dead_letter_names_the_filter_of_a_group_of_several_brokers() -> None:
+    store = SpreadStore()
+    stage = Stage({"session": {**PATTERNS, "dead_letter_topic": "dead"}}, store=store)
+    reader = subscribed(stage, "u", "dead/#")
+    hear(stage, store, GroupBegan(FILTER))
+    message = Publish("t", b"", 1)
+    expired = Delivery(message, 1, False, (), stage.now_s)
+    hear(stage, store, GroupCame(FILTER, [(1, expired)], False))
+    come(stage, "app-1").subscribe(FILTER, qos=1)
+    (letter,) = reader.publishes()
+    assert ("dead-letter-client", FILTER) in letter.properties.user_properties

@@ -20,7 +20,6 @@ import pytest
 from flowguard.config import StoreSettings
 from flowguard.flow.signals import StoreState
 from flowguard.records import (
-    GROUP_PREFIX,
     NEVER_S,
     Append,
     Delivery,
@@ -39,8 +38,10 @@ from flowguard.records import (
     Sent,
     SessionRecord,
     Settle,
+    SinkKind,
     StoreOp,
     WillRecord,
+    key_of,
     packet_id_of,
 )
 from flowguard.stores import MemoryStore, Store
@@ -255,7 +256,16 @@ def test_operations_on_unknown_sessions_change_nothing(bench: Bench) -> None:
 
 
 def test_sessions_are_told_apart_and_come_in_order_of_their_ids(bench: Bench) -> None:
-    names = ["b", "a", "c", "a/b", "a\u00e9", "aa", "\U0001f600", GROUP_PREFIX + "$share/g/a"]
+    names = [
+        "b",
+        "a",
+        "c",
+        "a/b",
+        "a\u00e9",
+        "aa",
+        "\U0001f600",
+        key_of(SinkKind.SHARED, "$share/g/a"),
+    ]
     bench.store.commit([PutSession(name, 10, None) for name in names])
     bench.store.commit([Append(name, 1, delivery(name.encode())) for name in names])
     bench.reopen()

@@ -20,12 +20,12 @@ from flowguard.node.journal import Continuation
 from flowguard.records import Delivery, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inbound import Inbound
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 
 AWAY_S: Final = 1.0
 """So long a commit may take before publishers and new connections are told to wait."""
-Admitted = tuple[QueueOwner, Delivery]
+Admitted = tuple[MessageSink, Delivery]
 """Who gets a message, and has a place for it."""
 
 
@@ -69,7 +69,7 @@ class Apart:
         names = self.names
         return any([owner.client_id in names and delivery.qos for owner, delivery in admitted])
 
-    def drop(self, owner: QueueOwner, delivery: Delivery) -> None:
+    def drop(self, owner: MessageSink, delivery: Delivery) -> None:
         """Let it go without a message for which it had a place."""
         owner.queue.forget(delivery.size_bytes)
         self._counters.drop(Reason.QUEUE_MESSAGES)

@@ -25,7 +25,7 @@ from flowguard.node.publish.plans import Plans
 from flowguard.routing import parse_shared
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.node_state import UNKNOWN_DISK_BYTES, NodeState
-from flowguard.session.owner import UNBOUNDED, QueueOwner
+from flowguard.session.owner import UNBOUNDED, MessageSink
 from flowguard.session.session import Session
 from flowguard.stores import ApplicationStore, Store
 
@@ -115,7 +115,7 @@ class Applications:
         for filter in filters:
             self._plans.changed(filter)
 
-    def keep(self, owner: QueueOwner, is_one: bool) -> bool:
+    def keep(self, owner: MessageSink, is_one: bool) -> bool:
         """Whether its messages wait elsewhere from now on; its plans are to be made anew."""
         owner.is_application = is_one
         if not self._is_stored_apart:

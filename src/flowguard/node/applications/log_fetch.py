@@ -9,7 +9,7 @@ from flowguard.records import QueueEntry
 from flowguard.routing import has_wildcard, parse_shared
 from flowguard.routing.filters import matches
 from flowguard.session.fetch import Fetch
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 from flowguard.stores import LogStore, Store
 from flowguard.stores.log.replays import LogBatch
@@ -33,7 +33,7 @@ class LogFetch(Fetch):
     __slots__ = ("batch", "filters", "reader", "starts")
 
     def __init__(
-        self, reader: QueueOwner, starts: "Starts | None", count_max: int, bytes_max: int
+        self, reader: MessageSink, starts: "Starts | None", count_max: int, bytes_max: int
     ) -> None:
         super().__init__(reader, 0, 0, count_max, bytes_max, looks=False)
         self.reader = reader
@@ -48,7 +48,7 @@ class LogFetch(Fetch):
         return []
 
 
-def filters_of(reader: QueueOwner) -> list[str]:
+def filters_of(reader: MessageSink) -> list[str]:
     """The filters of those of its subscriptions that read the log."""
     if isinstance(reader, SharedQueue):
         return [reader.filter]
@@ -60,7 +60,7 @@ def filters_of(reader: QueueOwner) -> list[str]:
     ]
 
 
-def may_receive(reader: QueueOwner, topic: str) -> bool:
+def may_receive(reader: MessageSink, topic: str) -> bool:
     """Whether its rights let it; members of a shared subscription may receive all of it."""
     return not isinstance(reader, Session) or reader.may_receive(topic)
 
@@ -86,7 +86,7 @@ OF_ANY_MEMBER: Final = LogOptions(2, True, ())
 
 
 def options_of(
-    reader: QueueOwner, topic: str, publisher: str, stamp: int, batch: LogBatch | None
+    reader: MessageSink, topic: str, publisher: str, stamp: int, batch: LogBatch | None
 ) -> LogOptions | None:
     """For a message of `batch`, or one since; None: it does not match any."""
     if isinstance(reader, SharedQueue):

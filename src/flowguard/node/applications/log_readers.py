@@ -44,7 +44,7 @@ from flowguard.records import (
     message_bytes,
 )
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 from flowguard.stores import LogStore, Store
 from flowguard.stores.log.replays import LogBatch
@@ -110,18 +110,18 @@ class LogReaders:
     def __init__(self, node: NodeState, plans: Plans) -> None:
         self._node = node
         self._plans = plans
-        self._reading: dict[QueueOwner, bool] = {}
+        self._reading: dict[MessageSink, bool] = {}
         """Who catches up: sessions of clients that are here, and queues of shared subscriptions;
         False: their place is not stored yet."""
-        self._starts: dict[QueueOwner, Starts] = {}
+        self._starts: dict[MessageSink, Starts] = {}
         """Of sessions that have some, until they have caught up."""
-        self._fetching: set[QueueOwner] = set()
+        self._fetching: set[MessageSink] = set()
         """Those whose next page must wait: one is asked for, or on its way into a queue."""
         self.appended_count = 0
         """Messages that entered the journal to be logged, since the start."""
         self.read_count = 0
         """Messages that sessions have got from there, each counted."""
-        self.readings: dict[QueueOwner, Reading] = {}
+        self.readings: dict[MessageSink, Reading] = {}
         """Of those that have read it and are not over."""
         self._tail: deque[AppendToLog] = deque()
         """The last of them."""
@@ -154,7 +154,7 @@ class LogReaders:
 
     # --- who reads ----------------------------------------------------------------------------
 
-    def keep(self, owner: QueueOwner, is_application: bool) -> bool:
+    def keep(self, owner: MessageSink, is_application: bool) -> bool:
         """Whether all that is for it is logged is no longer as it was; its plans are to be made
         anew."""
         is_logged = is_application and self._keeps_applications
@@ -164,7 +164,7 @@ class LogReaders:
         self._plans.uses_log |= is_logged
         return True
 
-    def falls_behind(self, owner: QueueOwner, size_bytes: int, now_s: float) -> bool:
+    def falls_behind(self, owner: MessageSink, size_bytes: int, now_s: float) -> bool:
         """Whether a message that is about to be logged finds no room in the queue of an
         application, which reads on from there then; else it has a place."""
         queue = owner.own_queue(self._node)
@@ -175,7 +175,7 @@ class LogReaders:
         self._catch_up_when_stored(owner, now_s)
         return True
 
-    def recovered_queue(self, queue: QueueOwner, place: bytes) -> None:
+    def recovered_queue(self, queue: MessageSink, place: bytes) -> None:
         """The queue of a shared subscription, as the store remembers it."""
         if place:
             queue.reads_log = queue.behind = True
@@ -202,7 +202,7 @@ class LogReaders:
             session.reads_log = True
             self._node.journal.note(PutLogPlace(session.client_id, None))
 
-    def ended(self, owner: QueueOwner) -> None:
+    def ended(self, owner: MessageSink) -> None:
         """The session is over, or the shared subscription."""
         self._reading.pop(owner, None)
         self._starts.pop(owner, None)
@@ -231,13 +231,13 @@ class LogReaders:
         self._starts[session] = Starts(starts.filters - {filter})
         return [PutLogStart(session.client_id, filter, b"")]
 
-    def catch_up(self, owner: QueueOwner) -> None:
+    def catch_up(self, owner: MessageSink) -> None:
         """Its places are stored: it reads on, if its client is here."""
         if owner in self._reading:
             self._reading[owner] = True
             self._ask(owner)
 
-    def _catch_up_when_stored(self, owner: QueueOwner, now_s: float) -> None:
+    def _catch_up_when_stored(self, owner: MessageSink, now_s: float) -> None:
         def begin(now_s: float) -> None:
             self.catch_up(owner)
 
@@ -262,7 +262,7 @@ class LogReaders:
             if is_stored:
                 self._ask(reader)
 
-    def _ask(self, reader: QueueOwner) -> None:
+    def _ask(self, reader: MessageSink) -> None:
         queue = reader.queue
         room = min(PAGE_MAX, queue.messages_max)
         # A page may have one message more than that.
@@ -318,7 +318,7 @@ class LogReaders:
         self._deliver(reader, deliveries, places, now_s)
 
     def _has_room(
-        self, reader: QueueOwner, page: Sequence[Delivery], rest: Sequence[Delivery]
+        self, reader: MessageSink, page: Sequence[Delivery], rest: Sequence[Delivery]
     ) -> bool:
         """Whether what was logged since a page was read, the rest, may enter the queue with it."""
         queue = reader.queue
@@ -341,7 +341,7 @@ class LogReaders:
         missed."""
         return len(self._reading)
 
-    def _all_read(self, reader: QueueOwner) -> list[StoreOp]:
+    def _all_read(self, reader: MessageSink) -> list[StoreOp]:
         """It has no place any more."""
         client_id = reader.client_id
         starts = self._starts.pop(reader, None)
@@ -351,7 +351,7 @@ class LogReaders:
             *(PutLogStart(client_id, filter, b"") for filter in sorted(filters)),
         ]
 
-    def _rest_of(self, reader: QueueOwner, count: int) -> list[Delivery]:
+    def _rest_of(self, reader: MessageSink, count: int) -> list[Delivery]:
         """Deliveries of what it wants of the last messages that were logged."""
         tail, rest = self._tail, list[Delivery]()
         for index in range(len(tail) - count, len(tail)):
@@ -364,7 +364,7 @@ class LogReaders:
 
     def _wanted(
         self,
-        reader: QueueOwner,
+        reader: MessageSink,
         source: tuple[int, str],
         message: Publish,
         expires_at_s: float,
@@ -389,7 +389,7 @@ class LogReaders:
         return delivery
 
     def _deliver(
-        self, reader: QueueOwner, deliveries: list[Delivery], places: list[StoreOp], now_s: float
+        self, reader: MessageSink, deliveries: list[Delivery], places: list[StoreOp], now_s: float
     ) -> None:
         """Positions and new places, one commit, then to the client."""
         node = self._node

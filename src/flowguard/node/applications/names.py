@@ -13,7 +13,6 @@ from typing import Final, final
 from zlib import crc32
 
 from flowguard.records import (
-    SPREAD_PREFIX,
     Append,
     AppendToLog,
     DropInbound,
@@ -23,7 +22,9 @@ from flowguard.records import (
     PutRetained,
     PutSession,
     PutWill,
+    SinkKind,
     StoreOp,
+    sink_of,
 )
 
 _OTHERS: Final = (PutInbound, DropInbound, PutRetained, DropRetained, AppendToLog, PutWill)
@@ -33,7 +34,7 @@ _OTHERS: Final = (PutInbound, DropInbound, PutRetained, DropRetained, AppendToLo
 def set_keys(ops: list[StoreOp], publisher: str) -> None:
     """Say which messages for groups of several brokers are of one publisher, and stay in order."""
     for op in ops:
-        if isinstance(op, Append) and op.client_id.startswith(SPREAD_PREFIX):
+        if isinstance(op, Append) and sink_of(op.client_id)[0] is SinkKind.SPREAD:
             op.pos = crc32(publisher.encode())
 
 

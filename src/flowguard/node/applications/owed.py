@@ -32,6 +32,7 @@ from flowguard.records import (
     Release,
     SessionRecord,
     Settle,
+    SinkKind,
     StoreOp,
     is_group,
 )
@@ -154,7 +155,7 @@ class Owed:
         ops += [
             Forward(owner.client_id, place, pos)
             for owner, place, _ in targets
-            if place and owner.client_id in names and not is_group(owner.client_id)
+            if place and owner.client_id in names and owner.kind is SinkKind.SESSION
         ]
         if not rest:
             # As what leaves a shared subscription: a settlement may be lost in a crash.

@@ -21,7 +21,7 @@ from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class FanOut(Chore):
         self._passes_by = True
         """Whoever reads the log may have been passed by, and the message is not there yet."""
         router.log.wide_count += 1
-        self._owners: list[QueueOwner] = []
+        self._owners: list[MessageSink] = []
         """Who gets it, and has a place for it."""
         self._appends: list[Append] = []
         """Each one's; the positions follow. (No pairs: the garbage collector would count them.)"""

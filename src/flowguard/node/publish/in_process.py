@@ -7,13 +7,13 @@ from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publish.plans import Plan
 from flowguard.records import Append, Delivery, DropInbound, PutInbound, StoreOp
 from flowguard.session.inbound import Inbound
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.node.publish.publishing import Router
 
-Target = tuple[QueueOwner, int, Delivery]
+Target = tuple[MessageSink, int, Delivery]
 """The same, at which position; position 0: QoS 0, never queued."""
 
 

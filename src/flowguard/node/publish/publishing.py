@@ -36,7 +36,7 @@ from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import QueueOwner
+from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
@@ -476,7 +476,7 @@ class Router:
     def _admit_to(
         self,
         admitted: list[Admitted],
-        owner: QueueOwner,
+        owner: MessageSink,
         delivery: Delivery,
         now_s: float,
         logs: bool = False,

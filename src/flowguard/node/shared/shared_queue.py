@@ -25,7 +25,16 @@ from typing import Final
 from flowguard.flow import Reason
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publish.plans import Shared
-from flowguard.records import QOS_1_IDS, Append, Delivery, Release, SessionRecord, StoreOp
+from flowguard.records import (
+    QOS_1_IDS,
+    Append,
+    Delivery,
+    Release,
+    SessionRecord,
+    SinkKind,
+    StoreOp,
+    key_of,
+)
 from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
 from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import SHARED_BYTES
@@ -49,7 +58,7 @@ HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
 class SharedQueue(Lender):
     """A group's messages, and who of its members gets the next one."""
 
-    __slots__ = ("_backlog_end", "_group", "_hand_over", "_node", "_journal", "filter")
+    __slots__ = ("_backlog_end", "_group", "_hand_over", "_node", "_journal", "filter", "name")
 
     def __init__(
         self,
@@ -60,8 +69,9 @@ class SharedQueue(Lender):
         journal: Journal,
         hand_over: HandOver | None,
     ) -> None:
-        """`name`: under which the store keeps it; `hand_over`: None where there is one store."""
-        super().__init__(name, queue, durable=True)
+        """`name`: the filter with `$share/`; `hand_over`: None where there is one store."""
+        super().__init__(key_of(self.kind, name), queue, durable=True)
+        self.name = name
         self._group = group
         self.filter = group.filter
         self._node = node
@@ -69,6 +79,10 @@ class SharedQueue(Lender):
         self._hand_over = hand_over
         self._backlog_end = 1
         """Messages before this position waited for a member to come."""
+
+    @property
+    def kind(self) -> SinkKind:
+        return SinkKind.SHARED
 
     def restore(self, record: SessionRecord) -> None:
         """As a store remembers it: nobody has any of it yet."""

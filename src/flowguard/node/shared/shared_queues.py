@@ -18,14 +18,14 @@ from flowguard.node.publish.plans import Plans, Shared, Table
 from flowguard.node.shared.shared_queue import HandOver, SharedQueue, granted
 from flowguard.node.shared.spread_queues import SpreadQueues
 from flowguard.records import (
-    GROUP_PREFIX,
-    SPREAD_PREFIX,
     Delivery,
     DropSession,
     PutSession,
     SessionRecord,
+    SinkKind,
     StoreOp,
-    is_group,
+    key_of,
+    sink_of,
 )
 from flowguard.routing import has_wildcard, parse_shared
 from flowguard.session.chores import FILTERS_PIECE, Chore
@@ -98,11 +98,12 @@ class SharedQueues:
         """Where its next message waits."""
         return self.spread.of(group) or self._queues.get(group)
 
-    def named(self, name: str) -> SharedQueue | None:
-        """The queue that the store keeps under this name."""
-        if name.startswith(SPREAD_PREFIX):
-            return self.spread.named(name)
-        group = self._group(name.removeprefix(GROUP_PREFIX))
+    def named(self, key: str) -> SharedQueue | None:
+        """The queue that the store keeps under this key."""
+        kind, filter = sink_of(key)
+        if kind is SinkKind.SPREAD:
+            return self.spread.named(filter)
+        group = self._group(filter)
         return None if group is None else self._queues.get(group)
 
     def is_of_any(self, group: Shared, names: set[str]) -> bool:
@@ -126,14 +127,14 @@ class SharedQueues:
             return is_new, []
         ops: list[StoreOp] = []
         queue = self._queues.get(group)
-        name = GROUP_PREFIX + filter
+        name = key_of(SinkKind.SHARED, filter)
         is_spread = self.spread.concerns(group, session)
         if is_spread:
             ops += self.spread.joined(filter)
         is_new_here = options.qos > 0 and not is_spread
         if queue is None and session.durable and (is_new_here or name in self._stored):
             backlog = new_backlog(self._node, self._budget, durable=True)
-            queue = SharedQueue(name, backlog, group, self._node, self._journal, self.hand_over)
+            queue = SharedQueue(filter, backlog, group, self._node, self._journal, self.hand_over)
             self._queues[group] = queue
             record = self._stored.pop(name, None)
             if record is not None:
@@ -238,12 +239,12 @@ class SharedQueues:
 
     def stored(self, record: SessionRecord) -> bool:
         """Whether a store's record is of a queue; it waits for its members then."""
-        if not is_group(record.client_id):
-            return False
-        if self.spread.stored(record.client_id):
-            return True
-        self._stored[record.client_id] = record
-        return True
+        kind, filter = sink_of(record.client_id)
+        if kind is SinkKind.MEMBERS:
+            self.spread.stored(filter)
+        elif kind is not SinkKind.SESSION:
+            self._stored[record.client_id] = record
+        return kind is not SinkKind.SESSION
 
     def recovered(self, store: Store) -> None:
         """All durable members have come."""

@@ -11,7 +11,7 @@ from flowguard.flow import Budget, FairBudget
 from flowguard.node.journal import Journal
 from flowguard.node.publish.plans import Shared
 from flowguard.node.shared.shared_queue import HandOver, SharedQueue
-from flowguard.records import SPREAD_PREFIX, Delivery
+from flowguard.records import Delivery, SinkKind
 from flowguard.session.backlog import Backlog, Waiting
 from flowguard.session.membership import Loan
 from flowguard.session.node_state import UNKNOWN_DISK_BYTES, NodeState
@@ -40,7 +40,7 @@ class SpreadQueue(SharedQueue):
     ) -> None:
         """`filter`: with `$share/`; `budget`: counts what is here of all such groups."""
         queue = Backlog(UNBOUNDED, UNBOUNDED, FairBudget(UNKNOWN_DISK_BYTES))
-        super().__init__(SPREAD_PREFIX + filter, queue, group, node, journal, hand_over)
+        super().__init__(filter, queue, group, node, journal, hand_over)
         self._budget = budget
         self._held: dict[int, Delivery] = {}
         """What is here by position: it waits, or a member has it."""
@@ -51,6 +51,10 @@ class SpreadQueue(SharedQueue):
         """Whether a member is connected, as the store was told."""
         self.troubles: dict[Trouble, str] = {}
         """What is wrong with it, and why, for people."""
+
+    @property
+    def kind(self) -> SinkKind:
+        return SinkKind.SPREAD
 
     @property
     def has_connected(self) -> bool:

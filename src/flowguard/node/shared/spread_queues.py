@@ -8,21 +8,14 @@ What waited for a group before stays where it is, in the queue that it had here 
 and comes to the members who are here; nothing is added to that.
 """
 
-from typing import Final, final
+from typing import final
 
 from flowguard.flow import Budget
 from flowguard.node.journal import Journal
 from flowguard.node.publish.plans import Plans, Shared, Table
 from flowguard.node.shared.shared_queue import HandOver
 from flowguard.node.shared.spread_queue import SpreadQueue
-from flowguard.records import (
-    GROUP_PREFIX,
-    MEMBER_PREFIX,
-    SPREAD_PREFIX,
-    DropSession,
-    PutSession,
-    StoreOp,
-)
+from flowguard.records import DropSession, PutSession, SinkKind, StoreOp, key_of
 from flowguard.routing import parse_shared
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -38,9 +31,6 @@ from flowguard.stores.group_feed import (
     Trouble,
 )
 from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
-
-NOBODY: Final = GROUP_PREFIX + "nobody"
-"""The client id of the member that is no client; no client has one like it."""
 
 
 @final
@@ -61,7 +51,8 @@ class SpreadQueues:
         self.troubles: dict[Trouble, str] = {}
         """What is wrong with all of them."""
         self._said: list[tuple[str, Trouble, str]] = []
-        self._nobody = Session(NOBODY, node.empty_queue, 0, durable=False)
+        # Every client has an id that is not empty.
+        self._nobody = Session("", node.empty_queue, 0, durable=False)
         self._nobody.ended = True
         self.hand_over: HandOver | None = None
 
@@ -73,9 +64,9 @@ class SpreadQueues:
     def of(self, group: Shared) -> SpreadQueue | None:
         return self._queues.get(group)
 
-    def named(self, name: str) -> SpreadQueue | None:
-        """The queue that the store keeps under this name."""
-        group = self._group(name.removeprefix(SPREAD_PREFIX))
+    def named(self, filter: str) -> SpreadQueue | None:
+        """The queue of this filter."""
+        group = self._group(filter)
         return None if group is None else self._queues.get(group)
 
     # --- members -----------------------------------------------------------------------------
@@ -89,14 +80,14 @@ class SpreadQueues:
         if filter in self._claims:
             return []
         self._claims[filter] = None
-        return [PutSession(MEMBER_PREFIX + filter, SESSION_NEVER_EXPIRES, None, True)]
+        return [PutSession(key_of(SinkKind.MEMBERS, filter), SESSION_NEVER_EXPIRES, None, True)]
 
     def left(self, filter: str, group: Shared) -> list[StoreOp]:
         """A member is gone; what must be durable if it was the last one here."""
         if filter not in self._claims or self.members_count(group):
             return []
         del self._claims[filter]
-        return [DropSession(MEMBER_PREFIX + filter)]
+        return [DropSession(key_of(SinkKind.MEMBERS, filter))]
 
     def members_count(self, group: Shared) -> int:
         """Sessions that are members."""
@@ -111,12 +102,9 @@ class SpreadQueues:
 
     # --- restart -----------------------------------------------------------------------------
 
-    def stored(self, name: str) -> bool:
-        """Whether a store's record says that there were members here."""
-        if not name.startswith(MEMBER_PREFIX):
-            return False
-        self._claims[name.removeprefix(MEMBER_PREFIX)] = None
-        return True
+    def stored(self, filter: str) -> None:
+        """A store's record says that there were members here."""
+        self._claims[filter] = None
 
     def recovered(self) -> None:
         """All durable members have come."""
@@ -124,7 +112,7 @@ class SpreadQueues:
             group = self._group(filter)
             if self._feed is None or group is None or not self.members_count(group):
                 del self._claims[filter]
-                self._journal.note(DropSession(MEMBER_PREFIX + filter))
+                self._journal.note(DropSession(key_of(SinkKind.MEMBERS, filter)))
 
     # --- what the store says -----------------------------------------------------------------
 
@@ -137,7 +125,7 @@ class SpreadQueues:
         is_wanted = queue.has_connected
         if is_wanted != queue.is_wanted and self._feed is not None:
             queue.is_wanted = is_wanted
-            self._feed.want(queue.client_id.removeprefix(SPREAD_PREFIX), is_wanted)
+            self._feed.want(queue.name, is_wanted)
 
     def take_news(self, now_s: float) -> None:
         """Do what has happened since."""
@@ -204,7 +192,7 @@ class SpreadQueues:
 
     def of_member(self, session: Session) -> list[SpreadQueue]:
         """Return those of which a session is a member."""
-        found = [self.named(SPREAD_PREFIX + filter) for filter in session.subscriptions]
+        found = [self.named(filter) for filter in session.subscriptions]
         return [queue for queue in found if queue is not None]
 
     def _begin(self, filter: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final, final
 from flowguard.flow import Reason
 from flowguard.node.journal import Journal
 from flowguard.node.publish.publishing import Router
-from flowguard.records import GROUP_PREFIX, Settle
+from flowguard.records import Settle, sink_of
 from flowguard.session.node_state import NodeState
 from flowguard.types import Publish
 
@@ -72,7 +72,7 @@ class DeadLetters:
             topic_alias=None,
             user_properties=(
                 *received.user_properties,
-                ("dead-letter-client", settle.client_id.removeprefix(GROUP_PREFIX)),
+                ("dead-letter-client", sink_of(settle.client_id)[1]),
                 ("dead-letter-reason", str(Reason.MESSAGE_EXPIRED)),
             ),
         )

@@ -14,13 +14,14 @@ from typing import Final, final
 
 from flowguard.errors import StallError, StoreError
 from flowguard.records import (
-    MEMBER_PREFIX,
     DropSession,
     Durability,
     PutSession,
     QueueEntry,
     SessionRecord,
+    SinkKind,
     StoreOp,
+    sink_of,
 )
 from flowguard.stores.base import (
     FETCH_BYTES,
@@ -125,8 +126,13 @@ class KafkaStore:
     def _open(self) -> None:
         """Find the topics of all applications; those of nobody are of a commit that never was."""
         names = [each.client_id for each in self._base.sessions() if each.is_application]
-        spread = {each for each in names if each.startswith(MEMBER_PREFIX)}
-        owners = {topic_of(self._place.prefix, each): each for each in names if each not in spread}
+        sinks = {each: sink_of(each) for each in names}
+        members = [filter for kind, filter in sinks.values() if kind is SinkKind.MEMBERS]
+        owners = {
+            topic_of(self._place.prefix, each): each
+            for each, (kind, _) in sinks.items()
+            if kind is not SinkKind.MEMBERS
+        }
         found: dict[str, list[tuple[int, str]]] = {}
         strangers = []
         for topic in self._link.topics(f"{self._place.prefix}.app."):
@@ -153,7 +159,7 @@ class KafkaStore:
             self._count_lost(client_id, lost)
         self._move_in()
         if self.groups is not None:
-            self._unwanted += self.groups.open(each.removeprefix(MEMBER_PREFIX) for each in spread)
+            self._unwanted += self.groups.open(members)
             self._delete_topics()
 
     def _move_in(self) -> None:

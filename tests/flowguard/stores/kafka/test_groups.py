@@ -12,16 +12,16 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 
 from flowguard.errors import StallError
 from flowguard.records import (
-    MEMBER_PREFIX,
     NEVER_S,
-    SPREAD_PREFIX,
     Append,
     Delivery,
     DropSession,
     PutSession,
     Release,
     Settle,
+    SinkKind,
     StoreOp,
+    key_of,
 )
 from flowguard.stores import MemoryStore
 from flowguard.stores.group_feed import (
@@ -50,7 +50,7 @@ from tests.support.kafka import kafka, shared_kafka
 from tests.support.kafka_rules import RULES, deny
 
 FILTER = "$share/g/t"
-MEMBER, SPREAD = MEMBER_PREFIX + FILTER, SPREAD_PREFIX + FILTER
+MEMBER, SPREAD = key_of(SinkKind.MEMBERS, FILTER), key_of(SinkKind.SPREAD, FILTER)
 PARTITIONS = 4
 JOIN = PutSession(MEMBER, 0xFFFFFFFF, None, True)
 

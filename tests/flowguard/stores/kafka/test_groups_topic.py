@@ -9,7 +9,7 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from flowguard.records import MEMBER_PREFIX, PutSession
+from flowguard.records import PutSession, SinkKind, key_of
 from flowguard.stores import MemoryStore
 from flowguard.stores.group_feed import GroupBegan, GroupEnded
 from flowguard.stores.kafka.groups.roster import roster_topic
@@ -30,7 +30,7 @@ def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() ->
         until(lambda: GroupBegan(FILTER) in two.news, two)
         delete_topic(shared_kafka(), roster_topic(groups))
         until(lambda: is_known_to_others(groups, topic), one)
-        other = PutSession(MEMBER_PREFIX + "$share/g/other", 0xFFFFFFFF, None, True)
+        other = PutSession(key_of(SinkKind.MEMBERS, "$share/g/other"), 0xFFFFFFFF, None, True)
         two.publish_at_last(other)
         one.groups.want(FILTER, True)
         until(lambda: one.has, one)

@@ -19,14 +19,15 @@ from aiokafka.errors import KafkaError
 
 from flowguard.errors import StallError, StoreError
 from flowguard.records import (
-    MEMBER_PREFIX,
-    SPREAD_PREFIX,
     Append,
     DropSession,
     PutSession,
     Release,
     Settle,
+    SinkKind,
     StoreOp,
+    key_of,
+    sink_of,
 )
 from flowguard.stores.group_feed import (
     GroupBegan,
@@ -136,15 +137,13 @@ class Groups:
         """Note what an operation means, if it is about such a group."""
         if not isinstance(op, (PutSession, DropSession, Append, Settle, Release)):
             return False
-        name = op.client_id
-        if name.startswith(MEMBER_PREFIX):
-            is_there = isinstance(op, PutSession)
-            plan.claims.append((name.removeprefix(MEMBER_PREFIX), is_there))
+        kind, filter = sink_of(op.client_id)
+        if kind is SinkKind.MEMBERS:
+            plan.claims.append((filter, isinstance(op, PutSession)))
             plan.rest.append(op)
             return True
-        if not name.startswith(SPREAD_PREFIX):
+        if kind is not SinkKind.SPREAD:
             return False
-        filter = name.removeprefix(SPREAD_PREFIX)
         if isinstance(op, Append):
             self._number += 1
             record = RecordId(self._writer, self._number)
@@ -309,7 +308,7 @@ class Groups:
         lost: dict[str, int] = {}
         while self._lost:
             filter, count = self._lost.popleft()
-            name = SPREAD_PREFIX + filter
+            name = key_of(SinkKind.SPREAD, filter)
             lost[name] = lost.get(name, 0) + count
         return lost
 
