@@ -53,6 +53,10 @@ CIRCLE_FILES = {
     "src/flowguard/session": 2,
 }
 
+# An object has parts instead of bases. The numbers only ever go down: members of the largest class
+# with what it inherits, classes with more than 40, classes that inherit from one of the project.
+MEMBERS = {"members": 79, "large": 29, "heirs": 140}
+
 # Beginnings of a docstring that make a riddle of it: its subject is missing, or elsewhere.
 FRAGMENT = re.compile(
     r"(Whose|Whom?|Whoever|What|Whatever|Which|Of|So|The same|Those|Nor|Also|But|And|Or)\b"
@@ -142,6 +146,44 @@ def test_public_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
     report([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])
+
+
+def own_members(node: ast.ClassDef) -> set[str]:
+    """Names of methods, class attributes and attributes of `self`, without special methods."""
+    found = set[str]()
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(each.name)
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            found.add(each.target.id)
+        elif isinstance(each, ast.Assign):
+            found |= {target.id for target in each.targets if isinstance(target, ast.Name)}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            found |= {each.attr} if ast.unparse(each.value) == "self" else set()
+    return {name for name in found if not name.startswith("__")}
+
+
+def test_no_class_grows_by_inheritance() -> None:
+    """A reader of a class has to know all members, also those in the files of its bases."""
+    classes: dict[str, tuple[set[str], list[str]]] = {}
+    for path in python_files(*PACKAGES):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                bases = [ast.unparse(base).split("[")[0] for base in node.bases]
+                classes[node.name] = own_members(node), bases
+    heirs = [name for name, (_, bases) in classes.items() if any(each in classes for each in bases)]
+    members = {name: len(all_members(name, classes)) for name in classes}
+    large = [name for name in members if members[name] > 40]
+    largest = max(members, key=lambda name: members[name])
+    found = {"members": members[largest], "large": len(large), "heirs": len(heirs)}
+    assert found == MEMBERS, (found, largest, sorted(large), sorted(heirs))
+
+
+def all_members(name: str, classes: dict[str, tuple[set[str], list[str]]]) -> set[str]:
+    """Members of a class and of its bases in the project."""
+    own, bases = classes.get(name, (set[str](), []))
+    return own.union(*(all_members(base, classes) for base in bases))
 
 
 def room_of(path: Path) -> str:

@@ -43,9 +43,9 @@ from flowguard.node.node import Answered, Node
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.session.fetch import Fetch
+from flowguard.session.inflight import NONE_SENT
 from flowguard.session.outbound import Outbound
 from flowguard.session.outbox import NO_FRAMES
-from flowguard.session.receiver import NONE_SENT
 from flowguard.stores import ApplicationStore, MemoryStore, Store
 from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions

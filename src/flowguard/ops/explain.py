@@ -142,7 +142,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         dropped=[str(reason) for reason in session.dropped_now(node.state)],
         queue_messages=_bounded(session.queue.count, session.queue.messages_max, session),
         queue_bytes=_bounded(session.queue.size_bytes, session.queue.bytes_max, session),
-        inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
+        inflight=Use(used=len(session.inflight.messages), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
         window=node.guard.grant.window,
         why="; ".join(
@@ -298,7 +298,7 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
 def _undelivered(node: Node, session: Session) -> Cause:
     cause, outbound = session.undelivered(), session.outbound
     text = WORDS.get(cause, "")
-    unacknowledged = len(session.inflight)
+    unacknowledged = len(session.inflight.messages)
     if cause is Undelivered.NOTHING_MATCHES and not session.subscriptions:
         text = "it has no subscription"
     elif cause is Undelivered.NOTHING_MATCHES and (troubles := _of_groups(node, session)):
@@ -336,7 +336,7 @@ def _of_groups(node: Node, session: Session) -> str:
 
 
 def _inflight_bytes(node: Node, session: Session) -> str:
-    unacknowledged, head = len(session.inflight), session.queue.peek()
+    unacknowledged, head = len(session.inflight.messages), session.queue.peek()
     is_large = head is not None and len(head[1].message.payload) >= SHARED_BYTES
     if is_large and unacknowledged >= LARGE_INFLIGHT_MAX:
         return (

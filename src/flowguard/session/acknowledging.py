@@ -12,7 +12,7 @@ from typing import Final
 from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.codec.packets import Pubrel
 from flowguard.errors import ProtocolViolation
-from flowguard.records import Delivery, Release
+from flowguard.records import Delivery, Release, StoreOp
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode
@@ -24,8 +24,8 @@ def on_puback(outbound: Outbound, packet_id: int, now_s: float) -> None:
     """[MQTT-4.3.2-3] the message is the client's."""
     session = outbound.session
     assert session is not None
-    delivery = session.inflight.get(packet_id)
-    if delivery is None and packet_id not in session.inflight:
+    delivery = session.inflight.messages.get(packet_id)
+    if delivery is None and packet_id not in session.inflight.messages:
         outbound.node.counters.unknown_acknowledgements += 1
         return
     if delivery is None or delivery.qos != 1:
@@ -39,7 +39,13 @@ def on_pubacks(outbound: Outbound, pubacks: bytes, now_s: float) -> None:
     """`on_puback` for each of many with success, PUBACK_BYTES each."""
     session = outbound.session
     assert session is not None
-    done_bytes = 0 if outbound.has_more else session.end_plain(pubacks, outbound.node)
+    node, done_bytes = outbound.node, 0
+    if not outbound.has_more and session.membership is None:
+        settled: list[StoreOp] = []
+        inflight, client_id = session.inflight, session.client_id
+        done_bytes = inflight.end_plain(pubacks, node.inflight, client_id, settled)
+        if settled:
+            node.journal.note_all(settled)
     for end in range(done_bytes + PUBACK_BYTES, len(pubacks) + 1, PUBACK_BYTES):
         on_puback(outbound, pubacks[end - 2] << 8 | pubacks[end - 1], now_s)
 
@@ -48,7 +54,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
     """[MQTT-4.3.3-4] PUBREL follows a PUBREC below 0x80, once the store knows it."""
     session = outbound.session
     assert session is not None
-    delivery = session.inflight.get(packet_id, _ABSENT)
+    delivery = session.inflight.messages.get(packet_id, _ABSENT)
     if delivery is _ABSENT:
         outbound.node.counters.unknown_acknowledgements += 1
         if reason_code < ReasonCode.UNSPECIFIED_ERROR:
@@ -64,15 +70,15 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
             outbound.send_waiting(now_s)
             return
         # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
-        del session.inflight[packet_id]
-        session.inflight[packet_id] = None
-        session.free_content(packet_id, delivery, outbound.node)
+        del session.inflight.messages[packet_id]
+        session.inflight.messages[packet_id] = None
+        session.inflight.free_content(packet_id, delivery, outbound.node.inflight)
     # A repeated PUBREC, too, waits for what the first one has changed.
-    if session.durable:
-        assert session.positions is not None
+    positions = session.inflight.positions
+    if positions is not None:
         assert delivery is None or isinstance(delivery, Delivery)
         assert isinstance(session, Session)
-        pos = session.positions[packet_id]
+        pos = positions[packet_id]
         release = Release(session.client_id, pos, packet_id, delivery)
         outbound.node.journal.append_for_reader([release], _released(session, packet_id), now_s)
     else:
@@ -83,7 +89,7 @@ def on_pubcomp(outbound: Outbound, packet_id: int, now_s: float) -> None:
     """[MQTT-4.3.3-7] the exchange of a QoS 2 message is over."""
     session = outbound.session
     assert session is not None
-    delivery = session.inflight.get(packet_id, _ABSENT)
+    delivery = session.inflight.messages.get(packet_id, _ABSENT)
     if delivery is _ABSENT:
         outbound.node.counters.unknown_acknowledgements += 1
         return

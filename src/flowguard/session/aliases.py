@@ -7,8 +7,7 @@ from flowguard.codec.encoder import publish_frame
 from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery
 from flowguard.session.node_state import NodeState
-from flowguard.session.receiver import Receiver
-from flowguard.session.state_bytes import alias_bytes
+from flowguard.session.state_bytes import StateAccount, alias_bytes
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 
 
@@ -16,11 +15,11 @@ from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 class TopicAliases:
     """The first topics sent to a client get one; without room for more, others go without."""
 
-    __slots__ = ("_aliases_max", "_by_topic", "_node", "_session", "qos_max")
+    __slots__ = ("_aliases_max", "_by_topic", "_node", "_account", "qos_max")
 
-    def __init__(self, aliases_max: int, session: Receiver, node: NodeState) -> None:
+    def __init__(self, aliases_max: int, account: StateAccount, node: NodeState) -> None:
         self._aliases_max = aliases_max
-        self._session = session
+        self._account = account
         self._node = node
         self.qos_max = node.settings.session.topic_alias_qos_max
         self._by_topic: dict[str, int] = {}
@@ -39,7 +38,7 @@ class TopicAliases:
         return publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
 
     def _charge(self, more_bytes: int) -> bool:
-        return self._session.charge_state(more_bytes, self._node) is None
+        return self._account.charge(more_bytes, self._node) is None
 
     def forget(self, topic: str) -> None:
         """A frame that is not sent defines no alias; setting one again is always allowed."""
@@ -55,10 +54,10 @@ class TopicAliases:
 
 @final
 class ClientAliases:
-    __slots__ = ("_node", "_session", "topics")
+    __slots__ = ("_node", "_account", "topics")
 
-    def __init__(self, session: Receiver, node: NodeState) -> None:
-        self._session = session
+    def __init__(self, account: StateAccount, node: NodeState) -> None:
+        self._account = account
         self._node = node
         self.topics: dict[int, str] = {}
         """By alias."""
@@ -85,7 +84,7 @@ class ClientAliases:
         """[MQTT-3.3.2-12] what it stood for before is forgotten."""
         before = self.topics.get(alias)
         more_bytes = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
-        reason = self._session.charge_state(more_bytes, self._node)
+        reason = self._account.charge(more_bytes, self._node)
         if reason is not None:
             self._node.counters.drop(reason)
             raise ProtocolViolation(
@@ -96,5 +95,5 @@ class ClientAliases:
     def clear(self) -> None:
         """The connection is over."""
         size_bytes = sum(alias_bytes(topic) for topic in self.topics.values())
-        self._session.charge_state(-size_bytes, self._node)
+        self._account.charge(-size_bytes, self._node)
         self.topics.clear()

@@ -13,10 +13,16 @@ from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.conversation import Conversation
 from flowguard.session.frames import Frame, frame_v4, frame_v5
-from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX, SHARED_BYTES, plain_bytes
+from flowguard.session.inflight import (
+    INFLIGHT_BYTES,
+    NONE_SENT,
+    PLAIN_HEAD_MAX,
+    SHARED_BYTES,
+    plain_bytes,
+)
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
-from flowguard.session.receiver import NONE_SENT, Receiver
+from flowguard.session.receiver import Receiver
 from flowguard.types import MQTT_5, NO_PROPERTIES
 
 LARGE_INFLIGHT_MAX: Final = 16
@@ -136,7 +142,7 @@ class Dispatch(Outbox):
         """
         session = self.session
         assert session is not None
-        inflight = session.inflight
+        inflight = session.inflight.messages
         qos = delivery.qos
         packet_id = 1 + pos % QOS_1_IDS if qos == 1 else packet_id_of(pos, qos)
         if (
@@ -169,12 +175,20 @@ class Dispatch(Outbox):
             if not inflight:
                 budget.holders_count += 1
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not session.take_place(packet_id, delivery, self.node, plain=plain, charged=charged)
+            not session.inflight.take_place(
+                packet_id,
+                delivery,
+                node_inflight,
+                session.queue.charged_bytes,
+                plain=plain,
+                charged=charged,
+                keeps_up=session.keeps_up,
+            )
         ):
             self.forget_alias(delivery)
             return False
         if inflight is NONE_SENT:
-            inflight = session.inflight = {}
+            inflight = session.inflight.messages = {}
         inflight[packet_id] = delivery
         if len(tail) < SHARED_BYTES:
             self._put(head + encode_u16(packet_id) + tail)
@@ -182,9 +196,9 @@ class Dispatch(Outbox):
             # Shared by all who get it, until it is sent.
             self._put(head + encode_u16(packet_id))
             self._put(tail)
-        if session.durable:
-            assert session.positions is not None
-            session.positions[packet_id] = pos
+        positions = session.inflight.positions
+        if positions is not None:
+            positions[packet_id] = pos
             self.node.sent[session.client_id] = pos
         self._sent(size_bytes, payload_bytes)
         return True
@@ -208,7 +222,7 @@ class Dispatch(Outbox):
     def takes_in_flight(self, burst: Burst, session: Receiver, first_pos: int) -> bool:
         """Whether `send` would send each of the packets now, at QoS 1, from that position on; the
         node's budget is checked elsewhere, for all sessions together."""
-        inflight, count = session.inflight, burst.count
+        inflight, count = session.inflight.messages, burst.count
         return (
             self.takes_as_is(burst)
             and not self.has_more
@@ -223,7 +237,7 @@ class Dispatch(Outbox):
         Nobody is going to look at one of the messages: nothing of a session that ends with its
         connection is sent again.
         """
-        inflight, count = session.inflight, burst.count
+        inflight, count = session.inflight.messages, burst.count
         first_id = packet_id_of(session.next_pos, 1)
         session.next_pos += count
         budget = self.node.inflight.budget
@@ -232,7 +246,7 @@ class Dispatch(Outbox):
             inflight.update(burst.in_flight(first_id))
         else:
             budget.holders_count += 1
-            session.inflight = burst.in_flight(first_id).copy()
+            session.inflight.messages = burst.in_flight(first_id).copy()
         self._put_burst(burst.numbered(first_id))
 
     def send_stored(
@@ -240,14 +254,14 @@ class Dispatch(Outbox):
     ) -> None:
         """Send what it takes at QoS 1 to a session whose store has these, from that position on;
         the caller counts it."""
-        positions = session.positions
+        positions = session.inflight.positions
         assert positions is not None
         budget = self.node.inflight.budget
         budget.used_bytes += plain_bytes(burst.payload_bytes, burst.count)
-        if not session.inflight:
+        if not session.inflight.messages:
             budget.holders_count += 1
-            session.inflight = {}
-        inflight, pos = session.inflight, first_pos
+            session.inflight.messages = {}
+        inflight, pos = session.inflight.messages, first_pos
         first_id = packet_id = packet_id_of(first_pos, 1)
         for delivery in deliveries:
             inflight[packet_id] = delivery

@@ -19,19 +19,22 @@ MOVING_SHARE: Final = 0.25
 class PageOwner:
     """The owner of a page's messages: a `MessageSink`, as far as the store is asked for it."""
 
-    __slots__ = ("client_id", "positions", "ended")
+    __slots__ = ("client_id", "ended")
 
-    def __init__(self, client_id: str, *, durable: bool) -> None:
+    def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         """The key under which the store keeps them (`records.key_of`)."""
-        self.positions: dict[int, int] | None = {} if durable else None
-        """Of what was sent, by packet identifier; None: what is not durable has none."""
         self.ended = False  # The last one: compiled, it lies beside the flags of the next class.
 
     @property
     def connected(self) -> bool:
         """Whether its client is here."""
         return False
+
+    @property
+    def positions(self) -> dict[int, int] | None:
+        """Positions of messages in flight by packet identifier, or None if there are none."""
+        return None
 
     @property
     def damage(self) -> str:

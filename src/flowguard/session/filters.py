@@ -1,11 +1,16 @@
-"""Filters: the subscriptions of one session. Nearly every client has one; a dict would take four
-times as much."""
+"""Filters: the subscriptions of one session, and what retained messages they are owed.
+
+Nearly every client has one; a dict would take four times as much.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import final
 
 from mypy_extensions import mypyc_attr
 
+from flowguard.records import PutSubscription
+from flowguard.session.node_state import NodeState
+from flowguard.session.state_bytes import StateAccount, owed_bytes
 from flowguard.types import SubscriptionOptions
 
 
@@ -14,7 +19,7 @@ from flowguard.types import SubscriptionOptions
 class Filters:
     """Options by filter, in the order in which they came; one replaced keeps its place."""
 
-    __slots__ = ("_many", "_only", "_options")
+    __slots__ = ("_many", "_only", "_options", "retained_after")
 
     def __init__(self) -> None:
         self._only = ""
@@ -22,6 +27,9 @@ class Filters:
         """Of the only one."""
         self._many: dict[str, SubscriptionOptions] | None = None
         """All of them, once there have been two."""
+        self.retained_after: dict[str, str] | None = None
+        """By filter: the topic after which it is still owed retained messages at QoS 1 or 2, or ""
+        for all topics. The store keeps it with the subscription."""
 
     def get(self, filter: str) -> SubscriptionOptions | None:
         """The options of `filter`; None: it is not subscribed."""
@@ -45,6 +53,36 @@ class Filters:
             del self._many[filter]
         else:
             self._only, self._options = "", None
+
+    def owe_retained(
+        self, filter: str, after: str | None, account: StateAccount, node: NodeState
+    ) -> None:
+        """`filter` is owed the retained messages of topics after that one, or None for none."""
+        owed = self.retained_after
+        before = None if owed is None else owed.get(filter)
+        if after is not None:
+            if owed is None:
+                owed = self.retained_after = {}
+            owed[filter] = after
+        elif owed is not None and before is not None:
+            del owed[filter]
+            if not owed:
+                self.retained_after = None
+        more_bytes = owed_bytes(after) - owed_bytes(before)
+        if more_bytes > 0:  # Bounded: the subscription was admitted.
+            account.restore(more_bytes, node)
+        elif more_bytes:
+            account.charge(more_bytes, node)
+
+    def is_owed(self, filter: str) -> bool:
+        """Whether retained messages are owed to `filter`."""
+        return self.retained_after is not None and filter in self.retained_after
+
+    def stored(self, client_id: str, filter: str) -> PutSubscription:
+        """The operation that stores one of them as it is."""
+        options, owed = self.get(filter), self.retained_after
+        assert options is not None
+        return PutSubscription(client_id, filter, options, owed.get(filter) if owed else None)
 
     def items(self) -> Iterable[tuple[str, SubscriptionOptions]]:
         if self._many is not None:

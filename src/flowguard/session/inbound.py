@@ -357,13 +357,13 @@ class Inbound(InboundExchanges):
 
     def _resolve_alias(self, packet: Publish) -> Publish:
         if self._aliases is None:
-            self._aliases = ClientAliases(self.session, self._outbound.node)
+            self._aliases = ClientAliases(self.session.account, self._outbound.node)
         return self._aliases.resolve(packet)
 
     def _publish_once(self, packet: Publish, now_s: float) -> int:
         """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
         session = self.session
-        reason = session.charge_state(INBOUND_ID_BYTES, self._outbound.node)
+        reason = session.account.charge(INBOUND_ID_BYTES, self._outbound.node)
         if reason is not None:
             self._outbound.node.counters.drop(reason)
             if self._outbound.version != MQTT_5:
@@ -377,7 +377,7 @@ class Inbound(InboundExchanges):
             reason_code = self._routing.publish(self, packet, now_s)
         finally:
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR or reason_code == WAITS:
-                session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
+                session.account.charge(-INBOUND_ID_BYTES, self._outbound.node)
         return reason_code
 
     def last_word(self) -> Disconnect | None:

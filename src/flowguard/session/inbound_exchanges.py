@@ -49,7 +49,7 @@ class InboundExchanges:
 
     def _forget(self, ids: dict[int, bool], packet_id: int) -> None:
         del ids[packet_id]
-        self.session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
+        self.session.account.charge(-INBOUND_ID_BYTES, self._outbound.node)
 
     def published(self, packet: Publish, reason_code: int) -> None:
         """The work for a QoS 1 or 2 PUBLISH is done: acknowledge [MQTT-4.3.2-4]."""

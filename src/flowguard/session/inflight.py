@@ -17,9 +17,10 @@ bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once per cli
 from typing import Final, final
 
 from flowguard.bounds import Bounds
+from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget
-from flowguard.records import Delivery
+from flowguard.records import Delivery, Settle, StoreOp
 
 INFLIGHT_BYTES: Final = 800
 """Identifier, position, record, frame and store entry of one message; measured, rounded up."""
@@ -27,6 +28,9 @@ SHARED_BYTES: Final = 4 * 1024
 """A message is encoded once for all who get it, but for its head, from here on."""
 PLAIN_HEAD_MAX: Final = 128
 """Beside its payload a plain message has no more than this, encoded, bytes."""
+
+NONE_SENT: Final[dict[int, Delivery | None]] = {}
+"""The messages in flight of all clients without any: shared, and never changed."""
 
 
 @final
@@ -45,7 +49,7 @@ class Charge:
 class Inflight:
     """The account of a node; `budget` is open, for the hot path to charge plain messages itself.
 
-    What the hot path does not charge, `Receiver.take_place` does.
+    `InflightExchanges.take_place` charges all other messages.
     """
 
     def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
@@ -66,6 +70,190 @@ class Inflight:
             return False
         more_bytes = plain_bytes(burst.payload_bytes, burst.count) * receivers
         return self.budget.used_bytes + more_bytes <= self.budget.common_bytes
+
+
+@final
+class InflightExchanges:
+    """Messages that were sent to one client at QoS 1 and 2 and are not acknowledged.
+
+    `messages` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is
+    owed), in send order. A store knows messages by position: `positions` has those of `messages`,
+    or is None if the session is not durable.
+    """
+
+    __slots__ = ("charges", "messages", "positions")
+
+    def __init__(self, *, durable: bool) -> None:
+        self.messages = NONE_SENT
+        self.positions: dict[int, int] | None = {} if durable else None
+        self.charges: dict[int, Charge] | None = None
+        """Charges of messages that the formula (`Inflight`) does not account for."""
+
+    def add(self, packet_id: int, delivery: Delivery | None) -> None:
+        """A message is in flight now; its place has been charged."""
+        if self.messages is NONE_SENT:
+            self.messages = {}
+        self.messages[packet_id] = delivery
+
+    def take_place(
+        self,
+        packet_id: int,
+        delivery: Delivery,
+        account: Inflight,
+        queue_bytes: int,
+        *,
+        plain: bool,
+        charged: bool,
+        keeps_up: bool,
+    ) -> bool:
+        """Charge what the hot path does not (`Outbound.send`); False: the message has to wait.
+
+        `charged`: the budget of the queues holds it already, else its queue has `queue_bytes`.
+        `messages` has it afterwards.
+        """
+        if account.client_bytes_max is not None and not self._may_have(
+            delivery, account.client_bytes_max
+        ):
+            return False
+        charge = None if plain else account.charges.get(delivery)
+        budget = account.budget
+        more_bytes = content_bytes(delivery) if charge is None else 0
+        size_bytes = INFLIGHT_BYTES + more_bytes
+        if self._fits(size_bytes, budget) or (keeps_up and budget.has_spare(size_bytes)):
+            if charge is None:
+                charge = Charge(budget, more_bytes)
+                budget.used_bytes += more_bytes
+        elif self.messages:
+            return False
+        elif charge is None:
+            queue_budget, size_bytes = account.queue_budget, delivery.size_bytes
+            # Charged: the queue gives the same number back in this stretch.
+            fits = charged or queue_budget.fits(size_bytes, queue_bytes)
+            if not fits and not (keeps_up and queue_budget.has_spare(size_bytes)):
+                return False
+            queue_budget.hold(size_bytes, 0)
+            charge = Charge(queue_budget, size_bytes)
+        budget.hold(INFLIGHT_BYTES, len(self.messages))
+        if not plain:
+            account.charges[delivery] = charge
+        self._hold(packet_id, charge)
+        return True
+
+    def _may_have(self, delivery: Delivery, limit_bytes: int) -> bool:
+        """Whether a client stays within its own limit; one message it may always have."""
+        if not self.messages:
+            return True
+        size_bytes = INFLIGHT_BYTES + content_bytes(delivery)
+        return size_bytes + self._size_bytes(limit_bytes) <= limit_bytes
+
+    def _fits(self, size_bytes: int, budget: FairBudget) -> bool:
+        """Whether the budget has capacity; the client's bytes are added up only if they matter.
+
+        A client that holds more than what is left by the number of holders may have no more.
+        """
+        if budget.used_bytes + size_bytes <= budget.common_bytes:
+            return True
+        left_bytes = budget.limit_bytes - budget.used_bytes
+        enough_bytes = left_bytes // max(1, budget.holders_count)
+        return budget.fits(size_bytes, self._size_bytes(enough_bytes))
+
+    def restore_place(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
+        """A store remembers that this was sent: it is in flight even where limits are lower now.
+
+        As with `take_place`, `messages` has it afterwards.
+        """
+        account.budget.hold(INFLIGHT_BYTES, len(self.messages))
+        if delivery is None:
+            return
+        charge = account.charges.get(delivery)
+        if charge is None:
+            charge = Charge(account.budget, content_bytes(delivery))
+            account.charges[delivery] = charge
+            account.budget.used_bytes += charge.size_bytes
+        self._hold(packet_id, charge)
+
+    def free_content(self, packet_id: int, delivery: Delivery, account: Inflight) -> None:
+        """PUBREC: the content is the client's, the identifier still in use."""
+        charge = self.charges.pop(packet_id, None) if self.charges else None
+        if charge is None:
+            account.budget.give_back(2 * len(delivery.message.payload), INFLIGHT_BYTES)
+            return
+        charge.holders -= 1
+        if not charge.holders:
+            # On the account of the queues each charge is a holder of its own.
+            held_bytes = INFLIGHT_BYTES if charge.budget is account.budget else 0
+            charge.budget.give_back(charge.size_bytes, held_bytes)
+            if account.charges.get(delivery) is charge:
+                del account.charges[delivery]
+
+    def free_place(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
+        """The exchange has ended, and is not in `messages`.
+
+        `delivery` None: its content was freed before.
+        """
+        if delivery is not None:
+            self.free_content(packet_id, delivery, account)
+        account.budget.give_back(INFLIGHT_BYTES, len(self.messages))
+
+    def end(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
+        """PUBACK, PUBCOMP or a PUBREC that rejects the message."""
+        del self.messages[packet_id]
+        if delivery is None or self.charges:
+            self.free_place(packet_id, delivery, account)
+            return
+        budget = account.budget
+        budget.used_bytes -= plain_bytes(len(delivery.message.payload))
+        if not self.messages:
+            budget.holders_count -= 1
+
+    def end_plain(
+        self, pubacks: bytes, account: Inflight, client_id: str, settled: list[StoreOp]
+    ) -> int:
+        """End the exchanges that these PUBACKs begin with, while all are of plain messages; add to
+        `settled` what the store need not keep.
+
+        Returns how many bytes of them were; the others are for `end`.
+        """
+        if self.charges:
+            return 0
+        messages, positions = self.messages, self.positions
+        freed_bytes = end = 0
+        while end < len(pubacks):
+            packet_id = pubacks[end + 2] << 8 | pubacks[end + 3]
+            delivery = messages.get(packet_id)
+            if delivery is None or delivery.qos != 1:
+                break
+            del messages[packet_id]
+            freed_bytes += plain_bytes(len(delivery.message.payload))
+            if positions is not None:
+                settled.append(Settle(client_id, positions.pop(packet_id), delivery))
+            end += PUBACK_BYTES
+        budget = account.budget
+        budget.used_bytes -= freed_bytes
+        if end and not messages:
+            budget.holders_count -= 1
+        return end
+
+    def _hold(self, packet_id: int, charge: Charge) -> None:
+        charge.holders += 1
+        if self.charges is None:
+            self.charges = {}
+        self.charges[packet_id] = charge
+
+    def _size_bytes(self, enough_bytes: int) -> int:
+        """Bytes in flight, those shared with others included; or more than `enough_bytes`."""
+        charges = self.charges
+        held_bytes = INFLIGHT_BYTES * len(self.messages)
+        for packet_id, delivery in self.messages.items():
+            if held_bytes > enough_bytes:
+                break
+            charge = charges.get(packet_id) if charges else None
+            if charge is not None:
+                held_bytes += charge.size_bytes
+            elif delivery is not None:
+                payload_bytes = len(delivery.message.payload)
+                held_bytes += payload_bytes + payload_bytes
+        return held_bytes
 
 
 def plain_bytes(payload_bytes: int, count: int = 1) -> int:

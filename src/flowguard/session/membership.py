@@ -83,7 +83,8 @@ class Membership:
         for packet_id, loan in list(self.loans.items()):
             if not loan.lender.ended:
                 del self.loans[packet_id]
-                member.free_place(packet_id, member.inflight.pop(packet_id), node)
+                delivery = member.inflight.messages.pop(packet_id)
+                member.inflight.free_place(packet_id, delivery, node.inflight)
                 loan.lender.take_back(loan)
                 lenders[loan.lender] = None
         for lender in lenders:

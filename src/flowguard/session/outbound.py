@@ -56,13 +56,13 @@ class Outbound(Dispatch):
         limit = self.node.topic_alias_maximum
         if properties.topic_alias_maximum and limit:
             aliases_max = min(limit, properties.topic_alias_maximum)
-            self._aliases = TopicAliases(aliases_max, session, self.node)
+            self._aliases = TopicAliases(aliases_max, session.account, self.node)
 
     def has_places(self, session: Receiver, count: int) -> bool:
         """Whether so many messages could be sent now, but for identifiers that are in use."""
         return (
             self._resend is None
-            and len(session.inflight) + count <= self.inflight_max
+            and len(session.inflight.messages) + count <= self.inflight_max
             and self.takes_more
         )
 
@@ -71,7 +71,7 @@ class Outbound(Dispatch):
 
         In the order in which `_pump_queue` and `send` ask.
         """
-        queue, inflight = session.queue, session.inflight
+        queue, inflight = session.queue, session.inflight.messages
         if not self.takes_more or self.blocked:
             return Undelivered.SOCKET
         if not self.has_more:
@@ -148,11 +148,11 @@ class Outbound(Dispatch):
 
     def _pump_resend(self, session: Receiver, resend: Resend, now_s: float) -> None:
         """Send again what a former connection sent, as much as may be in flight on this one."""
-        while self.takes_more and len(session.inflight) - len(resend) < self.inflight_max:
+        while self.takes_more and len(session.inflight.messages) - len(resend) < self.inflight_max:
             packet_id = resend.next()
             if packet_id is None:
                 return
-            delivery = session.inflight.get(packet_id)
+            delivery = session.inflight.messages.get(packet_id)
             if delivery is None:
                 continue  # Acknowledged meanwhile.
             is_allowed = session.may_receive(delivery.message.topic)
@@ -181,16 +181,32 @@ class Outbound(Dispatch):
             sends.take()
             if not self._passes(delivery, now_s):
                 continue
-            if not session.offer_retained(delivery, self.node, now_s):
+            if not self._offer_retained(session, delivery, now_s):
                 return
         if sends.is_tired and not sends.is_done:
             self.pump_again()
+
+    def _offer_retained(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
+        """Send or drop a retained message that needs no store; False: it waits in the queue."""
+        reason = session.admit(delivery.size_bytes, self.node, now_s)
+        if reason is not None:
+            self.node.counters.drop(reason)
+            return True
+        pos = session.take_position()
+        if self.send(pos, delivery, now_s, charged=True):
+            session.queue.forget(delivery.size_bytes)
+            return True
+        session.queue.put(pos, delivery, delivery.size_bytes, connected=True)
+        if not session.inflight.messages:
+            self.pump_again()  # No acknowledgement will come that does.
+        session.trim(self.node, now_s)
+        return False
 
     def _store_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
         """A page of retained messages, which the client gets when the store has them; those of
         QoS 0 at once."""
         page: list[Delivery] = []
-        page_bytes = 0
+        page_bytes, subscriptions = 0, session.subscriptions
         count_max = min(PAGE_MAX, self.node.moving.page_max)
         while (
             len(page) < count_max
@@ -208,7 +224,9 @@ class Outbound(Dispatch):
                     if not page:
                         self.node.later[self.connection] = None
                     break
-            session.retained_taken(sends.filter, delivery.message.topic, self.node)
+            if subscriptions.is_owed(sends.filter):
+                topic = delivery.message.topic
+                subscriptions.owe_retained(sends.filter, topic, session.account, self.node)
             sends.take()
         if page or any(sends.moved.values()) or (sends.moved and not self.node.read_only):
             session.store_retained(page, sends, self.node, now_s)
@@ -271,7 +289,7 @@ class Outbound(Dispatch):
 
         By turns, and no faster than its window lets clients publish.
         """
-        if len(session.inflight) >= self.node.window.limit:
+        if len(session.inflight.messages) >= self.node.window.limit:
             return False
         if self._turn_left > 0:
             self._turn_left -= 1
@@ -311,10 +329,10 @@ class Outbound(Dispatch):
         """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
         session = self.session
         assert session is not None
-        for packet_id, delivery in session.inflight.items():
+        for packet_id, delivery in session.inflight.messages.items():
             if delivery is None:
                 self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
-        self._resend = Resend(session.inflight)
+        self._resend = Resend(session.inflight.messages)
         session.backlog_end = session.next_pos
         self.send_waiting(now_s)
 

@@ -35,7 +35,7 @@ class MessageSink(PageOwner):
     )
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
-        super().__init__(client_id, durable=durable)
+        super().__init__(client_id)
         self.durable = durable
         self.reads_log = False
         """Its client is away or catching up: what is logged is not put into its queue."""

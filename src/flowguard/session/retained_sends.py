@@ -5,7 +5,7 @@ none. So it is done in slices, and after a few of them the connection has to wai
 Each filter is worked off once at a time: whoever subscribes again starts again.
 
 A search ends with the connection. What a durable session is owed at QoS 1 and 2 it remembers
-itself, by filter, and how far that has come (`Session.retained_after`): so the searches of its next
+itself, by filter, and how far that has come (`Filters.retained_after`): so the searches of its next
 connection go on there.
 """
 

@@ -4,15 +4,13 @@ from typing import Final, final
 
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
-from flowguard.records import Append, Delivery, PutSubscription, SinkKind, StoreOp, WillRecord
+from flowguard.records import Append, Delivery, SinkKind, StoreOp, WillRecord
 from flowguard.session.backlog import Backlog
-from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import new_backlog
 from flowguard.session.receiver import Receiver
 from flowguard.session.retained_sends import RetainedSends
-from flowguard.session.state_bytes import owed_bytes
 from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 
@@ -36,8 +34,6 @@ class Session(Receiver):
         "is_lost",
         "is_matched_widely",
         "outbound",
-        "retained_after",
-        "subscriptions",
         "user",
         "weight",
         "will",
@@ -49,12 +45,8 @@ class Session(Receiver):
         # Even where a resumed session is to end with its connection: its messages are stored.
         super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
-        self.subscriptions = Filters()
         self.user = ""
         """The user who owns it; empty: no client with a proved name has had it."""
-        self.retained_after: dict[str, str] | None = None
-        """Filters whose retained messages it is still owed at QoS 1 or 2: those of topics after
-        this one, "" of all. In the store with the subscription; None: there are none."""
         self.is_lost = False
         """Another broker owns it by now."""
         self.is_matched_widely = False
@@ -106,7 +98,7 @@ class Session(Receiver):
         outbound = self.outbound
         return (
             outbound is not None
-            and len(self.inflight) < KEEPS_UP_MAX
+            and len(self.inflight.messages) < KEEPS_UP_MAX
             and not self.queue.waits
             and not outbound.blocked
         )
@@ -173,59 +165,17 @@ class Session(Receiver):
         counters.publish_bytes_sent += burst.payload_bytes
         return True
 
-    def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
-        outbound = self.outbound
-        assert outbound is not None
-        reason = self.admit(delivery.size_bytes, node, now_s)
-        if reason is not None:
-            node.counters.drop(reason)
-            return True
-        pos = self.take_position()
-        if outbound.send(pos, delivery, now_s, charged=True):
-            self.queue.forget(delivery.size_bytes)
-            return True
-        self.enqueue(pos, delivery, node, now_s)
-        return False
-
-    def owe_retained(self, filter: str, after: str | None, node: NodeState) -> None:
-        """Its subscription is owed the retained messages of topics after that one; None: none."""
-        owed = self.retained_after
-        before = None if owed is None else owed.get(filter)
-        if after is not None:
-            if owed is None:
-                owed = self.retained_after = {}
-            owed[filter] = after
-        elif owed is not None and before is not None:
-            del owed[filter]
-            if not owed:
-                self.retained_after = None
-        more_bytes = owed_bytes(after) - owed_bytes(before)
-        if more_bytes > 0:  # Its subscription was admitted, which bounds it.
-            self.charge_state_restored(more_bytes, node)
-        elif more_bytes:
-            self.charge_state(more_bytes, node)
-
-    def retained_taken(self, filter: str, topic: str, node: NodeState) -> None:
-        if self.retained_after is not None and filter in self.retained_after:
-            self.owe_retained(filter, topic, node)
-
-    def put_subscription(self, filter: str) -> PutSubscription:
-        """The operation that stores one of its subscriptions as it is."""
-        options, owed = self.subscriptions.get(filter), self.retained_after
-        assert options is not None
-        after = None if owed is None else owed.get(filter)
-        return PutSubscription(self.client_id, filter, options, after)
-
     def store_retained(
         self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
     ) -> None:
+        subscriptions = self.subscriptions
         places = [(self.take_position(), delivery) for delivery in page]
         ops: list[StoreOp] = [Append(self.client_id, pos, delivery) for pos, delivery in places]
         for filter, is_done in sends.moved.items():
-            if self.retained_after is not None and filter in self.retained_after:
+            if subscriptions.is_owed(filter):
                 if is_done:
-                    self.owe_retained(filter, None, node)
-                ops.append(self.put_subscription(filter))
+                    subscriptions.owe_retained(filter, None, self.account, node)
+                ops.append(subscriptions.stored(self.client_id, filter))
         sends.moved.clear()
         if not page:
             node.journal.note_all(ops)
@@ -256,7 +206,7 @@ class Session(Receiver):
         self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
         if outbound is not None:
             outbound.has_more = True
-            if not self.inflight:
+            if not self.inflight.messages:
                 outbound.pump_again()  # No acknowledgement will come that does.
         self.trim(node, now_s)
 

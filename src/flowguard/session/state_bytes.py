@@ -6,10 +6,14 @@ client decides how many and how long they are, so their bytes are bounded per cl
 with tracemalloc on CPython 3.11, rounded up; a text counts what it takes.
 """
 
-from typing import Final
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 from flowguard.codec.packets import Packet, Subscribe, Unsubscribe
+from flowguard.flow import Reason
 from flowguard.records import WillRecord, message_bytes
+from flowguard.session.node_state import NodeState
 from flowguard.types import Publish
 
 SUBSCRIPTION_BYTES: Final = 300
@@ -29,6 +33,46 @@ ID_BYTES: Final = 128
 no crowd of subscriptions keeps ordinary clients out."""
 
 
+@mypyc_attr(acyclic=True)
+@final
+class StateAccount:
+    """The bytes that are kept for one client; the node's budget holds as many."""
+
+    __slots__ = ("is_closed", "size_bytes")
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.is_closed = False
+
+    def charge(self, more_bytes: int, node: NodeState) -> Reason | None:
+        """Something is kept for the client, or (negative) no longer; a reason: it must not be.
+
+        A closed account holds nothing, and ignores what is given back later.
+        """
+        if self.is_closed:
+            return None
+        if more_bytes > 0:
+            if self.size_bytes + more_bytes > node.state_bytes_max:
+                return Reason.STATE_BYTES
+            if not node.state_budget.take(more_bytes, self.size_bytes):
+                return Reason.NODE_STATE_BYTES
+        else:
+            node.state_budget.give_back(-more_bytes, self.size_bytes + more_bytes)
+        self.size_bytes += more_bytes
+        return None
+
+    def restore(self, size_bytes: int, node: NodeState) -> None:
+        """Charge what a store remembers, which is kept even where limits are lower now."""
+        node.state_budget.hold(size_bytes, self.size_bytes)
+        self.size_bytes += size_bytes
+
+    def close(self, node: NodeState) -> None:
+        """Return all bytes: the session has ended."""
+        node.state_budget.give_back(self.size_bytes, 0)
+        self.size_bytes = 0
+        self.is_closed = True
+
+
 def name_bytes(name: str) -> int:
     """Memory of a client id or a user name beyond the ordinary, bytes."""
     return max(0, name.__sizeof__() - ID_BYTES)
@@ -44,7 +88,7 @@ def subscription_bytes(filter: str) -> int:
 
 
 def owed_bytes(after: str | None) -> int:
-    """Memory of the retained messages that a subscription is owed (`Session.retained_after`)."""
+    """Memory of the retained messages that a subscription is owed (`Filters.retained_after`)."""
     return 0 if after is None else OWED_BYTES + after.__sizeof__()
 
 

@@ -139,15 +139,17 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     sessions = node.registry.sessions.values()
     everyone = {*connections}
     everyone |= {s.outbound.connection for s in sessions if s.outbound is not None}
-    charges = {charge for session in sessions for charge in (session.charges or {}).values()}
+    charges = {
+        charge for session in sessions for charge in (session.inflight.charges or {}).values()
+    }
     assert set(node.inflight.charges.values()) <= charges
     for charge in charges:
         assert charge.holders == sum(
-            list((session.charges or {}).values()).count(charge) for session in sessions
+            list((session.inflight.charges or {}).values()).count(charge) for session in sessions
         )
     inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(charges, node.inflight.budget)
     assert node.inflight.budget.used_bytes == inflight_bytes
-    assert node.inflight.budget.holders_count == sum(bool(each.inflight) for each in sessions)
+    assert node.inflight.budget.holders_count == sum(bool(s.inflight.messages) for s in sessions)
     queues = node.router.queues._queues.values()
     backlogs = [owner.queue for owner in (*sessions, *queues)]
     in_memory = [queue.charged_bytes for queue in backlogs]
@@ -155,8 +157,8 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     _check_budget(node.queue_budget, in_memory)
     _check_budget(node.disk_queue_budget, [q.held_bytes for q in backlogs if q.spills])
     for session in sessions:
-        assert session.state_bytes == _state_bytes(session)
-    _check_budget(node.state_budget, [session.state_bytes for session in sessions])
+        assert session.account.size_bytes == _state_bytes(session)
+    _check_budget(node.state_budget, [session.account.size_bytes for session in sessions])
     assert node.input_budget.used_bytes == sum(each._input_bytes for each in everyone)
     _check_budget(node.outbox_budget, [each.outbound.blocked_bytes for each in everyone])
     check_plans(node)
@@ -182,8 +184,8 @@ def check_store(node: Node, store: Store) -> None:
         session = node.registry.sessions[record.client_id]
         queue = session.queue
         entries = store.fetch(record.client_id, 0, 1_000_000, bytes_max=1 << 40)
-        assert len(entries) == queue.count + len(session.inflight)
-        sent = {session.positions[packet_id] for packet_id in session.inflight}
+        assert len(entries) == queue.count + len(session.inflight.messages)
+        sent = {session.inflight.positions[packet_id] for packet_id in session.inflight.messages}
         waiting = [each.delivery for each in entries if each.pos not in sent]
         assert sum(delivery.size_bytes for delivery in waiting if delivery) == queue.size_bytes
         if queue.spills and session.outbound is None:
@@ -223,10 +225,10 @@ def _of(charges: set[Charge], budget: FairBudget) -> int:
 
 def _inflight_bytes(session: Session) -> int:
     """Besides its charges."""
-    size_bytes = INFLIGHT_BYTES * len(session.inflight)
-    assert set(session.charges or ()) <= set(session.inflight)
-    for packet_id, delivery in session.inflight.items():
-        if delivery is not None and packet_id not in (session.charges or ()):
+    size_bytes = INFLIGHT_BYTES * len(session.inflight.messages)
+    assert set(session.inflight.charges or ()) <= set(session.inflight.messages)
+    for packet_id, delivery in session.inflight.messages.items():
+        if delivery is not None and packet_id not in (session.inflight.charges or ()):
             size_bytes += 2 * len(delivery.message.payload)
     return size_bytes
 
@@ -244,7 +246,7 @@ def _state_bytes(session: Session) -> int:
         + name_bytes(session.user)
         + will_bytes(session.will)
         + sum(map(subscription_bytes, session.subscriptions))
-        + sum(map(owed_bytes, (session.retained_after or {}).values()))
+        + sum(map(owed_bytes, (session.subscriptions.retained_after or {}).values()))
         + sum(map(alias_bytes, topics))
         + INBOUND_ID_BYTES * len(session.inbound_ids or ())
     )

@@ -333,7 +333,7 @@ def test_publishers_that_wait_for_the_same_two_queues_all_get_through() -> None:
         for client in (one, two):
             session = client.connection.session
             assert session is not None
-            client.send(*map(Puback, list(session.inflight)))
+            client.send(*map(Puback, list(session.inflight.messages)))
         assert messages
     assert [len(acknowledged(publisher)) for publisher in publishers] == [3] * 6
     assert not stage.node.counters.dropped

@@ -130,7 +130,9 @@ def state(stage: Stage, clients: list[Client]) -> list[object]:
         session, inbound = client.connection.session, client.connection.inbound
         told.append((bytes(client.raw), client.is_closed, client.connection.outbound.outbox_bytes))
         if session is not None and inbound is not None:
-            inflight = [(each, sent and sent.qos) for each, sent in session.inflight.items()]
+            inflight = [
+                (each, sent and sent.qos) for each, sent in session.inflight.messages.items()
+            ]
             told.append((session.next_pos, inflight, session.queue.count))
             told.append((inbound.unacknowledged, inbound.waiting_bytes))
     return told
@@ -290,7 +292,7 @@ def test_a_limit_that_is_reached_inside_a_burst_is_kept_at_the_same_packet(
         publisher.send_bytes(frames(RUN_MAX, version))
         session = subscriber.connection.session
         assert session is not None
-        assert len(session.inflight) == most
+        assert len(session.inflight.messages) == most
         found.append((state(stage, [subscriber, publisher]), session.queue.count))
     assert found[0] == found[1]
 

@@ -52,10 +52,10 @@ def test_acknowledgements_behind_a_heavy_packet_do_not_wait_for_its_room() -> No
     other.publish("own", b"1", qos=1)
     received = client.publishes(acknowledge=False)[0]
     session = stage.node.registry.sessions["p0"]
-    assert session.inflight
+    assert session.inflight.messages
     stage.hold_commits = True
     client.send(*messages(2), Puback(received.packet_id))
-    assert not session.inflight
+    assert not session.inflight.messages
     assert in_process(client) == 1
 
 

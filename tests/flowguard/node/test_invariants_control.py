@@ -165,7 +165,7 @@ class ControlPackets(RuleBasedStateMachine):
             if end > read_bytes:
                 continue
             if qos == 1:
-                assert packet_id not in self.session.inflight
+                assert packet_id not in self.session.inflight.messages
             else:
                 assert packet_id in self.released
 

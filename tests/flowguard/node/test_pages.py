@@ -190,7 +190,9 @@ def test_no_session_gets_its_second_piece_before_all_have_had_their_first() -> N
             piece = node.pages.next(stage.now_s)
             assert piece is not None
             node.replay(piece, stage.now_s)
-        inflight = [len(node.registry.sessions[f"s{number}"].inflight) for number in range(20)]
+        inflight = [
+            len(node.registry.sessions[f"s{number}"].inflight.messages) for number in range(20)
+        ]
         assert inflight == [pieces * PIECE_MAX] * 20
     stage.hold_replays = False
     stage.settle()

@@ -242,12 +242,12 @@ def test_pubrec_is_answered_by_pubrel_and_pubcomp_ends_it(version: int, durable:
     (message,) = subscriber.publishes(acknowledge=False)
     subscriber.send(Pubrec(message.packet_id))
     assert subscriber.take() == [Pubrel(message.packet_id)]
-    assert message.packet_id in stage.node.registry.sessions["s"].inflight
+    assert message.packet_id in stage.node.registry.sessions["s"].inflight.messages
     subscriber.send(Pubrec(message.packet_id))
     assert subscriber.take() == [Pubrel(message.packet_id)]
     subscriber.send(Pubcomp(message.packet_id))
     assert subscriber.take() == []
-    assert not stage.node.registry.sessions["s"].inflight
+    assert not stage.node.registry.sessions["s"].inflight.messages
 
 
 @pytest.mark.spec("MQTT-4.3.2-3", "MQTT-4.3.3-3")

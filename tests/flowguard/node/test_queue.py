@@ -27,7 +27,7 @@ def release(client: Client) -> list[bytes]:
     """Acknowledge what is in flight; the payloads that follow."""
     session = client.connection.session
     assert session is not None
-    client.send(*(Puback(packet_id) for packet_id in list(session.inflight)))
+    client.send(*(Puback(packet_id) for packet_id in list(session.inflight.messages)))
     return [message.payload for message in client.publishes()]
 
 
@@ -213,7 +213,7 @@ def test_the_send_quota_starts_at_receive_maximum_or_at_ours(receive_maximum: in
     assert len(client.publishes(acknowledge=False)) == quota
     session = client.connection.session
     assert session is not None
-    first = next(iter(session.inflight))
+    first = next(iter(session.inflight.messages))
     client.send(Puback(first + 20))
     assert client.take() == [], "an acknowledgement of nothing opens no place"
 

@@ -174,7 +174,7 @@ class Queues(RuleBasedStateMachine):
         self.kept = min(self.kept, count)
         overshoot = PAGE_MAX if self.policy == "drop-oldest" else 0
         assert count <= max(self.messages_max + overshoot, self.kept)
-        assert len(session.inflight) <= 5
+        assert len(session.inflight.messages) <= 5
         node, queue = self.stage.node, session.queue
         budget = node.disk_queue_budget if queue.spills else node.queue_budget
         assert budget.used_bytes <= budget.limit_bytes

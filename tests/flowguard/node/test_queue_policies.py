@@ -170,7 +170,7 @@ def test_what_is_in_flight_is_untouched(store: MemoryStore, policy: str, left: l
     assert stage.node.counters.dropped == {Reason.QUEUE_MESSAGES: 7}
     session = client.connection.session
     assert session is not None
-    assert len(session.inflight) == 2
+    assert len(session.inflight.messages) == 2
     check(stage)
     assert numbers(client) == [1, 2, *left]
     check(stage)

@@ -207,7 +207,7 @@ def test_whatever_ends_its_connections_a_session_gets_each_once(
     seen += [message.topic for message in client.publishes()]
     assert sorted(seen) == wanted
     assert stage.node.counters.dropped == {}
-    assert stage.node.registry.sessions["s"].retained_after is None
+    assert stage.node.registry.sessions["s"].subscriptions.retained_after is None
     (record,) = stage.store.sessions()
     assert record.retained_after == {}
 
@@ -323,7 +323,7 @@ def test_qos_0_messages_among_them_come_as_well() -> None:
     client = stage.connect_durable("s")
     found = {message.topic for message in client.publishes()}
     assert found == {"t/2", "t/3", "t/4"}
-    assert stage.node.registry.sessions["s"].retained_after is None
+    assert stage.node.registry.sessions["s"].subscriptions.retained_after is None
 
 
 @pytest.mark.parametrize("how", [how for how in ENDS if how != "crash"])

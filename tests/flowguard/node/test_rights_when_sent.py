@@ -106,7 +106,7 @@ def test_what_is_in_flight_goes_again_only_to_a_user_who_may_receive_it(
     second = change(stage, first, version)
     assert payloads(second) == [b"all/1", b"all/2"]
     session = stage.node.registry.sessions["c"]
-    assert not session.inflight
+    assert not session.inflight.messages
     assert stage.node.counters.dropped[Reason.NOT_AUTHORIZED] == 2
     assert stage.node.state.inflight.budget.used_bytes == 0
     stage.restart()

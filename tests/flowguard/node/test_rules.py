@@ -179,7 +179,7 @@ def test_a_topic_is_decided_once_and_what_is_remembered_is_bounded_and_charged()
     session = stage.node.registry.sessions["c-ann"]
     rights = session.rights
     assert rights is not None
-    before_bytes = session.state_bytes
+    before_bytes = session.account.size_bytes
     ann.publish("sensors/ann/t")
     decision = rights.remembered("sensors/ann/t")
     assert decision > 0
@@ -189,12 +189,12 @@ def test_a_topic_is_decided_once_and_what_is_remembered_is_bounded_and_charged()
     sizes = []
     for number in range(3 * TOPICS_MAX):
         ann.publish(f"sensors/ann/{number:02}")
-        sizes.append(session.state_bytes)
+        sizes.append(session.account.size_bytes)
     assert max(sizes) - before_bytes < 200 * TOPICS_MAX
-    assert session.charge_state(-rights.forget(), stage.node.state) is None
-    assert session.state_bytes == before_bytes
+    assert session.account.charge(-rights.forget(), stage.node.state) is None
+    assert session.account.size_bytes == before_bytes
     ann.publish("sensors/ann/" + "x" * 500)
-    assert session.state_bytes == before_bytes
+    assert session.account.size_bytes == before_bytes
     ann.disconnect()
     assert stage.node.state_budget.used_bytes == 0
 

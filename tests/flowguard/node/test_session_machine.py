@@ -327,7 +327,7 @@ class Sessions(RuleBasedStateMachine):
             assert not peer.in_use
             assert not peer.asked
             session = node.registry.sessions[peer.client_id]
-            assert not session.inflight
+            assert not session.inflight.messages
             assert not session.queue.count
             assert not session.inbound_ids
             assert set(peer.subscriptions) <= set(session.subscriptions)

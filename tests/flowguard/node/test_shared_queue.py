@@ -229,7 +229,7 @@ def test_what_a_member_has_not_acknowledged_goes_to_others_in_its_place(
         return
     session = second.connection.session
     assert session is not None
-    second.send(Puback(*session.inflight))
+    second.send(Puback(*session.inflight.messages))
     assert payloads(second) == [b"0", b"2", b"3", b"4", b"5"]
     assert groups(stage) == {FILTER: 0}
 

@@ -370,8 +370,8 @@ class State(RuleBasedStateMachine):
     def acknowledge(self, index: int) -> None:
         client = self.client(index)
         session = client.connection.session
-        while session is not None and session.inflight and not client.is_closed:
-            client.send(*(Puback(packet_id) for packet_id in list(session.inflight)))
+        while session is not None and session.inflight.messages and not client.is_closed:
+            client.send(*(Puback(packet_id) for packet_id in list(session.inflight.messages)))
 
     @rule(index=CLIENTS, orderly=st.booleans())
     def leave(self, index: int, orderly: bool) -> None:
@@ -411,7 +411,7 @@ class State(RuleBasedStateMachine):
         check_budgets(node, open_connections)
         assert node.state_budget.used_bytes <= node.state_budget.limit_bytes
         for session in node.registry.sessions.values():
-            assert session.state_bytes <= LIMIT_BYTES
+            assert session.account.size_bytes <= LIMIT_BYTES
 
     def teardown(self) -> None:
         self.stage.release_commits()

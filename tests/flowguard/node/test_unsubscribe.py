@@ -84,7 +84,7 @@ def test_deliveries_already_begun_are_completed(version: int) -> None:
     client.send(Puback(one.packet_id), Pubrec(two.packet_id))
     assert client.expect(Pubrel) == Pubrel(two.packet_id)
     client.send(Pubcomp(two.packet_id))
-    assert not stage.node.registry.sessions["c"].inflight
+    assert not stage.node.registry.sessions["c"].inflight.messages
 
 
 def test_other_subscribers_of_the_filter_keep_theirs(version: int) -> None:

@@ -159,7 +159,7 @@ def test_acknowledgements_of_a_paused_client_are_processed() -> None:
     client.send(*numbered(5))
     client.send(Puback(one.packet_id), Pubrec(two.packet_id), Pubcomp(three.packet_id))
     assert client.take() == [Pubrel(two.packet_id)]
-    assert set(stage.node.registry.sessions["c"].inflight) == {two.packet_id}
+    assert set(stage.node.registry.sessions["c"].inflight.messages) == {two.packet_id}
     assert in_process(client) == 1
 
 

@@ -206,10 +206,10 @@ def test_the_identifier_of_a_former_round_is_passed_over() -> None:
     publisher = stage.connect("p")
     publisher.publish("t", b"x", qos=1)
     session = stage.node.registry.sessions["s"]
-    (packet_id,) = session.inflight
+    (packet_id,) = session.inflight.messages
     session.next_pos += 32_766  # Identifiers of QoS 1 come round.
     publisher.publish("t", b"y", qos=1)
-    assert session.inflight.keys() == {packet_id, packet_id + 1}
+    assert session.inflight.messages.keys() == {packet_id, packet_id + 1}
     assert cause(stage) != Undelivered.IDENTIFIER
     assert [message.payload for message in subscriber.publishes()] == [b"x", b"y"]
 

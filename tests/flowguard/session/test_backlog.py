@@ -118,7 +118,7 @@ class Backlogs(RuleBasedStateMachine):
         assert waiting[0] == pos
         assert waiting[1].message.payload == delivery.message.payload
         self.taken[client][pos] = delivery
-        self.sessions[client].positions[pos] = pos
+        self.sessions[client].inflight.positions[pos] = pos
 
     @rule(client=CLIENTS, data=st.data())
     def is_put_back(self, client: int, data: st.DataObject) -> None:
@@ -126,7 +126,7 @@ class Backlogs(RuleBasedStateMachine):
             return
         pos = data.draw(st.sampled_from(sorted(self.taken[client])))
         delivery = self.taken[client].pop(pos)
-        del self.sessions[client].positions[pos]
+        del self.sessions[client].inflight.positions[pos]
         self.queues[client].put_back(pos, delivery, delivery.size_bytes)
         self.models[client] = deque(sorted([*self.models[client], (pos, delivery)]))
         self.promised[client] += 1
@@ -167,7 +167,7 @@ class Backlogs(RuleBasedStateMachine):
         self.queues[client].clear()
         self.models[client].clear()
         self.taken[client].clear()
-        self.sessions[client].positions.clear()
+        self.sessions[client].inflight.positions.clear()
 
     @rule(client=CLIENTS)
     def restarts(self, client: int) -> None:
@@ -176,7 +176,7 @@ class Backlogs(RuleBasedStateMachine):
             return
         queue, model = self.queues[client], self.models[client]
         self.taken[client].clear()
-        self.sessions[client].positions.clear()
+        self.sessions[client].inflight.positions.clear()
         queue.clear()
         queue.restore(model[0][0] - 1 if model else 0, self.pos, len(model), self.bytes_of(client))
 

@@ -97,5 +97,5 @@ def test_a_client_before_5_0_is_served_in_its_version() -> None:
     (message,) = alone.take()
     assert isinstance(message, Publish)
     alone.send(Puback(message.packet_id))
-    assert not alone.session.inflight
+    assert not alone.session.inflight.messages
     assert not isinstance(message, Suback)

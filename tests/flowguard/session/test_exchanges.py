@@ -93,14 +93,14 @@ def test_a_message_to_the_client_goes_through_its_table(
         alone.commits.commit()
         counted = alone.node.counters.unknown_acknowledgements - counted
         assert counted == (answer in (Reply.COUNTED, Reply.PUBREL_UNKNOWN))
-        assert sent_state(alone.session.inflight, packet_id) is state
+        assert sent_state(alone.session.inflight.messages, packet_id) is state
         if answer is Reply.ENDS:
             (farewell,) = alone.take()
             assert isinstance(farewell, Disconnect)
             assert farewell.reason_code == ReasonCode.PROTOCOL_ERROR
             break
         assert alone.take() == expected(answer, packet_id)
-    assert bool(alone.session.inflight) is (state is not Sending.UNUSED)
+    assert bool(alone.session.inflight.messages) is (state is not Sending.UNUSED)
     if comes_back:
         check_what_is_repeated(alone, packet_id, state)
 
@@ -173,4 +173,4 @@ def test_a_refused_publish_leaves_no_identifier_behind() -> None:
     alone.send(Publish("t", b"x", 2, packet_id=7))
     assert alone.take() == [Pubrec(7, ReasonCode.QUOTA_EXCEEDED)]
     assert received_state(alone.session.inbound_ids, 7) is Receiving.UNUSED
-    assert alone.session.state_bytes == 0
+    assert alone.session.account.size_bytes == 0

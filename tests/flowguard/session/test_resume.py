@@ -30,7 +30,7 @@ def test_what_waited_comes_in_order_and_once(
     while True:
         alone.run_replays()
         messages = [packet for packet in alone.take() if isinstance(packet, Publish)]
-        assert len(alone.session.inflight) <= receive_maximum
+        assert len(alone.session.inflight.messages) <= receive_maximum
         if len(got) == leaves_after and messages:
             leaves_after = -1
             alone.open(receive_maximum=receive_maximum)

@@ -128,7 +128,7 @@ async def test_an_exchange_that_one_side_has_begun_is_ended_after_the_merge(worl
         await resumed(wire)
         assert (await wire.expect(Pubrel)).packet_id == sent.packet_id
         await wire.send(Pubcomp(sent.packet_id))
-        await until(lambda: not running.node.registry.sessions["subscriber"].inflight)
+        await until(lambda: not running.node.registry.sessions["subscriber"].inflight.messages)
         await wire.close()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from flowguard.access.rights import Rights, published_as
+from flowguard.access.rights import NOTHING, Rights, decision_bytes, published_as
 from flowguard.access.rules import Rules
 from flowguard.codec.packets import Connect
 from flowguard.session.connection import ServerConnection
@@ -111,7 +111,7 @@ class Hooks:
         rights = session.rights
         if rights is not None:
             wanted = published_as(message.qos, retain=message.retain, will=False)
-            if not session.decision(rights, message.topic, node) & wanted:
+            if not _decision(session, rights, message.topic, node) & wanted:
                 return False
         elif self.rules is not None:
             return False
@@ -136,3 +136,15 @@ class Hooks:
         """A new exchange of `method`; None: no such method here."""
         maker = (self.methods or {}).get(method)
         return None if maker is None else maker(connection, connect)
+
+
+def _decision(session: Session, rights: Rights, topic: str, node: NodeState) -> int:
+    """Return what the rights of a client decide on a topic, and remember it within limits."""
+    decision = rights.remembered(topic)
+    if decision == NOTHING:
+        account, decision = session.account, rights.decide(topic)
+        if not rights.has_room(topic):
+            account.charge(-rights.forget(), node)
+        if rights.has_room(topic) and account.charge(decision_bytes(topic), node) is None:
+            rights.remember(topic, decision)
+    return decision

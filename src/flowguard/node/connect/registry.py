@@ -109,7 +109,7 @@ class Registry:
         else:
             more_bytes = will_bytes(will) - will_bytes(session.will)
         more_bytes += name_bytes(user) - name_bytes(session.user)
-        reason = session.charge_state(more_bytes, self._node)
+        reason = session.account.charge(more_bytes, self._node)
         if reason is not None:
             self._node.counters.drop(reason)
             return None
@@ -172,6 +172,7 @@ class Registry:
         assert session.outbound is None
         assert not session.ended
         session.ended = True
+        session.account.close(self._node)
         self._disarm(session)
         self._router.log.ended(session)
         self._router.applications.ended(session)
@@ -182,19 +183,16 @@ class Registry:
                 for op in self._queues.unsubscribe(filter, session):
                     self._journal.note(op)
             self._queues.left(session)
-        session.retained_after = None
         session.subscriptions = Filters()  # A plan may keep the session for a while.
         session.rights = None
         left = left_messages(session)
         session.queue.clear()
-        while session.inflight:
-            packet_id, delivery = session.inflight.popitem()
-            session.free_place(packet_id, delivery, self._node)
-        if session.positions:
-            session.positions.clear()
+        while session.inflight.messages:
+            packet_id, delivery = session.inflight.messages.popitem()
+            session.inflight.free_place(packet_id, delivery, self._node.inflight)
+        if session.inflight.positions:
+            session.inflight.positions.clear()
         self._node.sent.pop(session.client_id, None)
-        self._node.state_budget.give_back(session.state_bytes, 0)
-        session.state_bytes = 0
         del self.sessions[session.client_id]
         if left and not session.is_lost:
             self._node.chores.add(LeftMessages(left, self._node, self._router))
@@ -268,7 +266,7 @@ class Registry:
             self._journal.note(PutWill(session.client_id, None))
 
     def _drop_will(self, session: Session) -> None:
-        session.charge_state(-will_bytes(session.will), self._node)
+        session.account.charge(-will_bytes(session.will), self._node)
         session.will = None
         self._cancel(self.will_timers, session)
 
@@ -314,7 +312,7 @@ class Registry:
             session.subscriptions.put(filter, options)
             for op in self._queues.subscribe(filter, session, options)[1]:
                 self._journal.note(op)
-        session.retained_after = dict(record.retained_after) or None
+        session.subscriptions.retained_after = dict(record.retained_after) or None
         self._charge_restored(session)
         self._recover_queue(session, record, store)
         ends_at_s = record.ends_at_s
@@ -332,7 +330,7 @@ class Registry:
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
         """Put in flight what may have been sent; the rest waits, where it is."""
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
-        after, positions = 0, session.positions
+        after, positions = 0, session.inflight.positions
         assert positions is not None
         while entries := store.fetch(
             session.client_id, after, FETCH_LIMIT, until_pos=record.sent_pos
@@ -340,8 +338,8 @@ class Registry:
             for entry in entries:
                 after = entry.pos
                 delivery = entry.delivery
-                session.restore_place(entry.packet_id, delivery, self._node)
-                session.sends(entry.packet_id, delivery)
+                session.inflight.restore_place(entry.packet_id, delivery, self._node.inflight)
+                session.inflight.add(entry.packet_id, delivery)
                 positions[entry.packet_id] = after
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
@@ -353,9 +351,9 @@ class Registry:
         size_bytes = name_bytes(session.client_id) + name_bytes(session.user)
         size_bytes += will_bytes(session.will)
         size_bytes += sum(map(subscription_bytes, session.subscriptions))
-        size_bytes += sum(map(owed_bytes, (session.retained_after or {}).values()))
+        size_bytes += sum(map(owed_bytes, (session.subscriptions.retained_after or {}).values()))
         size_bytes += INBOUND_ID_BYTES * len(session.inbound_ids or ())
-        session.charge_state_restored(size_bytes, self._node)
+        session.account.restore(size_bytes, self._node)
 
 
 def _ops_of(session: Session, ends_at_s: float | None) -> list[StoreOp]:

@@ -117,9 +117,18 @@ class Reviews:
     def _fit(self, rights: Rights, session: Session) -> bool:
         """Whether there is room for a session's rights, which hold from now on; else it is counted
         what there is no room for."""
-        reason = session.use_rights(rights, self._node)
+        node, account, before = self._node, session.account, session.rights
+        if before is not None:
+            account.charge(-before.size_bytes - before.forget(), node)
+        reason = account.charge(rights.size_bytes, node)
+        session.rights = rights if reason is None else None
+        session.rights_pos = session.next_pos
+        if not session.is_unbounded:
+            most = session.messages_max(node)
+            if most != session.queue.messages_max:
+                session.own_queue(node).messages_max = most
         if reason is not None:
-            self._node.counters.drop(reason)
+            node.counters.drop(reason)
         return reason is None
 
     def _review(self, session: Session, rights: Rights, *, is_first: bool) -> None:

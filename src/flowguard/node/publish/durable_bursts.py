@@ -40,7 +40,7 @@ class DurableBursts:
         if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
             return None
         burst = burst.first_of(count)
-        if not are_free(session.inflight, session.next_pos, count):
+        if not are_free(session.inflight.messages, session.next_pos, count):
             return None
         deliveries = burst.deliveries()
         size_bytes = sum(delivery.size_bytes for delivery in deliveries)

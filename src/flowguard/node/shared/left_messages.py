@@ -24,7 +24,8 @@ MESSAGES_PIECE: Final = 50
 
 def left_messages(session: Session) -> deque[Delivery]:
     """Return those of a session that ends: in flight, and waiting unless a store has them."""
-    found = [each for each in session.inflight.values() if each is not None and each.qos == 1]
+    sent = session.inflight.messages.values()
+    found = [each for each in sent if each is not None and each.qos == 1]
     while not session.durable and (waiting := session.queue.take()) is not None:
         found.append(waiting[1])
     return deque([delivery for delivery in found if delivery.share])

@@ -172,7 +172,7 @@ class SharedQueue(Lender):
         """A backlog is replayed no faster than a client's own (`Outbound.take_turn`)."""
         head = self.queue.peek()
         is_new = head is not None and head[0] >= self._backlog_end
-        return is_new or len(member.inflight) < self._node.window.limit
+        return is_new or len(member.inflight.messages) < self._node.window.limit
 
     def _ask(self, member: Session, outbound: Outbound) -> None:
         """There is no room now, so there will be an acknowledgement, or a socket that takes more.
@@ -237,7 +237,7 @@ class SharedQueue(Lender):
         delivery: Delivery,
         now_s: float,
     ) -> bool:
-        inflight = member.inflight
+        inflight = member.inflight.messages
         frame = outbound.encode(delivery, now_s)
         if frame is None:
             self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
@@ -245,12 +245,18 @@ class SharedQueue(Lender):
         packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
         large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
         # (It is waiting still, and charged.)
-        if large or not member.take_place(
-            packet_id, delivery, self._node, plain=True, charged=True
+        if large or not member.inflight.take_place(
+            packet_id,
+            delivery,
+            self._node.inflight,
+            member.queue.charged_bytes,
+            plain=True,
+            charged=True,
+            keeps_up=member.keeps_up,
         ):
             outbound.forget_alias(delivery)
             return False
-        member.sends(packet_id, delivery)
+        member.inflight.add(packet_id, delivery)
         membership_of(member).loans[packet_id] = Loan(self, pos, waiting)
         outbound.write_publish(packet_id, frame, delivery)
         return True

@@ -78,7 +78,7 @@ class Searches:
 
     def resumed(self, session: Session, now_s: float) -> None:
         """Its client is back: on with what it is owed, first where that has begun."""
-        owed = session.retained_after
+        owed = session.subscriptions.retained_after
         if owed is not None:
             self.begin(session, sorted(owed, key=lambda filter: not owed[filter]), now_s)
 
@@ -98,7 +98,7 @@ class Searches:
         found: list[tuple[str, RetainedSearch]] = []
         for filter in filters:
             if _is_wanted(session, filter) and not outbound.sends_retained(filter):
-                after = (session.retained_after or {}).get(filter)
+                after = (session.subscriptions.retained_after or {}).get(filter)
                 found.append((filter, Search(self._retained, session, filter, after, now_s)))
         if found:
             outbound.send_retained(found)
@@ -126,7 +126,7 @@ class _Beginning(Chore):
 def _is_wanted(session: Session, filter: str) -> bool:
     """Whether retained messages are to be sent for a filter that has been subscribed, or is owed
     some: not if it is subscribed no more, or has got them."""
-    options, owed = session.subscriptions.get(filter), session.retained_after
+    options, owed = session.subscriptions.get(filter), session.subscriptions.retained_after
     if options is None:
         return False
     is_remembered = session.durable and options.qos > 0

@@ -278,7 +278,7 @@ class Subscriptions:
         if _wants_retained(filter, options, is_new=is_new):
             self._want_retained(change, filter, options)
         if session.durable:
-            ops.append(session.put_subscription(filter))
+            ops.append(session.subscriptions.stored(session.client_id, filter))
         if starts_s is not None:
             ops += start
         change.note(ops)
@@ -294,7 +294,9 @@ class Subscriptions:
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
         if session.durable:
-            session.owe_retained(filter, "" if matches and options.qos else None, self.node)
+            session.subscriptions.owe_retained(
+                filter, "" if matches and options.qos else None, session.account, self.node
+            )
         if matches:
             change.retained.append(filter)
 
@@ -309,12 +311,12 @@ class Subscriptions:
     def _remove(self, session: Session, filter: str) -> list[StoreOp]:
         """Out of the table; what is to be durable of that."""
         session.subscriptions.drop(filter)
-        session.charge_state(-subscription_bytes(filter), self.node)
+        session.account.charge(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
         ops += self._router.log.unsubscribed(session, filter)
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
-        session.owe_retained(filter, None, self.node)
+        session.subscriptions.owe_retained(filter, None, session.account, self.node)
         if session.durable:
             ops.append(DropSubscription(session.client_id, filter))
         return ops
@@ -396,7 +398,7 @@ class Subscriptions:
         """Charge a new filter to the client's state; why that cannot be."""
         if filter in session.subscriptions:
             return None
-        reason = session.charge_state(subscription_bytes(filter), self.node)
+        reason = session.account.charge(subscription_bytes(filter), self.node)
         if reason is None:
             return None
         self.node.counters.drop(reason)
