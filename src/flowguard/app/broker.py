@@ -153,8 +153,9 @@ def build_broker(
         if store is None and stands_by:
             store = _open_store(settings, data, on_wait)
             opened.callback(store.close)
-        doorways = list(listeners) if listeners is not None else _listen(settings)
-        opened.callback(_close, doorways)
+        if listeners is None:
+            listeners = _listen(settings)
+            opened.callback(_close, listeners)
         for why in shortfalls(bounds, descriptors):
             log.warning("capacity lacking", why=why)
         warn_of_expired(settings.network)
@@ -165,7 +166,7 @@ def build_broker(
             store = _open_store(settings, data, on_wait)
         opened.pop_all()
     asked = bounds.asked
-    files = ReloadableFiles(asked, doorways, checks, rules, read_settings or (lambda: asked))
+    files = ReloadableFiles(asked, list(listeners), checks, read_settings or (lambda: asked))
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
     return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token)

@@ -54,7 +54,6 @@ class ReloadableFiles:
     settings: Settings
     doorways: list[Doorway]
     checks: "IdentityChecks | None"
-    rules: Rules | None
     read_settings: Callable[[], Settings]
     """Reads the settings as they are now; raises ConfigError."""
     _reloading: trio.Lock = field(default_factory=trio.Lock)
