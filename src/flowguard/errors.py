@@ -1,7 +1,7 @@
 """The error tree.
 
     FlowguardError
-    |-- PeerError(reason_code)      the other side broke MQTT; carries the code to answer with
+    |-- PeerError(reason_code)      the other side broke MQTT, or another node the rules of links
     |   |-- MalformedPacket         0x81 (and 0x95, 0x99 where the bytes themselves say so)
     |   `-- ProtocolViolation       0x82 and its special cases
     |-- StoreError                  the store cannot do what it promised
@@ -31,7 +31,10 @@ class FlowguardError(Exception):
 
 
 class PeerError(FlowguardError):
-    """The peer broke the protocol; `reason_code` is the answer the standard wants."""
+    """The peer broke the protocol; `reason_code` is the answer the standard wants.
+
+    Another node that breaks the rules of `flowguard.cluster` gets no answer: its link is closed.
+    """
 
     def __init__(self, reason_code: ReasonCode, why: str) -> None:
         super().__init__(why)
