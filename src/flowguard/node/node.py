@@ -51,7 +51,7 @@ from flowguard.session.fetch import Fetch
 from flowguard.session.host import Lifecycle
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
-from flowguard.session.owner import MessageSink
+from flowguard.session.owner import MessageSink, page_fetched
 from flowguard.session.states import State
 from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
@@ -321,7 +321,7 @@ class Node(Lifecycle[ServerConnection]):
         owner = fetch.owner
         assert isinstance(owner, MessageSink)
         if not owner.ended:
-            owner.fetched(fetch, entries, self.state, now_s)
+            page_fetched(owner, fetch, entries, self.state, now_s)
 
     def observe_store(self, load: StoreLoad) -> None:
         """Take the signals of the store: at the start, and with every tick."""

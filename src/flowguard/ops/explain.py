@@ -19,6 +19,7 @@ from flowguard.session.connection import ServerConnection
 from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.outbox import OUTBOX_SLACK_BYTES
+from flowguard.session.owner import is_unbounded
 from flowguard.session.session import Session
 from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, MQTT_311
@@ -353,7 +354,7 @@ def _inflight_bytes(node: Node, session: Session) -> str:
 
 def _bounded(used: int, limit: int, session: Session) -> Use:
     """A part of its queue; that of an application whose messages wait elsewhere has no limit."""
-    return Use(used=used, limit=None if session.is_unbounded else limit)
+    return Use(used=used, limit=None if is_unbounded(session) else limit)
 
 
 def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:

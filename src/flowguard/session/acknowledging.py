@@ -13,6 +13,7 @@ from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.codec.packets import Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery, Release, StoreOp
+from flowguard.session.membership import end_exchange
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode
@@ -30,7 +31,7 @@ def on_puback(outbound: Outbound, packet_id: int, now_s: float) -> None:
         return
     if delivery is None or delivery.qos != 1:
         raise ProtocolViolation("PUBACK for a QoS 2 message")
-    session.end_exchange(packet_id, delivery, outbound.node)
+    end_exchange(session, packet_id, delivery, outbound.node)
     if outbound.has_more:
         outbound.send_waiting(now_s)
 
@@ -66,7 +67,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
         if delivery.qos != 2:
             raise ProtocolViolation("PUBREC for a QoS 1 message")
         if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-            session.end_exchange(packet_id, delivery, outbound.node)
+            end_exchange(session, packet_id, delivery, outbound.node)
             outbound.send_waiting(now_s)
             return
         # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
@@ -97,7 +98,7 @@ def on_pubcomp(outbound: Outbound, packet_id: int, now_s: float) -> None:
         assert isinstance(delivery, Delivery)
         wrong = "for a QoS 1 message" if delivery.qos == 1 else "before PUBREC"
         raise ProtocolViolation(f"PUBCOMP {wrong}")
-    session.end_exchange(packet_id, None, outbound.node)
+    end_exchange(session, packet_id, None, outbound.node)
     outbound.send_waiting(now_s)
 
 

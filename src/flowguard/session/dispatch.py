@@ -22,6 +22,7 @@ from flowguard.session.inflight import (
 )
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
+from flowguard.session.owner import drop_message
 from flowguard.session.receiver import Receiver
 from flowguard.types import MQTT_5, NO_PROPERTIES
 
@@ -148,7 +149,7 @@ class Dispatch(Outbox):
         if (
             len(inflight) >= self.inflight_max
             or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
-            or (packet_id in inflight and not (packet_id := session.another_id(qos)))
+            or (packet_id in inflight and not (packet_id := _another_id(session, qos)))
         ):
             return False
         if self.version == MQTT_5:
@@ -158,7 +159,7 @@ class Dispatch(Outbox):
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
-            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.node)
+            drop_message(session, pos, delivery, Reason.PACKET_TOO_LARGE, self.node)
             self.forget_alias(delivery)
             return True
         message, node_inflight = delivery.message, self.node.inflight
@@ -278,3 +279,8 @@ def are_free(inflight: dict[int, Delivery | None], first_pos: int, count: int) -
     return first_id + count - 1 <= QOS_1_IDS and (
         not inflight or all(each not in inflight for each in range(first_id, first_id + count))
     )
+
+
+def _another_id(session: Receiver, qos: int) -> int:
+    """Return a free packet identifier; 0 if a store knows the position that it follows from."""
+    return 0 if session.durable else packet_id_of(session.take_position(), qos)

@@ -9,9 +9,9 @@ all of them. At QoS 2 it moves to the member's own queue before it is sent, and 
 from dataclasses import dataclass
 from typing import final
 
-from flowguard.records import QOS_1_IDS, Delivery
+from flowguard.records import QOS_1_IDS, Delivery, Settle
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import MessageSink
+from flowguard.session.owner import MessageSink, settle_message
 from flowguard.session.receiver import Receiver
 
 
@@ -96,3 +96,17 @@ def membership_of(member: Receiver) -> Membership:
     if member.membership is None:
         member.membership = Membership()
     return member.membership
+
+
+def end_exchange(
+    member: Receiver, packet_id: int, delivery: Delivery | None, node: NodeState
+) -> None:
+    """PUBACK, PUBCOMP or a PUBREC that rejects: the store need not keep the message either."""
+    inflight, membership = member.inflight, member.membership
+    inflight.end(packet_id, delivery, node.inflight)
+    loan = membership.loans.pop(packet_id, None) if membership is not None else None
+    if loan is not None:
+        settle_message(loan.lender, loan.pos, loan.delivery, node)
+    elif inflight.positions is not None:
+        pos = inflight.positions.pop(packet_id)
+        node.journal.note(Settle(member.client_id, pos, delivery))

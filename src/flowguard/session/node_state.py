@@ -120,7 +120,7 @@ class NodeState:
         self.sent: dict[str, int] = {}
         """Highest position sent, by client id of a durable session; for the store, in time."""
         self.fetches: deque[Fetch] = deque()
-        """Pages that the store is to be asked for; `MessageSink.fetched` follows."""
+        """Pages that the store is to be asked for; `page_fetched` follows."""
         self.progress: dict[PageOwner, ReadProgress] = {}
         """Of backlogs that are read from the disk for clients who are here."""
         self.replays: deque[Sender] = deque()

@@ -19,9 +19,16 @@ from flowguard.session.backlog import PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
 from flowguard.session.dispatch import Dispatch
 from flowguard.session.host import RetainedSearch
-from flowguard.session.membership import Membership
+from flowguard.session.membership import Membership, end_exchange
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import NO_FRAMES
+from flowguard.session.owner import (
+    admit_message,
+    drop_message,
+    expire_message,
+    fetch_page,
+    trim_queue,
+)
 from flowguard.session.receiver import Receiver
 from flowguard.session.resend import Resend, with_dup
 from flowguard.session.retained_sends import RetainedSends
@@ -126,21 +133,21 @@ class Outbound(Dispatch):
             head = queue.peek()
             if head is None:
                 if queue.is_away:
-                    session.fetch(self.node)
+                    fetch_page(session, self.node)
                 return
             pos, delivery, _ = head
             if pos < session.backlog_end and not self._may_send_backlog(session):
                 return
             if delivery.expires_at_s <= now_s:
                 queue.take()
-                session.expire(pos, delivery, self.node, now_s)
+                expire_message(session, pos, delivery, self.node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
                     self.pump_again()
                     return
             elif rights is not None and not rights.may_receive(delivery.message.topic):
                 queue.take()
-                session.drop(pos, delivery, Reason.NOT_AUTHORIZED, self.node)
+                drop_message(session, pos, delivery, Reason.NOT_AUTHORIZED, self.node)
             elif self.send(pos, delivery, now_s, charged=True):
                 queue.take()
             else:
@@ -158,7 +165,7 @@ class Outbound(Dispatch):
             is_allowed = session.may_receive(delivery.message.topic)
             frame = self.encode(delivery, now_s) if is_allowed else None
             if frame is None:
-                session.end_exchange(packet_id, delivery, self.node)
+                end_exchange(session, packet_id, delivery, self.node)
                 self.node.counters.drop(
                     Reason.PACKET_TOO_LARGE if is_allowed else Reason.NOT_AUTHORIZED
                 )
@@ -188,7 +195,7 @@ class Outbound(Dispatch):
 
     def _offer_retained(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
         """Send or drop a retained message that needs no store; False: it waits in the queue."""
-        reason = session.admit(delivery.size_bytes, self.node, now_s)
+        reason = admit_message(session, delivery.size_bytes, self.node, now_s)
         if reason is not None:
             self.node.counters.drop(reason)
             return True
@@ -199,7 +206,7 @@ class Outbound(Dispatch):
         session.queue.put(pos, delivery, delivery.size_bytes, connected=True)
         if not session.inflight.messages:
             self.pump_again()  # No acknowledgement will come that does.
-        session.trim(self.node, now_s)
+        trim_queue(session, self.node, now_s)
         return False
 
     def _store_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
@@ -256,7 +263,7 @@ class Outbound(Dispatch):
             return True
         if queue.count:
             return False
-        reason = session.admit(size_bytes, self.node, now_s)
+        reason = admit_message(session, size_bytes, self.node, now_s)
         if reason is not None:
             self.node.counters.drop(reason)
         return reason is None

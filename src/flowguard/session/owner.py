@@ -75,9 +75,10 @@ class MessageSink(PageOwner):
         return self.queue.damage
 
     def cut_off(self, now_s: float) -> None:
-        """Disconnect whoever is connected for it: what waits cannot be read."""
+        """Disconnect the client of the queue: its messages cannot be read."""
 
-    # --- places ------------------------------------------------------------------------------
+    def settled(self, pos: int) -> None:
+        """The message at this position does not wait any longer, and is not in flight."""
 
     def take_position(self, count: int = 1) -> int:
         """The position of the next QoS 1 or 2 message, the first of `count`; each is used exactly
@@ -86,203 +87,223 @@ class MessageSink(PageOwner):
         self.next_pos = pos + count
         return pos
 
-    # --- room --------------------------------------------------------------------------------
 
-    def own_queue(self, node: NodeState) -> Backlog:
-        """`queue`, for whoever changes it: until then an empty one serves all who have none."""
-        if self.queue is node.empty_queue:
-            self.queue = new_backlog(node, node.queue_budget, durable=False)
-        return self.queue
+def is_unbounded(sink: MessageSink) -> bool:
+    """Whether nothing but the store bounds what waits for it."""
+    return sink.queue.messages_max == UNBOUNDED
 
-    def admit(self, size_bytes: int, node: NodeState, now_s: float) -> Reason | None:
-        """Keep a place for a message that has to be durable first; else why there is none.
 
-        Who keeps up may have one that is larger than its share. Room is made of what has expired,
-        then, with `drop-oldest`, of its own oldest, if that would help. Where those are on disk, or
-        on their way to it, it is made when they have been found, or have arrived, and until then
-        the queue is a page above its limits, no more.
-        """
-        queue = self.own_queue(node)
-        reason = queue.reserve(size_bytes)
-        if reason is None or not queue.could_hold(size_bytes):
-            return reason
-        if self.keeps_up and queue.reserve_spare(size_bytes):
-            return None
-        self.expire_some(node, now_s)
-        reason = queue.reserve(size_bytes)
-        is_own = reason in ITS_OWN and queue.node_refusal(size_bytes) is None
-        if is_own and queue.may_have_expired(now_s):
-            return queue.reserve(size_bytes, overshoot=True)
-        if not node.drops_oldest:
-            return reason
-        while reason is not None and (reason in ITS_OWN or queue.could_have(size_bytes)):
-            oldest = queue.take()
-            if oldest is None:
-                reason = queue.reserve(size_bytes, overshoot=True)
-                if queue.is_away:
-                    self.fetch(node)
-                return reason
-            self.drop(oldest[0], oldest[1], reason, node)
-            reason = queue.reserve(size_bytes)
+def own_queue(sink: MessageSink, node: NodeState) -> Backlog:
+    """`queue`, for whoever changes it: until then an empty one serves all who have none."""
+    if sink.queue is node.empty_queue:
+        sink.queue = new_backlog(node, node.queue_budget, durable=False)
+    return sink.queue
+
+
+def admit_message(
+    sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
+) -> Reason | None:
+    """Keep a place for a message that has to be durable first; else why there is none.
+
+    Who keeps up may have one that is larger than its share. Room is made of what has expired,
+    then, with `drop-oldest`, of its own oldest, if that would help. Where those are on disk, or
+    on their way to it, it is made when they have been found, or have arrived, and until then
+    the queue is a page above its limits, no more.
+    """
+    queue = own_queue(sink, node)
+    reason = queue.reserve(size_bytes)
+    if reason is None or not queue.could_hold(size_bytes):
         return reason
+    if sink.keeps_up and queue.reserve_spare(size_bytes):
+        return None
+    expire_some(sink, node, now_s)
+    reason = queue.reserve(size_bytes)
+    is_own = reason in ITS_OWN and queue.node_refusal(size_bytes) is None
+    if is_own and queue.may_have_expired(now_s):
+        return queue.reserve(size_bytes, overshoot=True)
+    if not node.drops_oldest:
+        return reason
+    while reason is not None and (reason in ITS_OWN or queue.could_have(size_bytes)):
+        oldest = queue.take()
+        if oldest is None:
+            reason = queue.reserve(size_bytes, overshoot=True)
+            if queue.is_away:
+                fetch_page(sink, node)
+            return reason
+        drop_message(sink, oldest[0], oldest[1], reason, node)
+        reason = queue.reserve(size_bytes)
+    return reason
 
-    def lacks_room(self, size_bytes: int, node: NodeState, now_s: float) -> bool:
-        """Whether a message would not find room now, and may later."""
-        queue = self.queue
-        if self.ended or self.is_logged:
-            return False
-        if queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
-            return False
-        if self.keeps_up and queue.has_spare(size_bytes):
-            return False
-        self.expire_some(node, now_s)
-        return queue.refusal(size_bytes) is not None
 
-    @property
-    def is_unbounded(self) -> bool:
-        """Whether nothing but the store bounds what waits for it."""
-        return self.queue.messages_max == UNBOUNDED
+def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float) -> bool:
+    """Whether a message would not find room now, and may later."""
+    queue = sink.queue
+    if sink.ended or sink.is_logged:
+        return False
+    if queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+        return False
+    if sink.keeps_up and queue.has_spare(size_bytes):
+        return False
+    expire_some(sink, node, now_s)
+    return queue.refusal(size_bytes) is not None
 
-    def messages_max(self, node: NodeState) -> int:
-        """Messages that may wait for it as for a device."""
-        return node.settings.session.queue_messages_max
 
-    def full_by(self) -> list[Reason]:
-        """The limits that leave no room for a message like those that wait, the node's included."""
-        queue = self.queue
-        found: list[Reason] = []
-        if self.is_logged:
-            return found
-        if queue.count >= queue.messages_max:
-            found.append(Reason.QUEUE_MESSAGES)
-        if queue.size_bytes >= queue.bytes_max:
-            found.append(Reason.QUEUE_BYTES)
-        of_node = queue.node_refusal(queue.size_bytes // queue.count if queue.count else 1)
-        return found if of_node is None else [*found, of_node]
+def full_by(sink: MessageSink) -> list[Reason]:
+    """The limits that leave no room for a message like those that wait, the node's included."""
+    queue = sink.queue
+    found: list[Reason] = []
+    if sink.is_logged:
+        return found
+    if queue.count >= queue.messages_max:
+        found.append(Reason.QUEUE_MESSAGES)
+    if queue.size_bytes >= queue.bytes_max:
+        found.append(Reason.QUEUE_BYTES)
+    of_node = queue.node_refusal(queue.size_bytes // queue.count if queue.count else 1)
+    return found if of_node is None else [*found, of_node]
 
-    def expire_some(self, node: NodeState, now_s: float) -> None:
-        """Give up what has expired here, a page at most; on disk, begin to look for it."""
-        self._expire(self.queue.take_expired(now_s), node, now_s)
-        fetch = self.queue.look(self, now_s)
-        if fetch is not None:
-            node.fetches.append(fetch)
 
-    def fetch(self, node: NodeState) -> None:
-        """Ask for the next page, unless one is on its way."""
-        fetch = self.queue.fetch(self)
-        if fetch is not None:
-            node.fetches.append(fetch)
+def expire_some(sink: MessageSink, node: NodeState, now_s: float) -> None:
+    """Give up what has expired here, a page at most; on disk, begin to look for it."""
+    _expire(sink, sink.queue.take_expired(now_s), node, now_s)
+    fetch = sink.queue.look(sink, now_s)
+    if fetch is not None:
+        node.fetches.append(fetch)
 
-    def fetched(
-        self, fetch: Fetch, entries: list[QueueEntry], node: NodeState, now_s: float
-    ) -> None:
-        """A page of the backlog is there: on with it."""
-        queue = self.queue
+
+def fetch_page(sink: MessageSink, node: NodeState) -> None:
+    """Ask for the next page, unless one is on its way."""
+    fetch = sink.queue.fetch(sink)
+    if fetch is not None:
+        node.fetches.append(fetch)
+
+
+def page_fetched(
+    sink: MessageSink, fetch: Fetch, entries: list[QueueEntry], node: NodeState, now_s: float
+) -> None:
+    """A page of the backlog is there: on with it."""
+    queue = sink.queue
+    if fetch.damage:
+        _refuse(sink, fetch, node, now_s)
+        return
+    if fetch.looks:
+        _expire(sink, queue.looked(fetch, entries, now_s), node, now_s)
+    else:
+        queue.fetched(fetch, entries)
+        _count_progress(sink, len(entries), node, now_s)
+    _settle_empty(sink, fetch, entries, node)
+    _go_on(sink, node, now_s)
+
+
+def _count_progress(sink: MessageSink, count: int, node: NodeState, now_s: float) -> None:
+    """Count messages that have come from the disk."""
+    progress = node.progress.get(sink)
+    if progress is not None:
+        progress.count += count
+        if not sink.queue.away_count:
+            del node.progress[sink]
+    elif sink.queue.away_count and sink.connected:
+        # This page was asked for a while ago: the next one is the first to be timed.
+        node.progress[sink] = ReadProgress(now_s)
+
+
+def _refuse(sink: MessageSink, fetch: Fetch, node: NodeState, now_s: float) -> None:
+    """The store cannot read a page: its client is told, and not given less than it is owed.
+
+    Nothing is dropped; when the client comes back, the same page is asked for again.
+    """
+    sink.queue.unreadable(fetch)
+    node.counters.pages_unreadable += 1
+    sink.cut_off(now_s)
+
+
+def load_queue(sink: MessageSink, store: Store, node: NodeState) -> None:
+    """Everything that waits into memory, where no disk holds it. Raises `CorruptionError`."""
+    while (fetch := sink.queue.fetch(sink)) is not None:
+        entries = fetch.entries(store)
         if fetch.damage:
-            self._refuse(fetch, node, now_s)
+            raise CorruptionError(fetch.damage)
+        sink.queue.fetched(fetch, entries)
+        _settle_empty(sink, fetch, entries, node)
+
+
+def _settle_empty(
+    sink: MessageSink, fetch: Fetch, entries: list[QueueEntry], node: NodeState
+) -> None:
+    """Settle positions without a message that were not sent: it went to another owner.
+
+    Nobody could settle it before a crash.
+    """
+    for entry in entries:
+        if entry.delivery is None and entry.pos not in fetch.sent:
+            settle_message(sink, entry.pos, None, node)
+
+
+def left_gaps(sink: MessageSink, node: NodeState, now_s: float) -> None:
+    """Positions changed out of their order: no page until that is durable."""
+
+    def done(now_s: float) -> None:
+        sink.queue.gaps -= 1
+        if not sink.ended:
+            _go_on(sink, node, now_s)
+
+    sink.queue.gaps += 1
+    node.when_durable(done, now_s, sink.client_id)
+
+
+def _go_on(sink: MessageSink, node: NodeState, now_s: float) -> None:
+    trim_queue(sink, node, now_s)
+    sink.pump(now_s)
+
+
+def trim_queue(sink: MessageSink, node: NodeState, now_s: float) -> None:
+    """Bring a queue that is above its limits back to them: by what has expired, then, with
+    `drop-oldest`, by its oldest."""
+    queue = sink.queue
+    if sink.is_logged or queue.excess() is None:
+        return
+    expire_some(sink, node, now_s)
+    if not node.drops_oldest or queue.may_have_expired(now_s):
+        return
+    while (reason := queue.excess()) is not None:
+        oldest = queue.take()
+        if oldest is None:
+            if queue.is_away:
+                fetch_page(sink, node)
             return
-        if fetch.looks:
-            self._expire(queue.looked(fetch, entries, now_s), node, now_s)
-        else:
-            queue.fetched(fetch, entries)
-            self._count_progress(len(entries), node, now_s)
-        self._settle_empty(fetch, entries, node)
-        self._go_on(node, now_s)
+        drop_message(sink, oldest[0], oldest[1], reason, node)
 
-    def _count_progress(self, count: int, node: NodeState, now_s: float) -> None:
-        """Count messages that have come from the disk."""
-        progress = node.progress.get(self)
-        if progress is not None:
-            progress.count += count
-            if not self.queue.away_count:
-                del node.progress[self]
-        elif self.queue.away_count and self.connected:
-            # This page was asked for a while ago: the next one is the first to be timed.
-            node.progress[self] = ReadProgress(now_s)
 
-    def _refuse(self, fetch: Fetch, node: NodeState, now_s: float) -> None:
-        """The store cannot read a page: its client is told, and not given less than it is owed.
+def drop_message(
+    sink: MessageSink, pos: int, delivery: Delivery, reason: Reason, node: NodeState
+) -> None:
+    """Give a message up: counted, and settled in the store."""
+    node.counters.drop(reason)
+    settle_message(sink, pos, delivery, node)
 
-        Nothing is dropped; when the client comes back, the same page is asked for again.
-        """
-        self.queue.unreadable(fetch)
-        node.counters.pages_unreadable += 1
-        self.cut_off(now_s)
 
-    def load(self, store: Store, node: NodeState) -> None:
-        """Everything that waits into memory, where no disk holds it. Raises `CorruptionError`."""
-        while (fetch := self.queue.fetch(self)) is not None:
-            entries = fetch.entries(store)
-            if fetch.damage:
-                raise CorruptionError(fetch.damage)
-            self.queue.fetched(fetch, entries)
-            self._settle_empty(fetch, entries, node)
+def settle_message(sink: MessageSink, pos: int, delivery: Delivery | None, node: NodeState) -> None:
+    """The store need not keep this position; one of the same name may have come since."""
+    sink.settled(pos)
+    if sink.durable and not sink.ended:
+        node.journal.note(Settle(sink.client_id, pos, delivery))
 
-    def _settle_empty(self, fetch: Fetch, entries: list[QueueEntry], node: NodeState) -> None:
-        """Settle positions without a message that were not sent: it went to another owner.
 
-        Nobody could settle it before a crash.
-        """
-        for entry in entries:
-            if entry.delivery is None and entry.pos not in fetch.sent:
-                self.settle(entry.pos, None, node)
+def expire_message(
+    sink: MessageSink, pos: int, delivery: Delivery, node: NodeState, now_s: float
+) -> None:
+    """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
+    sink.settled(pos)
+    node.counters.drop(Reason.MESSAGE_EXPIRED)
+    if sink.durable and not sink.ended:
+        node.expired(Settle(sink.client_id, pos, delivery), now_s)
 
-    def left_gaps(self, node: NodeState, now_s: float) -> None:
-        """Positions changed out of their order: no page until that is durable."""
 
-        def done(now_s: float) -> None:
-            self.queue.gaps -= 1
-            if not self.ended:
-                self._go_on(node, now_s)
-
-        self.queue.gaps += 1
-        node.when_durable(done, now_s, self.client_id)
-
-    def _go_on(self, node: NodeState, now_s: float) -> None:
-        self.trim(node, now_s)
-        self.pump(now_s)
-
-    def trim(self, node: NodeState, now_s: float) -> None:
-        """Bring a queue that is above its limits back to them: by what has expired, then, with
-        `drop-oldest`, by its oldest."""
-        queue = self.queue
-        if self.is_logged or queue.excess() is None:
-            return
-        self.expire_some(node, now_s)
-        if not node.drops_oldest or queue.may_have_expired(now_s):
-            return
-        while (reason := queue.excess()) is not None:
-            oldest = queue.take()
-            if oldest is None:
-                if queue.is_away:
-                    self.fetch(node)
-                return
-            self.drop(oldest[0], oldest[1], reason, node)
-
-    # --- messages given up -------------------------------------------------------------------
-
-    def drop(self, pos: int, delivery: Delivery, reason: Reason, node: NodeState) -> None:
-        """Give a message up: counted, and settled in the store."""
-        node.counters.drop(reason)
-        self.settle(pos, delivery, node)
-
-    def settle(self, pos: int, delivery: Delivery | None, node: NodeState) -> None:
-        """The store need not keep this position; one of the same name may have come since."""
-        if self.durable and not self.ended:
-            node.journal.note(Settle(self.client_id, pos, delivery))
-
-    def expire(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
-        """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
-        node.counters.drop(Reason.MESSAGE_EXPIRED)
-        if self.durable and not self.ended:
-            node.expired(Settle(self.client_id, pos, delivery), now_s)
-
-    def _expire(self, expired: list[Waiting], node: NodeState, now_s: float) -> None:
-        """Expire messages, first of the queue or not."""
-        for pos, delivery, _ in expired:
-            self.expire(pos, delivery, node, now_s)
-        if expired and self.queue.spills:
-            self.left_gaps(node, now_s)
+def _expire(sink: MessageSink, expired: list[Waiting], node: NodeState, now_s: float) -> None:
+    """Expire messages, first of the queue or not."""
+    for pos, delivery, _ in expired:
+        expire_message(sink, pos, delivery, node, now_s)
+    if expired and sink.queue.spills:
+        left_gaps(sink, node, now_s)
 
 
 def new_backlog(node: NodeState, budget: FairBudget, *, durable: bool) -> Backlog:

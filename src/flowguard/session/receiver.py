@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowguard.access.rights import Rights
 from flowguard.flow.window import UNBOUNDED
-from flowguard.records import Delivery, Settle, packet_id_of
+from flowguard.records import Delivery, packet_id_of
 from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
 from flowguard.session.inflight import InflightExchanges
@@ -57,11 +57,6 @@ class Receiver(MessageSink):
 
     # --- what it may do ----------------------------------------------------------------------
 
-    def messages_max(self, node: NodeState) -> int:
-        most = node.settings.session.queue_messages_max
-        quota = None if self.rights is None else self.rights.quotas.queue_messages_max
-        return most if quota is None else min(most, quota)
-
     @property
     def window_max(self) -> int:
         """Cost units that its roles let it have in process."""
@@ -89,19 +84,3 @@ class Receiver(MessageSink):
             pos += 1
         self.next_pos = pos + count
         return pos
-
-    def another_id(self, qos: int) -> int:
-        """Return a free packet identifier; 0 if a store knows the position that it follows from."""
-        return 0 if self.durable else packet_id_of(self.take_position(), qos)
-
-    def end_exchange(self, packet_id: int, delivery: Delivery | None, node: NodeState) -> None:
-        """PUBACK, PUBCOMP or a PUBREC that rejects: the store need not keep the message either."""
-        inflight = self.inflight
-        inflight.end(packet_id, delivery, node.inflight)
-        membership = self.membership
-        loan = membership.loans.pop(packet_id, None) if membership is not None else None
-        if loan is not None:
-            loan.lender.settle(loan.pos, loan.delivery, node)
-        elif inflight.positions is not None:
-            pos = inflight.positions.pop(packet_id)
-            node.journal.note(Settle(self.client_id, pos, delivery))

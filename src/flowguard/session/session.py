@@ -8,7 +8,14 @@ from flowguard.records import Append, Delivery, SinkKind, StoreOp, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
-from flowguard.session.owner import new_backlog
+from flowguard.session.owner import (
+    MessageSink,
+    admit_message,
+    drop_message,
+    full_by,
+    new_backlog,
+    trim_queue,
+)
 from flowguard.session.receiver import Receiver
 from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
@@ -116,7 +123,7 @@ class Session(Receiver):
         """For which reasons a message like those that wait for the client would be dropped."""
         outbound = self.outbound
         found = [Reason.OFFLINE_QOS_0] if outbound is None else []
-        found += self.full_by()
+        found += full_by(self)
         return found if outbound is None else found + outbound.full_by()
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
@@ -208,15 +215,23 @@ class Session(Receiver):
             outbound.has_more = True
             if not self.inflight.messages:
                 outbound.pump_again()  # No acknowledgement will come that does.
-        self.trim(node, now_s)
+        trim_queue(self, node, now_s)
 
     def wait(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a place in the queue, or be dropped with a counted reason; see `offer`."""
         if self.ended:
             return True
-        reason = self.admit(delivery.size_bytes, node, now_s)
+        reason = admit_message(self, delivery.size_bytes, node, now_s)
         if reason is None:
             self.enqueue(pos, delivery, node, now_s)
             return True
-        self.drop(pos, delivery, reason, node)
+        drop_message(self, pos, delivery, reason, node)
         return not self.keeps_up
+
+
+def queue_messages_max(sink: MessageSink, node: NodeState) -> int:
+    """Return the number of messages that may wait for a sink as for a device."""
+    most = node.settings.session.queue_messages_max
+    rights = sink.rights if isinstance(sink, Session) else None
+    quota = None if rights is None else rights.quotas.queue_messages_max
+    return most if quota is None else min(most, quota)

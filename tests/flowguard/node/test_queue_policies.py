@@ -193,7 +193,7 @@ def test_the_bound_holds_while_the_client_is_away_or_the_broker_restarts(
     check(stage)
     got = numbers(stage.connect_durable("s"))
     assert got[:5] == [1, 2, *left]
-    # Until a page has been looked at, its messages may have expired: see `MessageSink.admit`.
+    # Until a page has been looked at, its messages may have expired: see `admit_message`.
     assert len(got) <= 5 + (backlog.PAGE_MAX if policy == "drop-new" and store.on_disk else 0)
     check(stage)
 

@@ -29,6 +29,7 @@ from flowguard.session.handshake import Answer, connack_properties, grant
 from flowguard.session.host import IN_PROCESS, GroupCommit, Lifecycle, Routing
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
+from flowguard.session.owner import admit_message
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 
@@ -162,7 +163,7 @@ class Alone(Lifecycle[ServerConnection]):
         session = self.session
         delivery = Delivery(Publish("t", payload, qos), qos, False, (), float("inf"))
         if session.durable:
-            reason = session.admit(delivery.size_bytes, self.node, NOW_S)
+            reason = admit_message(session, delivery.size_bytes, self.node, NOW_S)
             if reason is not None:
                 self.node.counters.drop(reason)
                 return 0

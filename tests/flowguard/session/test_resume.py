@@ -7,6 +7,7 @@ from flowguard.codec.packets import Packet, Puback, Pubrec
 from flowguard.flow import Pause, Reason
 from flowguard.records import Append, Delivery, QueueEntry, Settle
 from flowguard.session.host import IN_PROCESS
+from flowguard.session.owner import page_fetched
 from flowguard.session.states import Undelivered
 from flowguard.types import Publish
 from tests.flowguard.session.alone import NOW_S, Alone
@@ -59,7 +60,7 @@ def test_a_backlog_on_disk_is_asked_for_when_its_client_is_back() -> None:
     assert alone.session.undelivered() is Undelivered.DISK
     fetch = alone.node.fetches.popleft()
     entries = [QueueEntry(op.pos, op.pos, op.delivery) for op in stored]
-    alone.session.fetched(fetch, entries, alone.node, NOW_S)
+    page_fetched(alone.session, fetch, entries, alone.node, NOW_S)
     assert alone.session.undelivered() is Undelivered.TURN
     alone.run_replays()
     assert payloads(alone.take()) == [b"0", b"1", b"2"]

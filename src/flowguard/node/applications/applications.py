@@ -25,8 +25,8 @@ from flowguard.node.publish.plans import Plans
 from flowguard.routing import parse_shared
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.node_state import UNKNOWN_DISK_BYTES, NodeState
-from flowguard.session.owner import UNBOUNDED, MessageSink
-from flowguard.session.session import Session
+from flowguard.session.owner import UNBOUNDED, MessageSink, own_queue
+from flowguard.session.session import Session, queue_messages_max
 from flowguard.stores import ApplicationStore, Store
 
 
@@ -122,11 +122,11 @@ class Applications:
             return self._log.keep(owner, is_one)
         node = self._node
         if is_one:
-            owner.own_queue(node).move(UNBOUNDED, UNBOUNDED, self._budget)
+            own_queue(owner, node).move(UNBOUNDED, UNBOUNDED, self._budget)
         else:
             bytes_max = node.settings.session.queue_bytes_max
-            most = owner.messages_max(node)
-            owner.own_queue(node).move(most, bytes_max, node.disk_queue_budget)
+            most = queue_messages_max(owner, node)
+            own_queue(owner, node).move(most, bytes_max, node.disk_queue_budget)
         return False
 
 

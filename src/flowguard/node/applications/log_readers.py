@@ -44,7 +44,7 @@ from flowguard.records import (
     message_bytes,
 )
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import MessageSink
+from flowguard.session.owner import MessageSink, is_unbounded, own_queue
 from flowguard.session.session import Session
 from flowguard.stores import LogStore, Store
 from flowguard.stores.log.replays import LogBatch
@@ -167,7 +167,7 @@ class LogReaders:
     def falls_behind(self, owner: MessageSink, size_bytes: int, now_s: float) -> bool:
         """Whether a message that is about to be logged finds no room in the queue of an
         application, which reads on from there then; else it has a place."""
-        queue = owner.own_queue(self._node)
+        queue = own_queue(owner, self._node)
         if queue.count < QUEUE_MAX and queue.reserve(size_bytes) is None:
             return False
         owner.reads_log = owner.behind = True
@@ -196,7 +196,7 @@ class LogReaders:
     def left(self, session: Session) -> None:
         """The client of a session that goes on is away: its place is here, unless it has one."""
         self._reading.pop(session, None)
-        if session.reads_log or session.is_unbounded:
+        if session.reads_log or is_unbounded(session):
             return
         if session.durable and (session.is_logged or self._plans.log_threshold):
             session.reads_log = True
@@ -397,7 +397,7 @@ class LogReaders:
         targets: list[tuple[int, Delivery]] = []
         for delivery in deliveries:
             # There is room for a page: nothing that waits in the log is dropped for want of it.
-            reader.own_queue(node).promise(delivery.size_bytes)
+            own_queue(reader, node).promise(delivery.size_bytes)
             pos = reader.take_position()
             targets.append((pos, delivery))
             ops.append(Append(reader.client_id, pos, delivery))

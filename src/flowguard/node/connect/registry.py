@@ -9,17 +9,11 @@ from flowguard.node.publish.publishing import Router
 from flowguard.node.shared.left_messages import LeftMessages, left_messages
 from flowguard.node.shared.shared_queues import SharedQueues
 from flowguard.node.upkeep.timers import Timer, Timers
-from flowguard.records import (
-    OWED,
-    PutSession,
-    PutWill,
-    SessionRecord,
-    StoreOp,
-    WillRecord,
-)
+from flowguard.records import OWED, PutSession, PutWill, SessionRecord, StoreOp, WillRecord
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
+from flowguard.session.owner import load_queue
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
@@ -345,7 +339,7 @@ class Registry:
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
         session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
         if not self._node.spills:
-            session.load(store, self._node)
+            load_queue(session, store, self._node)
 
     def _charge_restored(self, session: Session) -> None:
         size_bytes = name_bytes(session.client_id) + name_bytes(session.user)

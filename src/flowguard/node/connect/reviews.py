@@ -13,7 +13,8 @@ from flowguard.node.connect.registry import Registry
 from flowguard.node.subscribe.subscribing import Subscriptions
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.node_state import NodeState
-from flowguard.session.session import Session
+from flowguard.session.owner import is_unbounded, own_queue
+from flowguard.session.session import Session, queue_messages_max
 from flowguard.types import ReasonCode
 
 SESSION_FILTERS: Final = 4
@@ -123,10 +124,10 @@ class Reviews:
         reason = account.charge(rights.size_bytes, node)
         session.rights = rights if reason is None else None
         session.rights_pos = session.next_pos
-        if not session.is_unbounded:
-            most = session.messages_max(node)
+        if not is_unbounded(session):
+            most = queue_messages_max(session, node)
             if most != session.queue.messages_max:
-                session.own_queue(node).messages_max = most
+                own_queue(session, node).messages_max = most
         if reason is not None:
             node.counters.drop(reason)
         return reason is None

@@ -20,6 +20,7 @@ from flowguard.records import message_bytes
 from flowguard.session.host import WAITS
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
+from flowguard.session.owner import lacks_room
 from flowguard.session.session import Session
 from flowguard.types import Publish
 
@@ -107,13 +108,13 @@ class FullQueues:
         if logs and _reads_log(queue):
             return False
         if isinstance(queue, Session):
-            return queue.lacks_room(size_bytes, self._node, now_s)
+            return lacks_room(queue, size_bytes, self._node, now_s)
         shared_queue = self._router.queues.of(queue)
         if shared_queue is not None:
-            return shared_queue.lacks_room(size_bytes, self._node, now_s)
+            return lacks_room(shared_queue, size_bytes, self._node, now_s)
         members = queue.members()
         for session, options in members:
-            if not options.qos or not session.lacks_room(size_bytes, self._node, now_s):
+            if not options.qos or not lacks_room(session, size_bytes, self._node, now_s):
                 return False
         return bool(members)
 

@@ -36,7 +36,7 @@ from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import MessageSink
+from flowguard.session.owner import MessageSink, admit_message
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
@@ -492,7 +492,7 @@ class Router:
                 admitted.append((owner, delivery))
             return True
         if delivery.qos and (owner.durable or self._node.blocks):
-            reason = owner.admit(delivery.size_bytes, self._node, now_s)
+            reason = admit_message(owner, delivery.size_bytes, self._node, now_s)
             if reason is not None:
                 self._node.counters.drop(reason)
                 return not owner.keeps_up

@@ -41,6 +41,15 @@ from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.membership import Lender, Loan, membership_of
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
+from flowguard.session.owner import (
+    drop_message,
+    expire_message,
+    fetch_page,
+    left_gaps,
+    own_queue,
+    settle_message,
+    trim_queue,
+)
 from flowguard.session.receiver import Receiver
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
@@ -99,7 +108,7 @@ class SharedQueue(Lender):
         if not self.ended:
             self.queue.put(pos, delivery, delivery.size_bytes, connected=self._is_attended)
             self.pump(now_s)
-            self.trim(node, now_s)
+            trim_queue(self, node, now_s)
         return True
 
     @property
@@ -137,11 +146,11 @@ class SharedQueue(Lender):
                 return
             head = queue.peek()
             if head is None:
-                self.fetch(self._node)
+                fetch_page(self, self._node)
                 return
             if head[1].expires_at_s <= now_s:
                 queue.take()
-                self.expire(head[0], head[1], self._node, now_s)
+                expire_message(self, head[0], head[1], self._node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
                     self._node.when_durable(self.pump, now_s, self.client_id)
@@ -220,7 +229,7 @@ class SharedQueue(Lender):
                     return
                 if self._move(member, pos, waiting, other, now_s):
                     return
-        self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
+        drop_message(self, pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
 
     def _send_qos_0(self, outbound: Outbound, delivery: Delivery, now_s: float) -> None:
         if outbound.ended:
@@ -240,7 +249,7 @@ class SharedQueue(Lender):
         inflight = member.inflight.messages
         frame = outbound.encode(delivery, now_s)
         if frame is None:
-            self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
+            drop_message(self, pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
             return True
         packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
         large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
@@ -267,7 +276,7 @@ class SharedQueue(Lender):
     def _move(
         self, member: Session, pos: int, waiting: Delivery, delivery: Delivery, now_s: float
     ) -> bool:
-        queue, size_bytes = member.own_queue(self._node), delivery.size_bytes
+        queue, size_bytes = own_queue(member, self._node), delivery.size_bytes
         if queue.count and queue.refusal(size_bytes) is not None:
             # With what is on its way there; nothing waits in it (`Outbound.has_room`).
             self._node.when_durable(member.pump, now_s, member.client_id)
@@ -325,13 +334,13 @@ class SharedQueue(Lender):
             self._journal.append(ops, partial(_both, handed_over, left), now_s)
 
     def _left(self, pos: int, then: Continuation, now_s: float) -> None:
-        self.settle(pos, None, self._node)
+        settle_message(self, pos, None, self._node)
         then(now_s)
 
     def let_go_again(self, pos: int, then: Continuation, now_s: float) -> None:
         """A message had left before a crash: the store is told, and nobody reads a page before."""
         self._journal.append([Release(self.client_id, pos, NO_PACKET_ID)], then, now_s)
-        self.left_gaps(self._node, now_s)
+        left_gaps(self, self._node, now_s)
 
 
 def _both(first: Continuation, second: Continuation, now_s: float) -> None:

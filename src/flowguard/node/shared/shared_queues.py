@@ -30,7 +30,7 @@ from flowguard.records import (
 from flowguard.routing import has_wildcard, parse_shared
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import new_backlog
+from flowguard.session.owner import load_queue, new_backlog
 from flowguard.session.session import Session
 from flowguard.stores import Store
 from flowguard.types import SESSION_NEVER_EXPIRES, Publish, SubscriptionOptions
@@ -254,7 +254,7 @@ class SharedQueues:
         self._stored.clear()
         if not self._node.spills:
             for queue in self._queues.values():
-                queue.load(store, self._node)
+                load_queue(queue, store, self._node)
 
 
 def rank(session: Session) -> int:

@@ -147,13 +147,8 @@ class SpreadQueue(SharedQueue):
         if self._held.get(loan.pos) is loan.delivery:
             self._returned.append((loan.pos, loan.delivery, loan.delivery.size_bytes))
 
-    def settle(self, pos: int, delivery: Delivery | None, node: NodeState) -> None:
+    def settled(self, pos: int) -> None:
         self._drop(pos)
-        super().settle(pos, delivery, node)
-
-    def expire(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
-        self._drop(pos)
-        super().expire(pos, delivery, node, now_s)
 
 
 def _position(waiting: Waiting) -> int:
