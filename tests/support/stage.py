@@ -374,10 +374,10 @@ class Client:
     def carry(self) -> None:
         """Move the server's outbox to the inbox, or refuse it as a full socket would."""
         outbound = self.connection.outbound
-        if outbound.outbox:
-            data = outbound.take_outbox()
+        if outbound.outbox.frames:
+            data = outbound.outbox.take()
             if not self.reads:
-                outbound.put_back(data)
+                outbound.outbox.put_back(data)
                 return
             self.raw += data
             self._decoder.feed(data)

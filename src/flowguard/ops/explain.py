@@ -185,8 +185,8 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
             limit=limits.receive_maximum if is_5 else None,
         ),
         receive_maximum=connection.receive_maximum if inbound is not None and is_5 else None,
-        outbox_bytes=Use(used=outbound.outbox_bytes, limit=limits.outbox_bytes_max),
-        socket_full=outbound.blocked,
+        outbox_bytes=Use(used=outbound.outbox.size_bytes, limit=limits.outbox_bytes_max),
+        socket_full=outbound.outbox.blocked,
     )
 
 
@@ -213,7 +213,7 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
         case Pause.QUEUE:
             text = _before_full_queue(node, connection, now_s)
         case Pause.SOCKET:
-            text = _unread_answers(node, connection.outbound.outbox_bytes)
+            text = _unread_answers(node, connection.outbound.outbox.size_bytes)
         case Pause.WINDOW:
             text = _spent_window(connection)
         case Pause.TURN:
@@ -305,7 +305,8 @@ def _undelivered(node: Node, session: Session) -> Cause:
     elif cause is Undelivered.NOTHING_MATCHES and (troubles := _of_groups(node, session)):
         cause, text = Undelivered.GROUP, troubles
     elif cause is Undelivered.SOCKET and outbound is not None:
-        text = f"it does not read fast enough: {outbound.outbox_bytes:,} bytes wait for its socket"
+        unsent_bytes = outbound.outbox.size_bytes
+        text = f"it does not read fast enough: {unsent_bytes:,} bytes wait for its socket"
     elif cause is Undelivered.RECEIVE_MAXIMUM and outbound is not None:
         text = (
             f"it has not acknowledged {unacknowledged:,} of the {outbound.inflight_max:,} messages "

@@ -79,7 +79,7 @@ class Talkers:
         connection = _connection(self._sessions.get(client_id))
         if connection is None:
             return 0, 0
-        return connection.received_bytes, connection.outbound.sent_bytes
+        return connection.received_bytes, connection.outbound.outbox.sent_bytes
 
     def _compare(self, client_id: str, noted: tuple[int, int], passed_s: float) -> None:
         self._talkers.pop(client_id, None)

@@ -5,19 +5,20 @@ What a conversation stands on, from below; each file knows those above it in thi
 - `states`         where a connection, an exchange or a waiting client stands
 - `counters`       counts of one node since its start
 - `chores`         work that is done piece by piece
-- `state_bytes`    what is kept for a client besides messages, in bytes
 - `handshake`      what CONNECT may say and what CONNACK answers
 - `conversation`   a connection as those see it that it stands on
 - `host`           what a conversation asks of its node: commits, and who hears of begin and end
-- `inflight`       bytes of messages sent and unacknowledged, for the whole node
+- `inflight`       messages sent and unacknowledged: of one client, and bytes of the whole node
 - `fetch`          a page of a backlog that the store is asked for
 - `backlog`        messages that wait, in memory and on disk
 - `node_state`     what the conversations of a node share: limits, counts, budgets, who is ready
+- `state_bytes`    the account of what is kept for a client besides messages, in bytes
+- `filters`        the subscriptions of a session, and retained messages that they are owed
 
 For whom messages wait:
 
-- `owner`          whose they are: a session, or a shared subscription that it is a member of
-- `receiver`       what was sent to a client and is not acknowledged, and what it counts
+- `owner`          a message sink: a session, or the queue of a shared subscription; its admission
+- `receiver`       a session as its connection sees it: the parts that a session has
 - `membership`     what a client has of the queues of shared subscriptions
 
 The conversation:
@@ -29,7 +30,6 @@ The conversation:
 - `outbox`         bytes to the client, until its socket takes them
 - `dispatch`       messages into that outbox, encoded, and in flight
 - `outbound`       messages to the client: when they are sent, resent, or have to wait
-- `filters`        the subscriptions of a session
 - `session`        what outlives a connection
 - `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
 - `inbound_exchanges` what the client publishes at QoS 1 and 2: identifiers and answers

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flowguard.codec.bodies import PUBACK_BYTES
+from flowguard.codec.encoder import pubrel_frame
 from flowguard.codec.packets import Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery, Release, StoreOp
@@ -83,7 +84,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
         release = Release(session.client_id, pos, packet_id, delivery)
         outbound.node.journal.append_for_reader([release], _released(session, packet_id), now_s)
     else:
-        outbound.release(packet_id)
+        outbound.outbox.write(pubrel_frame(packet_id))
 
 
 def on_pubcomp(outbound: Outbound, packet_id: int, now_s: float) -> None:
@@ -107,6 +108,6 @@ def _released(session: Session, packet_id: int) -> Callable[[float], None]:
 
     def done(_: float) -> None:
         if session.outbound is not None:
-            session.outbound.release(packet_id)
+            session.outbound.outbox.write(pubrel_frame(packet_id))
 
     return done

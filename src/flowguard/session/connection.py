@@ -117,7 +117,8 @@ class ServerConnection(Input):
             try:
                 if inbound.take(data, now_s):
                     self.last_received_s = now_s
-                    return self.outbound.outbox_bytes <= self.outbound.outbox_limit
+                    outbox = self.outbound.outbox
+                    return outbox.size_bytes <= outbox.limit_bytes
             except Exception as error:
                 self.failed(error, now_s)
                 return self.wants_read
@@ -134,9 +135,9 @@ class ServerConnection(Input):
                 if self._has_progressed(size_bytes):
                     self.last_received_s = now_s
                 self._weigh(now_s)
-        return (self.drained and self.outbound.outbox_bytes <= self.outbound.outbox_limit) or (
-            self.wants_read
-        )
+        return (
+            self.drained and self.outbound.outbox.size_bytes <= self.outbound.outbox.limit_bytes
+        ) or (self.wants_read)
 
     def _has_progressed(self, size_bytes: int) -> bool:
         """Whether the last `size_bytes` have begun another piece of a packet under way.

@@ -6,12 +6,14 @@ What may not be sent now is told to whoever asked, and stays where it is: `Outbo
 from typing import Final
 
 from flowguard.codec.burst import Burst
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Packet
 from flowguard.codec.primitives import encode_u16
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
-from flowguard.session.conversation import Conversation
+from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.frames import Frame, frame_v4, frame_v5
 from flowguard.session.inflight import (
     INFLIGHT_BYTES,
@@ -24,28 +26,67 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
 from flowguard.session.owner import drop_message
 from flowguard.session.receiver import Receiver
-from flowguard.types import MQTT_5, NO_PROPERTIES
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
 
 
-class Dispatch(Outbox):
-    """The middle of an `Outbound`: `outbox` below, what waits above."""
+class Dispatch(Sender):
+    """Sends messages to one client; `Outbound` adds what waits for it."""
 
-    __slots__ = ("_aliases", "inflight_max", "session")
+    __slots__ = (
+        "_aliases",
+        "_packet_size_max",
+        "explains",
+        "has_more",
+        "inflight_max",
+        "node",
+        "outbox",
+        "session",
+        "version",
+    )
 
     def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
-        super().__init__(connection, node, version)
+        self.node = node
+        self.version = version
+        self.outbox = Outbox(connection, node)
+        self.has_more = False
+        """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+        self.explains = False
+        """The client accepts reason strings."""
+        self._packet_size_max = PACKET_SIZE_MAX
         self.session: Receiver | None = None
         self.inflight_max = node.settings.session.inflight_max
         self._aliases: TopicAliases | None = None
 
+    @property
+    def connection(self) -> Conversation:
+        return self.outbox.connection
+
+    @property
+    def ended(self) -> bool:
+        return self.outbox.is_closed
+
+    def limit_packets(self, properties: Properties) -> None:
+        """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
+        if properties.maximum_packet_size is not None:
+            self._packet_size_max = min(PACKET_SIZE_MAX, properties.maximum_packet_size)
+
+    def write_packet(self, packet: Packet) -> bool:
+        """Encode and queue a packet; False if the client's Maximum Packet Size forbids it."""
+        frame = encode(packet, self.version)
+        if len(frame) > self._packet_size_max:
+            # [MQTT-3.1.2-25] the packet is never sent.
+            return False
+        self.outbox.write(frame)
+        return True
+
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
         head, tail = frame
-        self._put(head + encode_u16(packet_id) + tail)
-        self._sent(len(head) + len(tail) + 2, len(delivery.message.payload))
+        self.outbox.put(head + encode_u16(packet_id) + tail)
+        self.outbox.sent(len(head) + len(tail) + 2, len(delivery.message.payload))
 
     def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
         """Send a QoS 0 message, or drop it with a counted reason: it never waits in a queue."""
@@ -61,9 +102,9 @@ class Dispatch(Outbox):
             sent = self.send_frame(head + tail, payload_bytes)
         elif sent := self._takes(frame_bytes):
             # All who get it share the tail, until it is sent.
-            self._put(head)
-            self._put(tail)
-            self._sent(frame_bytes, payload_bytes)
+            self.outbox.put(head)
+            self.outbox.put(tail)
+            self.outbox.sent(frame_bytes, payload_bytes)
         if not sent:
             self.forget_alias(delivery)
 
@@ -72,15 +113,15 @@ class Dispatch(Outbox):
         frame_bytes = len(frame)
         if not self._takes(frame_bytes):
             return False
-        self._put(frame)
-        self._sent(frame_bytes, payload_bytes)
+        self.outbox.put(frame)
+        self.outbox.sent(frame_bytes, payload_bytes)
         return True
 
     def _takes(self, frame_bytes: int) -> bool:
         """Whether so much of QoS 0 can be sent now; what cannot is counted."""
-        size_bytes = self.outbox_bytes + frame_bytes
+        size_bytes = self.outbox.size_bytes + frame_bytes
         most = self.node.outbox_bytes_max
-        if self.blocked or size_bytes > most or frame_bytes > self._packet_size_max:
+        if self.outbox.blocked or size_bytes > most or frame_bytes > self._packet_size_max:
             reason = self._refusal(frame_bytes)
             if reason is not None:
                 self.node.counters.drop(reason)
@@ -91,21 +132,21 @@ class Dispatch(Outbox):
         """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
         if size_bytes > self._packet_size_max:
             return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
-        if self.outbox and self.outbox_bytes + size_bytes > self.node.outbox_bytes_max:
+        if self.outbox.frames and self.outbox.size_bytes + size_bytes > self.node.outbox_bytes_max:
             return Reason.OUTBOX_BYTES  # One message is always possible.
-        if not self.blocked:
+        if not self.outbox.blocked:
             return None
         size_bytes += FRAME_BYTES
-        if not self.node.outbox_budget.take(size_bytes, self.blocked_bytes):
+        if not self.node.outbox_budget.take(size_bytes, self.outbox.blocked_bytes):
             return Reason.NODE_OUTBOX_BYTES
-        self.blocked_bytes += size_bytes
+        self.outbox.blocked_bytes += size_bytes
         return None
 
     def full_by(self) -> list[Reason]:
         """The limits that leave no room for QoS 0."""
-        is_full = self.outbox_bytes >= self.node.outbox_bytes_max
+        is_full = self.outbox.size_bytes >= self.node.outbox_bytes_max
         found = [Reason.OUTBOX_BYTES] if is_full else []
-        if self.blocked and not self.node.outbox_budget.fits(1, self.blocked_bytes):
+        if self.outbox.blocked and not self.node.outbox_budget.fits(1, self.outbox.blocked_bytes):
             found.append(Reason.NODE_OUTBOX_BYTES)
         return found
 
@@ -148,7 +189,7 @@ class Dispatch(Outbox):
         packet_id = 1 + pos % QOS_1_IDS if qos == 1 else packet_id_of(pos, qos)
         if (
             len(inflight) >= self.inflight_max
-            or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
+            or self.outbox.size_bytes >= OUTBOX_WATERMARK_BYTES
             or (packet_id in inflight and not (packet_id := _another_id(session, qos)))
         ):
             return False
@@ -192,16 +233,16 @@ class Dispatch(Outbox):
             inflight = session.inflight.messages = {}
         inflight[packet_id] = delivery
         if len(tail) < SHARED_BYTES:
-            self._put(head + encode_u16(packet_id) + tail)
+            self.outbox.put(head + encode_u16(packet_id) + tail)
         else:
             # Shared by all who get it, until it is sent.
-            self._put(head + encode_u16(packet_id))
-            self._put(tail)
+            self.outbox.put(head + encode_u16(packet_id))
+            self.outbox.put(tail)
         positions = session.inflight.positions
         if positions is not None:
             positions[packet_id] = pos
             self.node.sent[session.client_id] = pos
-        self._sent(size_bytes, payload_bytes)
+        self.outbox.sent(size_bytes, payload_bytes)
         return True
 
     # --- bursts ------------------------------------------------------------------------------
@@ -211,14 +252,14 @@ class Dispatch(Outbox):
         return (
             burst.is_5 is (self.version == MQTT_5)
             and self._aliases is None
-            and not self.blocked
+            and not self.outbox.blocked
             and burst.frame_bytes_max <= self._packet_size_max
-            and self.outbox_bytes + len(burst.frames) <= self.node.outbox_bytes_max
+            and self.outbox.size_bytes + len(burst.frames) <= self.node.outbox_bytes_max
         )
 
     def send_as_is(self, burst: Burst) -> None:
         """Send what it takes as it is, at QoS 0; the caller counts it."""
-        self._put_burst(burst.frames)
+        self.outbox.put_burst(burst.frames)
 
     def takes_in_flight(self, burst: Burst, session: Receiver, first_pos: int) -> bool:
         """Whether `send` would send each of the packets now, at QoS 1, from that position on; the
@@ -228,7 +269,7 @@ class Dispatch(Outbox):
             self.takes_as_is(burst)
             and not self.has_more
             and len(inflight) + count <= self.inflight_max
-            and self.outbox_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
+            and self.outbox.size_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
             and are_free(inflight, first_pos, count)
         )
 
@@ -248,7 +289,7 @@ class Dispatch(Outbox):
         else:
             budget.holders_count += 1
             session.inflight.messages = burst.in_flight(first_id).copy()
-        self._put_burst(burst.numbered(first_id))
+        self.outbox.put_burst(burst.numbered(first_id))
 
     def send_stored(
         self, burst: Burst, session: Receiver, first_pos: int, deliveries: list[Delivery]
@@ -270,7 +311,7 @@ class Dispatch(Outbox):
             packet_id += 1
             pos += 1
         self.node.sent[session.client_id] = pos - 1
-        self._put_burst(burst.numbered(first_id))
+        self.outbox.put_burst(burst.numbered(first_id))
 
 
 def are_free(inflight: dict[int, Delivery | None], first_pos: int, count: int) -> bool:

@@ -346,7 +346,7 @@ class Inbound(InboundExchanges):
         else:
             reason_code = self._publish_once(packet, now_s)
         if qos == 1 and not reason_code:
-            self._outbound.write(puback_frame(packet.packet_id))
+            self._outbound.outbox.write(puback_frame(packet.packet_id))
         elif reason_code == IN_PROCESS:
             self._count(packet)
         elif reason_code == WAITS:

@@ -37,7 +37,7 @@ class InboundExchanges:
         ids = self.session.inbound_ids
         durable = ids.get(packet_id) if ids else None
         if durable:
-            self._outbound.write(pubrec_frame(packet_id))
+            self._outbound.outbox.write(pubrec_frame(packet_id))
         return durable is not None
 
     def _remember(self, packet_id: int, *, durable: bool) -> None:
@@ -59,7 +59,7 @@ class InboundExchanges:
     def acknowledge_all(self, burst: Burst) -> None:
         """The work for a burst of QoS 1 is done [MQTT-4.3.2-4], in its order [MQTT-4.6.0-2]."""
         if not self._outbound.ended:
-            self._outbound.write_answers(burst.pubacks(), burst.count)
+            self._outbound.outbox.write_answers(burst.pubacks(), burst.count)
 
     def _acknowledge(self, packet: Publish, reason_code: int) -> None:
         """Send PUBACK or PUBREC; from PUBREC on, a QoS 2 identifier is known to be durable."""
@@ -77,7 +77,9 @@ class InboundExchanges:
             return
         if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
             # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
-            outbound.write(puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id))
+            outbound.outbox.write(
+                puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id)
+            )
         elif packet.qos == 1:
             outbound.write_packet(Puback(packet_id, reason_code))
         else:
@@ -112,7 +114,7 @@ class InboundExchanges:
         if self._outbound.ended:
             return
         if known or self._outbound.version != MQTT_5:
-            self._outbound.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
+            self._outbound.outbox.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
         else:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self._outbound.write_packet(Pubcomp(packet_id, code))

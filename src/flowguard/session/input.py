@@ -70,7 +70,7 @@ class Input(Conversation):
     @property
     def wants_read(self) -> bool:
         """Whether more bytes are welcome; False is back-pressure."""
-        if self.outbound.owes_too_much:
+        if self.outbound.outbox.owes_too_much:
             return False
         if self.drained:
             return True
@@ -86,7 +86,7 @@ class Input(Conversation):
 
     def pauses(self) -> list[Pause]:
         """Why what its client sent, or would send, has to wait; empty: it need not."""
-        found = [Pause.SOCKET] if self.outbound.owes_too_much else []
+        found = [Pause.SOCKET] if self.outbound.outbox.owes_too_much else []
         inbound = self.inbound
         if self.state is CONNECTING:
             found.append(Pause.CONNACK)
@@ -106,7 +106,7 @@ class Input(Conversation):
     def read_bytes_max(self, *, blocked: bool = False) -> int:
         """How much to read at once, so that what many bring together finds room; 0: nothing, from a
         peer that takes none of what it was sent (`blocked`) and owes too much for it already."""
-        if blocked and not (self.state is ENDED or self.outbound.may_owe_more):
+        if blocked and not (self.state is ENDED or self.outbound.outbox.may_owe_more):
             return 0
         room_bytes = self._room_ahead_bytes
         if self._input_bytes and not self.held:

@@ -12,6 +12,7 @@ a drained socket) moves things on, through one `pump`; `acknowledging` has what 
 
 from typing import Final, final
 
+from flowguard.codec.encoder import pubrel_frame
 from flowguard.flow import Reason
 from flowguard.records import Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
@@ -21,7 +22,6 @@ from flowguard.session.dispatch import Dispatch
 from flowguard.session.host import RetainedSearch
 from flowguard.session.membership import Membership, end_exchange
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbox import NO_FRAMES
 from flowguard.session.owner import (
     admit_message,
     drop_message,
@@ -70,7 +70,7 @@ class Outbound(Dispatch):
         return (
             self._resend is None
             and len(session.inflight.messages) + count <= self.inflight_max
-            and self.takes_more
+            and self.outbox.takes_more
         )
 
     def undelivered(self, session: Receiver) -> Undelivered | None:
@@ -79,7 +79,7 @@ class Outbound(Dispatch):
         In the order in which `_pump_queue` and `send` ask.
         """
         queue, inflight = session.queue, session.inflight.messages
-        if not self.takes_more or self.blocked:
+        if not self.outbox.takes_more or self.outbox.blocked:
             return Undelivered.SOCKET
         if not self.has_more:
             return None
@@ -143,7 +143,7 @@ class Outbound(Dispatch):
                 expire_message(session, pos, delivery, self.node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
-                    self.pump_again()
+                    self.outbox.pump_again()
                     return
             elif rights is not None and not rights.may_receive(delivery.message.topic):
                 queue.take()
@@ -155,7 +155,10 @@ class Outbound(Dispatch):
 
     def _pump_resend(self, session: Receiver, resend: Resend, now_s: float) -> None:
         """Send again what a former connection sent, as much as may be in flight on this one."""
-        while self.takes_more and len(session.inflight.messages) - len(resend) < self.inflight_max:
+        while (
+            self.outbox.takes_more
+            and len(session.inflight.messages) - len(resend) < self.inflight_max
+        ):
             packet_id = resend.next()
             if packet_id is None:
                 return
@@ -191,7 +194,7 @@ class Outbound(Dispatch):
             if not self._offer_retained(session, delivery, now_s):
                 return
         if sends.is_tired and not sends.is_done:
-            self.pump_again()
+            self.outbox.pump_again()
 
     def _offer_retained(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
         """Send or drop a retained message that needs no store; False: it waits in the queue."""
@@ -205,7 +208,7 @@ class Outbound(Dispatch):
             return True
         session.queue.put(pos, delivery, delivery.size_bytes, connected=True)
         if not session.inflight.messages:
-            self.pump_again()  # No acknowledgement will come that does.
+            self.outbox.pump_again()  # No acknowledgement will come that does.
         trim_queue(session, self.node, now_s)
         return False
 
@@ -238,7 +241,7 @@ class Outbound(Dispatch):
         if page or any(sends.moved.values()) or (sends.moved and not self.node.read_only):
             session.store_retained(page, sends, self.node, now_s)
         if not sends.is_storing and sends.is_tired and not sends.is_done:
-            self.pump_again()
+            self.outbox.pump_again()
 
     def _passes(self, delivery: Delivery, now_s: float) -> bool:
         """Whether a retained message needs a packet identifier; one of QoS 0 is sent."""
@@ -282,7 +285,7 @@ class Outbound(Dispatch):
         told_count = 0
         while asked and self.has_room(session, membership):
             if told_count == TELL_MAX:
-                self.pump_again()
+                self.outbox.pump_again()
                 break
             lender = next(iter(asked))
             del asked[lender]
@@ -319,7 +322,7 @@ class Outbound(Dispatch):
             self._retained = RetainedSends()
         for filter, search in wanted:
             self._retained.add(filter, search)
-        self.pump_again()
+        self.outbox.pump_again()
 
     def sends_retained(self, filter: str) -> bool:
         """Whether the retained messages of that filter are on their way."""
@@ -338,7 +341,7 @@ class Outbound(Dispatch):
         assert session is not None
         for packet_id, delivery in session.inflight.messages.items():
             if delivery is None:
-                self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
+                self.outbox.write(pubrel_frame(packet_id))  # [MQTT-3.3.4-10] waits for no window
         self._resend = Resend(session.inflight.messages)
         session.backlog_end = session.next_pos
         self.send_waiting(now_s)
@@ -347,16 +350,8 @@ class Outbound(Dispatch):
 
     def detach(self) -> None:
         """The connection is over: free what it held; the session keeps its messages."""
-        self.ended = True
-        del self.connection  # A cycle would wait for the garbage collector, outbox and all.
+        self.outbox.close()
         self.session = self._retained = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        budget = self.node.outbox_budget
-        if self.blocked and 2 * budget.used_bytes > budget.limit_bytes:
-            # It was not read, and nobody has room to keep it for a last word.
-            self.outbox = NO_FRAMES
-            self.outbox_bytes = 0
-        budget.give_back(self.blocked_bytes, 0)
-        self.blocked_bytes = 0
         self.has_more = False

@@ -4,14 +4,10 @@ Answers may exceed the limit for a while, messages may not (`Outbound`). What a 
 charged to the node until it takes it, and whoever takes nothing is not read for ever.
 """
 
-from typing import Final
+from typing import Final, final
 
-from flowguard.codec.encoder import encode, pubrel_frame
-from flowguard.codec.packets import Packet
-from flowguard.config import PACKET_SIZE_MAX
-from flowguard.session.conversation import Conversation, Sender
+from flowguard.session.conversation import Conversation
 from flowguard.session.node_state import NodeState
-from flowguard.types import Properties
 
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 """Messages stay in the queue while more than this is unsent: there they can still expire."""
@@ -25,75 +21,61 @@ NO_FRAMES: Final[list[bytes]] = []
 """The outbox of all to whom nothing is to be sent now: shared, and never changed."""
 
 
-class Outbox(Sender):
-    """The lower half of an `Outbound`."""
+@final
+class Outbox:
+    """Encoded packets of one connection, and what they count."""
 
     __slots__ = (
         "_drained_bytes",
-        "_packet_size_max",
         "blocked",
         "blocked_bytes",
         "connection",
         "dirty",
-        "ended",
-        "explains",
-        "has_more",
+        "frames",
+        "is_closed",
+        "limit_bytes",
         "node",
-        "outbox",
-        "outbox_bytes",
-        "outbox_limit",
         "sent_bytes",
-        "version",
+        "size_bytes",
     )
     __deletable__ = ("connection",)  # for mypyc
 
-    def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
+    def __init__(self, connection: Conversation, node: NodeState) -> None:
         self.connection = connection
         self.node = node
-        self.version = version
-        self.outbox = NO_FRAMES
-        self.outbox_bytes = 0
+        self.frames = NO_FRAMES
+        self.size_bytes = 0
         self.dirty = False
-        self.ended = False
+        self.is_closed = False
         self.blocked = False
         """True while the socket takes nothing more."""
-        self.has_more = False
-        """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
-        self.explains = False
-        """Its client takes reason strings."""
         self.blocked_bytes = 0
         """What the node's outbox budget holds for this connection."""
         self._drained_bytes = 0
         """What it held before the last send, if the socket was blocked then."""
-        self.outbox_limit = node.outbox_bytes_max + OUTBOX_SLACK_BYTES
+        self.limit_bytes = node.outbox_bytes_max + OUTBOX_SLACK_BYTES
         """Above it, `may_owe_more` says whether the client is read."""
-        self._packet_size_max = PACKET_SIZE_MAX
         self.sent_bytes = 0
         """To its peer, as far as the socket has taken it."""
-
-    def limit_packets(self, properties: Properties) -> None:
-        """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
-        if properties.maximum_packet_size is not None:
-            self._packet_size_max = min(PACKET_SIZE_MAX, properties.maximum_packet_size)
 
     def write(self, frame: bytes) -> None:
         """Queue an encoded control packet; answers are as many as the packets they answer."""
         if self.blocked:
             self._write_blocked(frame)
         else:
-            self._put(frame)
-        self.outbox_bytes += len(frame)
+            self.put(frame)
+        self.size_bytes += len(frame)
         self.node.counters.messages_sent += 1
         if not self.dirty:
             self.dirty = True
             self.node.dirty.append(self.connection)
 
-    def _put(self, frame: bytes) -> None:
+    def put(self, frame: bytes) -> None:
         """The last of the outbox."""
-        if self.outbox is NO_FRAMES:
-            self.outbox = [frame]
+        if self.frames is NO_FRAMES:
+            self.frames = [frame]
         else:
-            self.outbox.append(frame)
+            self.frames.append(frame)
 
     def write_answers(self, frames: bytes, count: int) -> None:
         """Queue so many of them, encoded, at once."""
@@ -105,17 +87,17 @@ class Outbox(Sender):
 
         Small ones are joined: as objects of their own they would take twenty times as much.
         """
-        if len(self.outbox) > 1 and len(self.outbox[-1]) < JOINED_BYTES:
-            self.outbox[-1] += frame
+        if len(self.frames) > 1 and len(self.frames[-1]) < JOINED_BYTES:
+            self.frames[-1] += frame
         else:
-            self._put(frame)
+            self.put(frame)
         self.node.outbox_budget.hold(len(frame), self.blocked_bytes)
         self.blocked_bytes += len(frame)
 
     @property
     def owes_too_much(self) -> bool:
         """Whether the client is not read because it does not take its answers."""
-        return self.outbox_bytes > self.outbox_limit and not self.may_owe_more
+        return self.size_bytes > self.limit_bytes and not self.may_owe_more
 
     @property
     def may_owe_more(self) -> bool:
@@ -123,28 +105,15 @@ class Outbox(Sender):
         the node has for such clients is for their messages."""
         node = self.node
         budget = node.outbox_budget
-        owes_bytes = self.outbox_bytes - OUTBOX_SLACK_BYTES
+        owes_bytes = self.size_bytes - OUTBOX_SLACK_BYTES
         return owes_bytes <= node.outbox_bytes_max and 2 * budget.used_bytes <= budget.limit_bytes
 
-    def write_packet(self, packet: Packet) -> bool:
-        """Encode and queue; False when the client's Maximum Packet Size forbids it."""
-        frame = encode(packet, self.version)
-        if len(frame) > self._packet_size_max:
-            # [MQTT-3.1.2-25] the packet is never sent.
-            return False
-        self.write(frame)
-        return True
-
-    def release(self, packet_id: int) -> None:
-        """Send PUBREL: the PUBREC is durable."""
-        self.write(pubrel_frame(packet_id))
-
-    def take_outbox(self) -> bytes:
+    def take(self) -> bytes:
         """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
-        outbox = self.outbox
-        data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
-        self.outbox = NO_FRAMES
-        self.outbox_bytes = 0
+        frames = self.frames
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        self.frames = NO_FRAMES
+        self.size_bytes = 0
         self.dirty = False
         self.node.counters.bytes_sent += len(data)
         self.sent_bytes += len(data)
@@ -152,7 +121,7 @@ class Outbox(Sender):
             self.node.outbox_budget.give_back(self.blocked_bytes, 0)
             self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
             self.blocked = False
-            self.outbox_limit = self.node.outbox_bytes_max + OUTBOX_SLACK_BYTES
+            self.limit_bytes = self.node.outbox_bytes_max + OUTBOX_SLACK_BYTES
         elif self._drained_bytes:
             self._drained_bytes = 0
         return data
@@ -163,16 +132,16 @@ class Outbox(Sender):
         What a socket refuses counts against the node's budget until it takes it; False: the client
         may not hold so much of it, and the connection has to go. Not if it has taken a part.
         """
-        self.outbox = [rest, *self.outbox]
-        self.outbox_bytes += len(rest)
+        self.frames = [rest, *self.frames]
+        self.size_bytes += len(rest)
         self.node.counters.bytes_sent -= len(rest)
         self.sent_bytes -= len(rest)
         self.blocked = True
-        self.outbox_limit = 0
+        self.limit_bytes = 0
         self.dirty = True
-        if self.ended:
+        if self.is_closed:
             return True
-        budget, size_bytes = self.node.outbox_budget, self.outbox_bytes
+        budget, size_bytes = self.node.outbox_budget, self.size_bytes
         if size_bytes <= self._drained_bytes:
             budget.hold(size_bytes, 0)
         elif not budget.take(size_bytes, 0):
@@ -183,25 +152,25 @@ class Outbox(Sender):
     @property
     def takes_more(self) -> bool:
         """Whether little enough is unsent."""
-        return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+        return self.size_bytes < OUTBOX_WATERMARK_BYTES
 
-    def _put_burst(self, frames: bytes) -> None:
+    def put_burst(self, frames: bytes) -> None:
         """Queue PUBLISHes that are counted by who gives them to all."""
-        if self.outbox is NO_FRAMES:
-            self.outbox = [frames]
+        if self.frames is NO_FRAMES:
+            self.frames = [frames]
         else:
-            self.outbox.append(frames)
-        self.outbox_bytes += len(frames)
+            self.frames.append(frames)
+        self.size_bytes += len(frames)
         if not self.dirty:
             self.dirty = True
             self.node.dirty.append(self.connection)
 
-    def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
+    def sent(self, frame_bytes: int, payload_bytes: int) -> None:
         """A PUBLISH is in the outbox."""
         counters = self.node.counters
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
-        self.outbox_bytes += frame_bytes
+        self.size_bytes += frame_bytes
         if not self.dirty:
             self.dirty = True
             self.node.dirty.append(self.connection)
@@ -213,3 +182,15 @@ class Outbox(Sender):
         """
         if not self.dirty:
             self.node.dirty.append(self.connection)
+
+    def close(self) -> None:
+        """The connection has ended: free what it held; its last packets are still sent."""
+        self.is_closed = True
+        del self.connection  # A cycle would wait for the garbage collector, frames and all.
+        budget = self.node.outbox_budget
+        if self.blocked and 2 * budget.used_bytes > budget.limit_bytes:
+            # It was not read, and the node has no capacity for its last packets.
+            self.frames = NO_FRAMES
+            self.size_bytes = 0
+        budget.give_back(self.blocked_bytes, 0)
+        self.blocked_bytes = 0

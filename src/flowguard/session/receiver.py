@@ -1,7 +1,7 @@
-"""Receiver: a client as the one who gets QoS 1 and 2 messages ([MQTT 5.0, 4.3]): what was sent to
-it and is not acknowledged, what that counts, and what else is kept for it in bytes.
+"""Receiver: a session as the connection of its client sees it ([MQTT 5.0, 4.3]).
 
-It knows no connection: `session` does, which it is the lower half of.
+It has parts: a queue, messages in flight, subscriptions, rights, an account of its memory. It knows
+no connection; `session` does.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Receiver(MessageSink):
-    """The lower half of a `Session`."""
+    """The parts of a `Session` that its connection uses."""
 
     __slots__ = (
         "account",
@@ -55,8 +55,6 @@ class Receiver(MessageSink):
         far those of each filter have come. Until then `sends` is storing."""
         raise NotImplementedError
 
-    # --- what it may do ----------------------------------------------------------------------
-
     @property
     def window_max(self) -> int:
         """Cost units that its roles let it have in process."""
@@ -71,8 +69,6 @@ class Receiver(MessageSink):
     @property
     def positions(self) -> dict[int, int] | None:
         return self.inflight.positions
-
-    # --- in flight ---------------------------------------------------------------------------
 
     def take_position(self, count: int = 1) -> int:
         """As for every owner; a single position is skipped if its identifier is in flight.

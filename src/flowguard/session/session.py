@@ -107,7 +107,7 @@ class Session(Receiver):
             outbound is not None
             and len(self.inflight.messages) < KEEPS_UP_MAX
             and not self.queue.waits
-            and not outbound.blocked
+            and not outbound.outbox.blocked
         )
 
     def undelivered(self) -> Undelivered:
@@ -196,7 +196,7 @@ class Session(Receiver):
                 self.offer(pos, delivery, node, now_s)
             sends.is_storing = False
             if self.outbound is not None:
-                self.outbound.pump_again()
+                self.outbound.outbox.pump_again()
             node.wake_later()
 
         node.journal.append_for_reader(ops, done, now_s)
@@ -214,7 +214,7 @@ class Session(Receiver):
         if outbound is not None:
             outbound.has_more = True
             if not self.inflight.messages:
-                outbound.pump_again()  # No acknowledgement will come that does.
+                outbound.outbox.pump_again()  # No acknowledgement will come that does.
         trim_queue(self, node, now_s)
 
     def wait(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:

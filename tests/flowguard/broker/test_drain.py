@@ -158,7 +158,7 @@ async def test_a_client_that_does_not_read_does_not_keep_the_broker() -> None:
         await deaf.subscribe("t", 0)
         publisher = await connect(running, "p")
         outbound = running.node.registry.sessions["c"].outbound
-        while not outbound.blocked:
+        while not outbound.outbox.blocked:
             await publisher.publish("t", bytes(50_000))
         running.stop.set()
         await told_to_leave(publisher)

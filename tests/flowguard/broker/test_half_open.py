@@ -101,7 +101,7 @@ async def test_a_peer_that_never_reads_its_last_word_is_closed_all_the_same() ->
         await deaf.subscribe("t", 0)
         publisher = await connect(running, "p")
         connection = running.node.registry.sessions["c"].outbound.connection
-        while not connection.outbound.blocked:
+        while not connection.outbound.outbox.blocked:
             await publisher.publish("t", bytes(50_000))
         successor = await connect(running, "c")
         assert connection.ended
@@ -120,8 +120,8 @@ async def test_a_socket_that_fills_with_the_last_word_is_closed_all_the_same() -
         connection = node.registry.sessions["c"].outbound.connection
         message = b"\x30\x84\x80\x20\x00\x01t\x00" + bytes(2**19)
         for _ in range(40):  # More than any socket takes, in the same stretch as the end.
-            connection.outbound.outbox = [*connection.outbound.outbox, message]
-            connection.outbound.outbox_bytes += len(message)
+            connection.outbound.outbox.frames = [*connection.outbound.outbox.frames, message]
+            connection.outbound.outbox.size_bytes += len(message)
         connection.end(None, 0.0)
         await until(lambda: node.connections_count == 0)
         assert node.outbox_budget.used_bytes == 0

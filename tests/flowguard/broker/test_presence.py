@@ -116,9 +116,9 @@ def test_a_socket_that_takes_more_again_is_no_work_while_there_is_doubt() -> Non
     with ExitStack() as stack:
         crowd = Crowd(1, stack, presence)
         reactor, (link,) = crowd.reactor, crowd.links
-        link.connection.outbound.write(encode(Pingresp(), MQTT_5) * 500_000)
+        link.connection.outbound.outbox.write(encode(Pingresp(), MQTT_5) * 500_000)
         crowd.settle()
-        assert link.connection.outbound.blocked
+        assert link.connection.outbound.outbox.blocked
         now_s[0] += LEASE_S
         assert presence.look()
         while crowd.heard():

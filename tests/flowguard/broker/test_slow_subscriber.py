@@ -53,7 +53,7 @@ async def test_qos_0_is_dropped_at_the_limit_of_the_outbox_and_counted() -> None
         most = 0
         for _ in range(FLOOD):
             await flood(publisher, quick, 1, 0)
-            most = max(most, outbound.outbox_bytes)
+            most = max(most, outbound.outbox.size_bytes)
         assert 100 * KIB < most <= 200 * KIB
         dropped = running.node.counters.dropped
         assert set(dropped) == {Reason.OUTBOX_BYTES}
@@ -109,7 +109,7 @@ async def test_qos_1_waits_up_to_the_queues_limit_and_is_then_dropped_and_counte
         limits = running.node.settings.session
         assert session.queue.count <= limits.queue_messages_max
         assert session.queue.size_bytes <= limits.queue_bytes_max
-        assert session.outbound.outbox_bytes <= 2 * (64 * KIB + len(PAYLOAD))
+        assert session.outbound.outbox.size_bytes <= 2 * (64 * KIB + len(PAYLOAD))
         dropped = running.node.counters.dropped
         assert set(dropped) == {reason}
         # What was not dropped comes, in order and without a gap, as soon as it reads.

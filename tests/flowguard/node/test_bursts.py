@@ -128,11 +128,11 @@ def state(stage: Stage, clients: list[Client]) -> list[object]:
     told.append(node.router.acknowledgements.latency.counts)
     for client in clients:
         session, inbound = client.connection.session, client.connection.inbound
-        told.append((bytes(client.raw), client.is_closed, client.connection.outbound.outbox_bytes))
+        outbox = client.connection.outbound.outbox
+        told.append((bytes(client.raw), client.is_closed, outbox.size_bytes))
         if session is not None and inbound is not None:
-            inflight = [
-                (each, sent and sent.qos) for each, sent in session.inflight.messages.items()
-            ]
+            sent = session.inflight.messages
+            inflight = [(each, one and one.qos) for each, one in sent.items()]
             told.append((session.next_pos, inflight, session.queue.count))
             told.append((inbound.unacknowledged, inbound.waiting_bytes))
     return told
@@ -259,10 +259,10 @@ def test_those_who_get_a_burst_are_sent_it_in_one_piece(qos: int, version: int) 
         client.subscribe("a/+", qos=1)
     publisher.publish("a/b", b"x", qos=qos)
     publisher.connection.receive_data(frames(9, version, qos), stage.now_s)
-    first, second = (client.connection.outbound.outbox for client in clients)
+    first, second = (client.connection.outbound.outbox.frames for client in clients)
     assert len(first) == 1
     assert first[0] is second[0]
-    assert len(publisher.connection.outbound.outbox) == qos
+    assert len(publisher.connection.outbound.outbox.frames) == qos
     stage.settle()
     received = [packet.payload for packet in clients[0].publishes()]
     assert received == [b"x", *[bytes((number,)) for number in range(9)]]
@@ -347,7 +347,7 @@ def test_where_one_packet_may_differ_from_another_each_goes_the_long_way(what: s
     sent = numbered([(case.get("message", PLAIN), 8)], 1)
     data = b"".join([encode(packet, MQTT_5) for packet in sent])
     publisher.connection.receive_data(data, stage.now_s)
-    pieces = len(plain.connection.outbound.outbox)
+    pieces = len(plain.connection.outbound.outbox.frames)
     assert (pieces == 1) is (what == "nothing of all that")
     stage.settle()
     assert [packet.payload for packet in plain.publishes()] == [packet.payload for packet in sent]
@@ -371,7 +371,7 @@ def test_a_burst_for_many_subscribers_is_shortened_and_each_message_takes_its_we
     before = counters.publish_received
     publisher.connection.receive_data(frames(RUN_MAX, version, qos), stage.now_s)
     assert counters.publish_received - before == DELIVERIES_MAX // subscribers
-    assert {len(client.connection.outbound.outbox) for client in clients} == {1}
+    assert {len(client.connection.outbound.outbox.frames) for client in clients} == {1}
     stage.settle()
     for client in clients:
         received = [packet.payload for packet in client.publishes()]
@@ -390,7 +390,7 @@ def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
     pieces = []
     for run in range(LONG_WAY_RUNS + 2):
         publisher.connection.receive_data(frames(4, version), stage.now_s)
-        pieces.append(len(client.connection.outbound.outbox))
+        pieces.append(len(client.connection.outbound.outbox.frames))
         stage.settle()
         client.publishes()
         if not run:
@@ -451,8 +451,8 @@ def test_messages_of_several_topics_and_sizes_for_one_subscriber_are_a_burst(
         publisher.publish(topic)
     client.publishes()
     publisher.connection.receive_data(mixed(version, qos), stage.now_s)
-    assert len(client.connection.outbound.outbox) == 1
-    assert len(publisher.connection.outbound.outbox) == qos
+    assert len(client.connection.outbound.outbox.frames) == 1
+    assert len(publisher.connection.outbound.outbox.frames) == qos
     stage.settle()
     payload_bytes = sum(len(payload) for _, payload in MIXED)
     expected = 800 * len(MIXED) + 2 * payload_bytes if qos else 0
@@ -475,7 +475,8 @@ def test_a_burst_of_several_topics_ends_where_somebody_else_gets_a_message(
     client.publishes()
     other.subscribe("a/long/+", qos=1)
     publisher.connection.receive_data(mixed(version, qos), stage.now_s)
-    assert len(client.connection.outbound.outbox) == 3  # A burst of three, and the others by one.
+    # A burst of three, and the others by one.
+    assert len(client.connection.outbound.outbox.frames) == 3
     stage.settle()
     assert [(packet.topic, packet.payload) for packet in client.publishes()] == MIXED
     assert [(packet.topic, packet.payload) for packet in other.publishes()] == MIXED[3:4]
@@ -492,7 +493,7 @@ def test_a_subscriber_at_qos_0_of_one_topic_ends_a_burst_at_qos_1(qos: int, vers
         publisher.publish(topic)
     client.publishes()
     publisher.connection.receive_data(mixed(version, qos, topics), stage.now_s)
-    assert len(client.connection.outbound.outbox) == (3 if qos else 1)
+    assert len(client.connection.outbound.outbox.frames) == (3 if qos else 1)
     stage.settle()
     received = client.publishes()
     assert [(packet.topic, packet.payload) for packet in received] == topics

@@ -172,8 +172,8 @@ def test_it_is_sent_and_answered_in_one_piece_when_the_store_has_each_message(ve
     messages = [entry.delivery.message for entry in entries if entry.delivery is not None]
     assert [(each.topic, each.payload) for each in messages] == MIXED
     stage.answer()
-    assert len(client.connection.outbound.outbox) == 1
-    assert len(publisher.connection.outbound.outbox) == 1
+    assert len(client.connection.outbound.outbox.frames) == 1
+    assert len(publisher.connection.outbound.outbox.frames) == 1
     stage.release_commits()
     assert [publisher.expect(Puback).packet_id for _ in MIXED] == [1, 2, 3, 4, 5]
     received = client.publishes()

@@ -109,8 +109,8 @@ def test_a_client_with_a_full_socket_stays_and_loses_nothing(version: int) -> No
     for number in range(10):
         publisher.publish("here", b"%d" % number + bytes(KIB))
     outbound = client.connection.outbound
-    assert outbound.blocked
-    assert outbound.blocked_bytes >= outbound.outbox_bytes > 10 * KIB
+    assert outbound.outbox.blocked
+    assert outbound.outbox.blocked_bytes >= outbound.outbox.size_bytes > 10 * KIB
     client.read_again()
     assert len(client.publishes()) == 10
     assert stage.node.counters.dropped == before
@@ -128,18 +128,18 @@ def test_who_reads_a_part_keeps_the_rest_whatever_others_hold_now() -> None:
         publisher.publish("slow", bytes(90 * KIB))
     full_outboxes(stage)
     outbound = client.connection.outbound
-    held_bytes = outbound.blocked_bytes
+    held_bytes = outbound.outbox.blocked_bytes
     assert held_bytes > 900 * KIB
     for _ in range(3):
-        data = outbound.take_outbox()
-        assert outbound.put_back(data[50 * KIB :])
-    assert outbound.blocked_bytes == outbound.outbox_bytes <= held_bytes - 150 * KIB
-    rest = outbound.take_outbox()
-    assert not outbound.blocked_bytes
+        data = outbound.outbox.take()
+        assert outbound.outbox.put_back(data[50 * KIB :])
+    assert outbound.outbox.blocked_bytes == outbound.outbox.size_bytes <= held_bytes - 150 * KIB
+    rest = outbound.outbox.take()
+    assert not outbound.outbox.blocked_bytes
     for _ in range(50):
         publisher.publish("silent", bytes(4 * KIB))
-    outbound.write(rest)
-    assert not outbound.put_back(outbound.take_outbox()), "it has had nothing since"
+    outbound.outbox.write(rest)
+    assert not outbound.outbox.put_back(outbound.outbox.take()), "it has had nothing since"
 
 
 # --- state ---------------------------------------------------------------------------------------

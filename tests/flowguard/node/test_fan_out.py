@@ -230,7 +230,7 @@ def test_nobody_later_is_answered_before_it() -> None:
         before = arrived(stage)
         journal.answer(64, stage.now_s)
         assert arrived(stage) - before <= OFFERS_PIECE
-        order += [client for client in (first, second) if client.connection.outbound.outbox]
+        order += [client for client in (first, second) if client.connection.outbound.outbox.frames]
     assert order[0] is first
     stage.release_commits()
     assert first.expect(Puback)

@@ -141,7 +141,7 @@ def test_qos_0_is_not_queued_for_a_client_that_reads_nothing(version: int) -> No
     client.subscribe("a")
     client.reads = False
     publish(stage, *[bytes(1_000)] * 20, qos=0)
-    assert client.connection.outbound.outbox_bytes <= 16 * KIB
+    assert client.connection.outbound.outbox.size_bytes <= 16 * KIB
     dropped = stage.node.counters.dropped[Reason.OUTBOX_BYTES]
     client.read_again()
     assert len(client.publishes()) == 20 - dropped
@@ -168,7 +168,7 @@ def test_qos_1_waits_in_the_queue_while_a_client_reads_nothing(version: int) -> 
     client.subscribe("a", qos=1)
     client.reads = False
     publish(stage, *[bytes(10_000)] * 20)
-    assert client.connection.outbound.outbox_bytes < 80_000
+    assert client.connection.outbound.outbox.size_bytes < 80_000
     assert stage.node.queue_budget.used_bytes > 100_000
     client.read_again()
     assert len(client.publishes()) == 20

@@ -339,7 +339,7 @@ def test_qos_0_messages_that_were_sent_do_not_come_again(
     monkeypatch.setattr(client, "carry", lambda: next(turns, lambda: None)())
     ask(client, "t/+")
     decoder = PacketDecoder(MIB, MQTT_5, role="client")
-    decoder.feed(client.connection.outbound.take_outbox())
+    decoder.feed(client.connection.outbound.outbox.take())
     sent = []
     while (packet := decoder.next()) is not None:
         sent += [packet.topic] if isinstance(packet, Publish) else []

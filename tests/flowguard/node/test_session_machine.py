@@ -334,7 +334,7 @@ class Sessions(RuleBasedStateMachine):
             assert session.outbound is not None
             assert session.outbound.connection.inbound is not None
             assert session.outbound.connection.inbound.window.in_process == 0
-            assert session.outbound.outbox_bytes == 0
+            assert session.outbound.outbox.size_bytes == 0
             assert store.fetch(peer.client_id, 0, 10) == []
         durable = {name: s for name, s in node.registry.sessions.items() if s.durable}
         stored = {record.client_id: record for record in store.sessions()}

@@ -25,7 +25,7 @@ def deaf(stage: Stage, name: str) -> Client:
 
 def outbox_objects_bytes(client: Client) -> int:
     """What its outbox takes, objects and all."""
-    outbox = client.connection.outbound.outbox
+    outbox = client.connection.outbound.outbox.frames
     return sys.getsizeof(outbox) + sum(map(sys.getsizeof, outbox))
 
 
@@ -34,9 +34,9 @@ def test_small_answers_are_no_objects_of_their_own() -> None:
     client = deaf(stage, "c")
     client.send(*[Pingreq()] * 100_000)
     outbound = client.connection.outbound
-    assert outbound.outbox_bytes == 2 * 100_001
-    assert outbox_objects_bytes(client) < 1.2 * outbound.outbox_bytes
-    assert stage.node.outbox_budget.used_bytes == outbound.outbox_bytes
+    assert outbound.outbox.size_bytes == 2 * 100_001
+    assert outbox_objects_bytes(client) < 1.2 * outbound.outbox.size_bytes
+    assert stage.node.outbox_budget.used_bytes == outbound.outbox.size_bytes
     client.read_again()
     assert client.take() == [Pingresp()] * 100_001
     assert stage.node.outbox_budget.used_bytes == 0
@@ -89,7 +89,9 @@ def test_a_large_message_for_many_is_there_once() -> None:
     assert publisher is not None
     stage.node.packets.publish(publisher, Publish("t", bytes(100 * KIB)), stage.now_s)
     for client in clients:
-        tails |= {id(frame) for frame in client.connection.outbound.outbox if len(frame) > KIB}
+        tails |= {
+            id(frame) for frame in client.connection.outbound.outbox.frames if len(frame) > KIB
+        }
     assert len(tails) == 1
     stage.settle()
     assert all(len(client.publishes()[0].payload) == 100 * KIB for client in clients)

@@ -72,7 +72,7 @@ def test_a_socket_that_takes_nothing_is_the_cause() -> None:
     for _ in range(2):
         publisher.publish("t", bytes(OUTBOX_WATERMARK_BYTES), qos=1)
     assert cause(stage) == Undelivered.SOCKET
-    assert f"{subscriber.connection.outbound.outbox_bytes:,} bytes" in text(stage)
+    assert f"{subscriber.connection.outbound.outbox.size_bytes:,} bytes" in text(stage)
     subscriber.read_again()
     subscriber.publishes()
     assert cause(stage) == Undelivered.NOTHING_MATCHES

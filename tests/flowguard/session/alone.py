@@ -133,16 +133,16 @@ class Alone(Lifecycle[ServerConnection]):
         """All that the client was sent since the last time."""
         found: list[Packet] = []
         outbound = self.connection.outbound
-        while outbound.outbox or outbound.has_more:
-            data = outbound.take_outbox() if outbound.outbox else b""
+        while outbound.outbox.frames or outbound.has_more:
+            data = outbound.outbox.take() if outbound.outbox.frames else b""
             self._decoder.feed(data)
             while (packet := self._decoder.next()) is not None:
                 found.append(packet)
             if outbound.has_more:
                 outbound.pump(NOW_S)
-            if not outbound.outbox:
+            if not outbound.outbox.frames:
                 break
-        outbound.dirty = False
+        outbound.outbox.dirty = False
         return found
 
     def run(self) -> None:

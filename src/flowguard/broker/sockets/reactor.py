@@ -164,7 +164,7 @@ class Reactor(NodePorts[Event]):
             link = connection.transport
             if not isinstance(link, Link):
                 continue  # Closed meanwhile.
-            if not connection.outbound.blocked:
+            if not connection.outbound.outbox.blocked:
                 self._flush(link, now_s)
             elif connection.ended:
                 self.sockets.linger(link, now_s)
@@ -174,7 +174,7 @@ class Reactor(NodePorts[Event]):
         held, self._held = self._held, {}
         for connection in held:
             link = connection.transport
-            if connection.outbound.blocked and isinstance(link, Link):
+            if connection.outbound.outbox.blocked and isinstance(link, Link):
                 self.sockets.set_interest(link, link.interest | WRITE)
         self.send(list(held), now_s)
 
@@ -230,8 +230,8 @@ class Reactor(NodePorts[Event]):
         outbound = link.connection.outbound
         if link.fd < 0:
             return
-        if outbound.outbox:
-            data = outbound.take_outbox()
+        if outbound.outbox.frames:
+            data = outbound.outbox.take()
             try:
                 size_bytes = link.sock.send(data, SEND_FLAGS)
             except BlockingIOError:
@@ -249,12 +249,12 @@ class Reactor(NodePorts[Event]):
         if link.interest != READ:
             self.sockets.set_interest(link, link.interest & ~WRITE)
             self._update_interest(link)
-        if outbound.ended and not outbound.outbox and link.connection.may_close:
+        if outbound.ended and not outbound.outbox.frames and link.connection.may_close:
             self.sockets.say_last(link, now_s)
 
     def _wait_until_writable(self, link: ServerLink, rest: bytes, now_s: float) -> None:
         outbound = link.connection.outbound
-        if not outbound.put_back(rest):
+        if not outbound.outbox.put_back(rest):
             # The node's memory for sockets that take nothing is spent: no more of them.
             self._node.counters.drop(Reason.NODE_OUTBOX_BYTES)
             link.connection.end(None, now_s)
