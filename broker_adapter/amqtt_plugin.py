@@ -28,7 +28,7 @@ from amqtt.plugins.base import BasePlugin
 
 from broker_adapter.asyncio_guard import AsyncioBell, Ticking
 from broker_adapter.host_guard import GuardedClient, GuardedPacket, HostGuard
-from broker_adapter.proxy_frames import FrameSplitter
+from broker_adapter.proxy.frames import FrameSplitter
 from broker_adapter.waits import AsyncGuard, RefusedError
 from flowguard.codec import tables
 from flowguard.codec.decoder import PacketDecoder

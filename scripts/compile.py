@@ -74,7 +74,7 @@ ROOMS = (
     "stores/rocks",
 )
 PROXY = tuple(
-    f"broker_adapter/proxy_{part}.py"
+    f"broker_adapter/proxy/{part}.py"
     for part in (
         "connect",
         "core",

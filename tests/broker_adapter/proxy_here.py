@@ -9,10 +9,10 @@ from typing import Any
 
 import trio
 
-from broker_adapter.proxy_command import keep_house
-from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_reactor import ProxyReactor
-from broker_adapter.proxy_upstream import Upstream
+from broker_adapter.proxy.command import keep_house
+from broker_adapter.proxy.core import ProxyCore
+from broker_adapter.proxy.reactor import ProxyReactor
+from broker_adapter.proxy.upstream import Upstream
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.config import MIB, FlowSettings
 from flowguard.network_settings import NetworkSettings

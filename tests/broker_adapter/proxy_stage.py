@@ -5,11 +5,11 @@ The upstream acknowledges when it is told to; both sides' bytes arrive in whatev
 
 from dataclasses import dataclass, field
 
-from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_frames import FrameSplitter
-from broker_adapter.proxy_pair import ProxyPair
-from broker_adapter.proxy_states import PairState
-from broker_adapter.proxy_upstream import Place, Upstream
+from broker_adapter.proxy.core import ProxyCore
+from broker_adapter.proxy.frames import FrameSplitter
+from broker_adapter.proxy.pair import ProxyPair
+from broker_adapter.proxy.states import PairState
+from broker_adapter.proxy.upstream import Place, Upstream
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Packet, Puback, Pubrec, Suback, Subscribe

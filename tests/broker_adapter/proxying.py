@@ -11,8 +11,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_adapter.proxy_outgoing import OUT_BYTES
-from broker_adapter.proxy_states import PairState
+from broker_adapter.proxy.outgoing import OUT_BYTES
+from broker_adapter.proxy.states import PairState
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,

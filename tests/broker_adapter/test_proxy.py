@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from benchmarks.brokers import free_port
-from broker_adapter.proxy_command import gated
+from broker_adapter.proxy.command import gated
 from flowguard.cli.settings import load
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode

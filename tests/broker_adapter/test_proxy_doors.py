@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from broker_adapter.proxy_command import keep_house, reload
-from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_protocol import SIGNATURE
-from broker_adapter.proxy_reactor import ProxyReactor
+from broker_adapter.proxy.command import keep_house, reload
+from broker_adapter.proxy.core import ProxyCore
+from broker_adapter.proxy.protocol import SIGNATURE
+from broker_adapter.proxy.reactor import ProxyReactor
 from flowguard.broker.layers.tls import TlsKeeper
 from flowguard.broker.server import listen
 from flowguard.broker.sockets.link import Link

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from broker_adapter.proxy_command import resolved
+from broker_adapter.proxy.command import resolved
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Packet, Puback

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_adapter.proxy_frames import FrameHead, FrameSplitter
+from broker_adapter.proxy.frames import FrameHead, FrameSplitter
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_adapter.proxy_states import PairState
+from broker_adapter.proxy.states import PairState
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,

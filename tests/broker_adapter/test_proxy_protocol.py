@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_adapter.proxy_protocol import SIGNATURE, header
+from broker_adapter.proxy.protocol import SIGNATURE, header
 
 
 def test_an_address_of_version_4() -> None:

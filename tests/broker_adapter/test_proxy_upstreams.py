@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker_adapter.proxy_core import PROBE_S
-from broker_adapter.proxy_states import PairState
-from broker_adapter.proxy_upstream import DIAL_S
+from broker_adapter.proxy.core import PROBE_S
+from broker_adapter.proxy.states import PairState
+from broker_adapter.proxy.upstream import DIAL_S
 from flowguard.codec.packets import Connack, Connect
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_5, Publish

@@ -2,7 +2,7 @@
 
 What they say is recorded before and behind the proxy, both ways: nothing of it needs a change, so
 the bytes are identical. Only their order may differ on a busy machine, where a packet has to wait
-for its window: acknowledgements pass it, as `broker_adapter.proxy_pair` says.
+for its window: acknowledgements pass it, as `broker_adapter.proxy.pair` says.
 """
 
 import time

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.testing import capture_logs
 
-from broker_adapter.proxy_protocol import header
+from broker_adapter.proxy.protocol import header
 from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.broker.identity import hashers, identity_checks

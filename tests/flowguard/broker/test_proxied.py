@@ -12,7 +12,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_adapter.proxy_protocol import SIGNATURE, header
+from broker_adapter.proxy.protocol import SIGNATURE, header
 from flowguard.broker.layers.proxied import BODY_BYTES_MAX, ProxiedStream
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.link import Link

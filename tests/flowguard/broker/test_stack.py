@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from broker_adapter.proxy_protocol import header
+from broker_adapter.proxy.protocol import header
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault

@@ -16,10 +16,10 @@ peer. An upstream is there if one of the addresses of its name answers.
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from broker_adapter.proxy_host import PairHost
-from broker_adapter.proxy_pair import ProxyPair, ProxySide
-from broker_adapter.proxy_states import OPENED
-from broker_adapter.proxy_upstream import BUSY_S, Dial, Place, Upstream
+from broker_adapter.proxy.host import PairHost
+from broker_adapter.proxy.pair import ProxyPair, ProxySide
+from broker_adapter.proxy.states import OPENED
+from broker_adapter.proxy.upstream import BUSY_S, Dial, Place, Upstream
 from flowguard.config import KIB, FlowSettings
 from flowguard.flow import Admission, Arrival, ConnectGate, Guard, Reason
 from flowguard.flow.signals import StoreState

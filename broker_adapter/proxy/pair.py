@@ -15,13 +15,13 @@ without any progress; while its CONNECT waits, as much as any other.
 from collections import deque
 from typing import final
 
-from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes, refusal
-from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
-from broker_adapter.proxy_host import PairHost
-from broker_adapter.proxy_outgoing import OUT_BYTES, Outgoing
-from broker_adapter.proxy_packets import Awaiting, HeldPacket, Outstanding, Unanswered
-from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
-from broker_adapter.proxy_upstream import BUSY, Upstream
+from broker_adapter.proxy.connect import ReadConnect, connect_size_bytes, refusal
+from broker_adapter.proxy.frames import FrameHead, FrameSplitter, is_control, is_counted
+from broker_adapter.proxy.host import PairHost
+from broker_adapter.proxy.outgoing import OUT_BYTES, Outgoing
+from broker_adapter.proxy.packets import Awaiting, HeldPacket, Outstanding, Unanswered
+from broker_adapter.proxy.states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
+from broker_adapter.proxy.upstream import BUSY, Upstream
 from flowguard.codec import tables
 from flowguard.errors import PeerError
 from flowguard.flow import Admission, AdmissionWindow, Verdict

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 from typing import Final, final
 
-from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_pair import ProxyPair, ProxySide
-from broker_adapter.proxy_protocol import header
-from broker_adapter.proxy_states import DIALING
-from broker_adapter.proxy_upstream import Upstream
+from broker_adapter.proxy.core import ProxyCore
+from broker_adapter.proxy.pair import ProxyPair, ProxySide
+from broker_adapter.proxy.protocol import header
+from broker_adapter.proxy.states import DIALING
+from broker_adapter.proxy.upstream import Upstream
 from flowguard.broker.layers.tls import TlsStream
 from flowguard.broker.sockets.link import Link
 from flowguard.broker.sockets.socket_set import READ, WRITE, Event, SocketSet

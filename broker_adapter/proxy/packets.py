@@ -4,7 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from broker_adapter.proxy_frames import FrameHead
+from broker_adapter.proxy.frames import FrameHead
 from flowguard.codec.tables import (
     PUBACK,
     PUBCOMP,

@@ -4,7 +4,7 @@
        \\__________________\\___________________\\_____________________\\__________________/
                 refused (137, 136), too late, closed by either side ---> ENDED
 
-A client that only sends no more leaves its pair where it stands (`proxy_pair`).
+A client that only sends no more leaves its pair where it stands (`pair`).
 """
 
 from enum import Enum

@@ -15,9 +15,9 @@ import structlog
 import trio
 import typer
 
-from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_reactor import ProxyReactor
-from broker_adapter.proxy_upstream import Upstream
+from broker_adapter.proxy.core import ProxyCore
+from broker_adapter.proxy.reactor import ProxyReactor
+from broker_adapter.proxy.upstream import Upstream
 from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ssl import SSLContext
 from typing import Final, final
 
-from broker_adapter.proxy_packets import Outstanding
+from broker_adapter.proxy.packets import Outstanding
 
 BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
 """CONNACK codes by which an upstream says that it cannot now."""
