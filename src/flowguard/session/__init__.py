@@ -18,14 +18,14 @@ What a conversation stands on, from below; each file knows those above it in thi
 For whom messages wait:
 
 - `owner`          a message sink: a session, or the queue of a shared subscription; its admission
-- `receiver`       a session as its connection sees it: the parts that a session has
 - `membership`     what a client has of the queues of shared subscriptions
+- `retained_sends` retained messages for new subscriptions, a slice at a time
+- `receiver`       a session as its connection sees it: the parts that a session has
 
 The conversation:
 
 - `aliases`        topic aliases, ours and the client's
 - `frames`         deliveries to the wire, encoded once for all who get them
-- `retained_sends` retained messages for new subscriptions, a slice at a time
 - `resend`         what was sent on a former connection and not acknowledged
 - `outbox`         bytes to the client, until its socket takes them
 - `dispatch`       messages into that outbox, encoded, and in flight

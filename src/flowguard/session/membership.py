@@ -9,10 +9,10 @@ all of them. At QoS 2 it moves to the member's own queue before it is sent, and 
 from dataclasses import dataclass
 from typing import final
 
-from flowguard.records import QOS_1_IDS, Delivery, Settle
+from flowguard.records import QOS_1_IDS, Delivery
+from flowguard.session.inflight import InflightExchanges
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import MessageSink, settle_message
-from flowguard.session.receiver import Receiver
+from flowguard.session.owner import MessageSink
 
 
 class Lender(MessageSink):
@@ -20,7 +20,7 @@ class Lender(MessageSink):
 
     __slots__ = ()
 
-    def wake(self, member: Receiver, now_s: float) -> None:
+    def wake(self, member: MessageSink, now_s: float) -> None:
         """The member may have room again."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Membership:
         self._searched_id = packet_id
         return packet_id
 
-    def leave(self, member: Receiver, node: NodeState, now_s: float) -> None:
+    def leave(self, inflight: InflightExchanges, node: NodeState, now_s: float) -> None:
         """The connection is over: what is lent goes back, for others.
 
         What a group without members lent stays in flight: it must still be delivered
@@ -83,30 +83,9 @@ class Membership:
         for packet_id, loan in list(self.loans.items()):
             if not loan.lender.ended:
                 del self.loans[packet_id]
-                delivery = member.inflight.messages.pop(packet_id)
-                member.inflight.free_place(packet_id, delivery, node.inflight)
+                delivery = inflight.messages.pop(packet_id)
+                inflight.free_place(packet_id, delivery, node.inflight)
                 loan.lender.take_back(loan)
                 lenders[loan.lender] = None
         for lender in lenders:
             lender.pump(now_s)
-
-
-def membership_of(member: Receiver) -> Membership:
-    """Its membership, from now on."""
-    if member.membership is None:
-        member.membership = Membership()
-    return member.membership
-
-
-def end_exchange(
-    member: Receiver, packet_id: int, delivery: Delivery | None, node: NodeState
-) -> None:
-    """PUBACK, PUBCOMP or a PUBREC that rejects: the store need not keep the message either."""
-    inflight, membership = member.inflight, member.membership
-    inflight.end(packet_id, delivery, node.inflight)
-    loan = membership.loans.pop(packet_id, None) if membership is not None else None
-    if loan is not None:
-        settle_message(loan.lender, loan.pos, loan.delivery, node)
-    elif inflight.positions is not None:
-        pos = inflight.positions.pop(packet_id)
-        node.journal.note(Settle(member.client_id, pos, delivery))

@@ -20,7 +20,7 @@ from flowguard.session.backlog import PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
 from flowguard.session.dispatch import Dispatch
 from flowguard.session.host import RetainedSearch
-from flowguard.session.membership import Membership, end_exchange
+from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import (
     admit_message,
@@ -29,7 +29,7 @@ from flowguard.session.owner import (
     fetch_page,
     trim_queue,
 )
-from flowguard.session.receiver import Receiver
+from flowguard.session.receiver import Receiver, end_exchange
 from flowguard.session.resend import Resend, with_dup
 from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered

@@ -4,21 +4,17 @@ It has parts: a queue, messages in flight, subscriptions, rights, an account of 
 no connection; `session` does.
 """
 
-from typing import TYPE_CHECKING
-
 from flowguard.access.rights import Rights
 from flowguard.flow.window import UNBOUNDED
-from flowguard.records import Delivery, packet_id_of
+from flowguard.records import Delivery, Settle, packet_id_of
 from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
 from flowguard.session.inflight import InflightExchanges
+from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import MessageSink
+from flowguard.session.owner import MessageSink, settle_message
+from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.state_bytes import StateAccount
-
-if TYPE_CHECKING:
-    from flowguard.session.membership import Membership
-    from flowguard.session.retained_sends import RetainedSends
 
 
 class Receiver(MessageSink):
@@ -49,7 +45,7 @@ class Receiver(MessageSink):
         """Messages before this position were routed under other rights: these are asked again."""
 
     def store_retained(
-        self, page: list[Delivery], sends: "RetainedSends", node: NodeState, now_s: float
+        self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
     ) -> None:
         """Take retained messages that were admitted: sent when the store has them, and knows how
         far those of each filter have come. Until then `sends` is storing."""
@@ -80,3 +76,24 @@ class Receiver(MessageSink):
             pos += 1
         self.next_pos = pos + count
         return pos
+
+
+def membership_of(member: Receiver) -> Membership:
+    """Its membership, from now on."""
+    if member.membership is None:
+        member.membership = Membership()
+    return member.membership
+
+
+def end_exchange(
+    member: Receiver, packet_id: int, delivery: Delivery | None, node: NodeState
+) -> None:
+    """PUBACK, PUBCOMP or a PUBREC that rejects: the store need not keep the message either."""
+    inflight, membership = member.inflight, member.membership
+    inflight.end(packet_id, delivery, node.inflight)
+    loan = membership.loans.pop(packet_id, None) if membership is not None else None
+    if loan is not None:
+        settle_message(loan.lender, loan.pos, loan.delivery, node)
+    elif inflight.positions is not None:
+        pos = inflight.positions.pop(packet_id)
+        node.journal.note(Settle(member.client_id, pos, delivery))

@@ -139,7 +139,7 @@ class Registry:
         `done` follows when that is durable; None: nobody waits for it.
         """
         if session.membership is not None:
-            session.membership.leave(session, self._node, now_s)
+            session.membership.leave(session.inflight, self._node, now_s)
         if not with_will:
             self._drop_will(session)
         self._router.applications.left(session)

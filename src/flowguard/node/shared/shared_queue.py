@@ -38,10 +38,11 @@ from flowguard.records import (
 from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
 from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import SHARED_BYTES
-from flowguard.session.membership import Lender, Loan, membership_of
+from flowguard.session.membership import Lender, Loan
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import (
+    MessageSink,
     drop_message,
     expire_message,
     fetch_page,
@@ -50,7 +51,7 @@ from flowguard.session.owner import (
     settle_message,
     trim_queue,
 )
-from flowguard.session.receiver import Receiver
+from flowguard.session.receiver import membership_of
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
 
@@ -131,7 +132,7 @@ class SharedQueue(Lender):
         self._group.wake(member)
         membership_of(member).asked[self] = None
 
-    def wake(self, member: Receiver, now_s: float) -> None:
+    def wake(self, member: MessageSink, now_s: float) -> None:
         assert isinstance(member, Session)
         self._group.wake(member)
         self.pump(now_s)
