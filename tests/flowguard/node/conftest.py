@@ -1,28 +1,3 @@
-import pytest
+from tests.flowguard.session.conftest import small_pages, store, version
 
-from flowguard.session import backlog
-from flowguard.stores import MemoryStore
-from flowguard.types import MQTT_5, MQTT_311
-from tests.support.stage import StoreOnDisk
-
-
-@pytest.fixture(params=[MQTT_311, MQTT_5], ids=["3.1.1", "5.0"])
-def version(request: pytest.FixtureRequest) -> int:
-    """The test holds for both versions of the standard."""
-    return int(request.param)
-
-
-@pytest.fixture
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three messages; a client has two of its backlog in memory, where there is a disk."""
-    monkeypatch.setattr(backlog, "HERE_MAX", 2)
-    monkeypatch.setattr(backlog, "PAGE_MAX", 3)
-    monkeypatch.setattr(backlog, "PAGE_BYTES_MAX", 2 * 1024)
-
-
-@pytest.fixture(params=[MemoryStore, StoreOnDisk], ids=["memory", "disk"])
-def store(request: pytest.FixtureRequest, small_pages: None) -> MemoryStore:
-    """The test holds over a store in memory and over one that pages."""
-    made = request.param()
-    assert isinstance(made, MemoryStore)
-    return made
+__all__ = ["small_pages", "store", "version"]

@@ -80,29 +80,6 @@ def test_who_waits_in_a_damaged_queue_is_told_and_loses_nothing() -> None:
     assert stage.node.counters.dropped == {}
 
 
-@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
-def test_what_comes_for_a_damaged_queue_is_bounded_and_counted(policy: str) -> None:
-    stage, store, publisher = stage_with_backlogs("a", policy=policy)
-    store.damaged = "a"
-    for _ in range(1_000):
-        publisher.publish("t", b"more", qos=1)
-    session = stage.node.registry.sessions["a"]
-    dropped = stage.node.counters.publish_dropped
-    assert session.queue.count + dropped == COUNT + 1_000
-    assert session.queue.count <= COUNT + 250
-    assert stage.node.counters.pages_unreadable <= 1
-
-
-def test_a_fresh_start_leaves_the_damage_behind() -> None:
-    stage, store, publisher = stage_with_backlogs("a")
-    store.damaged, store.after_pos = "a", 0
-    fresh = stage.connect("a", clean_start=True, session_expiry_interval=3_600)
-    fresh.subscribe("t", qos=1)
-    store.damaged = None
-    publisher.publish("t", b"new", qos=1)
-    assert payloads(fresh) == [b"new"]
-
-
 def test_a_damaged_shared_queue_stops_and_its_members_are_served_on() -> None:
     store = DamagedStore()
     stage = Stage(store=store)

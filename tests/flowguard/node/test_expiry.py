@@ -19,37 +19,6 @@ def intervals(client: Client) -> list[int | None]:
 
 
 @pytest.mark.spec("MQTT-3.3.2-6")
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_that_did_not_wait_keeps_its_interval(qos: int) -> None:
-    stage = Stage()
-    subscriber = stage.connect("s")
-    subscriber.subscribe("t", qos=qos)
-    stage.connect("p").publish("t", b"x", qos=qos, message_expiry_interval=60)
-    assert intervals(subscriber) == [60]
-
-
-@pytest.mark.spec("MQTT-3.3.2-6")
-def test_a_message_that_waited_in_a_session_has_that_much_less() -> None:
-    stage = Stage()
-    absent_subscriber(stage)
-    stage.connect("p").publish("t", b"x", qos=1, message_expiry_interval=60)
-    stage.advance(GAP_S)
-    assert intervals(stage.connect_durable("s")) == [60 - GAP_S]
-
-
-@pytest.mark.spec("MQTT-3.3.2-6")
-def test_each_subscriber_gets_the_interval_left_at_its_own_delivery() -> None:
-    stage = Stage()
-    absent_subscriber(stage)
-    live = stage.connect("live")
-    live.subscribe("t", qos=1)
-    stage.connect("p").publish("t", b"x", qos=1, message_expiry_interval=60)
-    assert intervals(live) == [60]
-    stage.advance(GAP_S)
-    assert intervals(stage.connect_durable("s")) == [60 - GAP_S]
-
-
-@pytest.mark.spec("MQTT-3.3.2-6")
 def test_a_retained_message_ages_as_well() -> None:
     stage = Stage()
     stage.connect("p").publish("t", b"x", retain=True, message_expiry_interval=60)
@@ -67,40 +36,6 @@ def test_a_message_ages_while_the_broker_is_restarted() -> None:
     stage.now_s += GAP_S
     stage.restart()
     assert intervals(stage.connect_durable("s")) == [60 - GAP_S]
-
-
-@pytest.mark.spec("MQTT-3.3.2-5")
-def test_a_message_that_expired_in_a_session_is_not_sent(version: int) -> None:
-    stage = Stage()
-    absent_subscriber(stage, version)
-    publisher = stage.connect("p")
-    publisher.publish("t", b"short", qos=1, message_expiry_interval=GAP_S)
-    publisher.publish("t", b"long", qos=1, message_expiry_interval=60)
-    stage.advance(GAP_S + 1)
-    again = stage.connect_durable("s", version=version)
-    assert [message.payload for message in again.publishes()] == [b"long"]
-
-
-@pytest.mark.spec("MQTT-3.3.2-5")
-def test_an_expired_message_is_deleted_from_the_store_as_well() -> None:
-    stage = Stage()
-    absent_subscriber(stage)
-    stage.connect("p").publish("t", b"short", qos=1, message_expiry_interval=GAP_S)
-    stage.advance(GAP_S + 1)
-    stage.connect_durable("s")
-    assert stage.store.fetch("s", 0, 10) == []
-
-
-@pytest.mark.spec("MQTT-3.3.2-5")
-def test_a_message_may_expire_while_its_subscriber_has_no_place_for_it() -> None:
-    stage = Stage()
-    subscriber = stage.connect("s", receive_maximum=1)
-    subscriber.subscribe("t", qos=1)
-    publisher = stage.connect("p")
-    publisher.publish("t", b"first", qos=1, message_expiry_interval=GAP_S)
-    publisher.publish("t", b"second", qos=1, message_expiry_interval=GAP_S)
-    stage.advance(GAP_S + 1)
-    assert [message.payload for message in subscriber.publishes()] == [b"first"]
 
 
 @pytest.mark.spec("MQTT-3.3.2-5")

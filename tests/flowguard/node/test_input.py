@@ -1,16 +1,13 @@
 """Parts of packets: what clients have sent and nobody can decode yet is bounded for all of them."""
 
 import pytest
-from hypothesis import given
-from hypothesis.strategies import integers, lists
 
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Will
-from flowguard.flow import Reason
+from flowguard.codec.packets import Connack, Connect, Puback, Will
 from flowguard.node.node import HALF_PACKET_S
 from flowguard.session.input import LOOKAHEAD_BYTES
-from flowguard.types import MQTT_5, Publish, ReasonCode
+from flowguard.types import Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
 KIB = 1024
@@ -34,98 +31,6 @@ def large(version: int, payload_bytes: int = 500 * KIB) -> bytes:
     return encode(Publish("t", bytes(payload_bytes), 1, packet_id=1), version)
 
 
-def kept_bytes(client: Client) -> int:
-    return client.connection._decoder.compact()
-
-
-def test_the_first_bytes_belong_to_the_connection(version: int) -> None:
-    stage = tight_stage()
-    client = stage.connect("c", version=version)
-    half = large(version)[:INPUT_FREE_BYTES]
-    for byte in half[:10]:
-        client.send_bytes(bytes((byte,)))
-    client.send_bytes(half[10:])
-    assert kept_bytes(client) == INPUT_FREE_BYTES
-    assert stage.node.input_budget.used_bytes == 0
-
-
-@pytest.mark.parametrize("chunk_bytes", [1_000, 5_000, 64 * KIB])
-def test_a_packet_is_charged_while_it_comes_in_and_not_a_byte_longer(
-    version: int, chunk_bytes: int
-) -> None:
-    stage = tight_stage()
-    client = stage.connect("c", version=version)
-    packet = large(version)
-    for start in range(0, len(packet), chunk_bytes):
-        client.send_bytes(packet[start : start + chunk_bytes])
-        uncharged_bytes = kept_bytes(client) - stage.node.input_budget.used_bytes
-        assert 0 <= uncharged_bytes <= INPUT_FREE_BYTES
-    assert kept_bytes(client) == 0
-    assert stage.node.input_budget.used_bytes == 0
-    client.expect(Puback)
-
-
-@given(
-    sizes=lists(integers(0, 70_000), min_size=1, max_size=12),
-    cuts=lists(integers(1, 70_000), min_size=1, max_size=20),
-)
-def test_what_stays_of_any_chunks_is_charged(sizes: list[int], cuts: list[int]) -> None:
-    """All but the first KiB, whatever was sent and however it was cut; and nothing once it ends."""
-    stage = tight_stage()
-    client = stage.connect("c", version=4)
-    data = b"".join(large(4, size) for size in sizes)
-    for cut in cuts:
-        client.send_bytes(data[:cut])
-        data = data[cut:]
-        kept = kept_bytes(client)
-        used = stage.node.input_budget.used_bytes
-        assert max(0, kept - INPUT_FREE_BYTES) <= used <= kept
-    client.close()
-    assert stage.node.input_budget.used_bytes == 0
-
-
-def test_a_chunk_of_which_little_is_left_is_not_kept_for_it(version: int) -> None:
-    """A slice of a few bytes would keep all 64 KiB alive."""
-    stage = tight_stage()
-    client = stage.connect("c", version=version)
-    client.send_bytes(large(version, 60 * KIB) + large(version)[:2_000])
-    assert kept_bytes(client) == 2_000
-    assert stage.node.input_budget.used_bytes == 2_000 - INPUT_FREE_BYTES
-
-
-def test_where_all_is_spent_who_has_stood_still_for_longest_gives_way(version: int) -> None:
-    stage = tight_stage()
-    clients = [stage.connect(f"c{number}", version=version) for number in range(5)]
-    for client in clients:
-        send_chunks(client, large(version)[:-1])
-        stage.advance(0.1)
-    assert [client.is_closed for client in clients] == [True] * 3 + [False] * 2
-    assert stage.node.counters.dropped == {Reason.NODE_INPUT_BYTES: 3}
-    assert 0 < stage.node.input_budget.used_bytes <= LIMIT_BYTES
-    for client in clients[:3]:
-        if version == MQTT_5:
-            assert client.expect(Disconnect).reason_code == ReasonCode.QUOTA_EXCEEDED
-        assert client.connection._decoder.buffered_bytes == 0
-    for client in clients[3:]:
-        client.send_bytes(large(version)[-1:])
-        client.expect(Puback)
-    assert stage.node.input_budget.used_bytes == 0
-
-
-def test_who_goes_on_sending_is_not_ended_for_those_who_stand_still(version: int) -> None:
-    """A thousand half packets beside one that comes slowly, and is whole in the end."""
-    stage = tight_stage()
-    slow = stage.connect("slow", version=version)
-    packet = large(version, 200 * KIB)
-    for start in range(0, len(packet), 8 * KIB):
-        half = stage.connect(f"half-{start}", version=version)
-        send_chunks(half, large(version)[: 100 * KIB])
-        slow.send_bytes(packet[start : start + 8 * KIB])
-        stage.advance(0.1)
-    slow.expect(Puback)
-    assert stage.node.counters.dropped[Reason.NODE_INPUT_BYTES] > 10
-
-
 def test_half_packets_that_stand_still_are_ended_before_anybody_needs_the_room(
     version: int,
 ) -> None:
@@ -137,25 +42,6 @@ def test_half_packets_that_stand_still_are_ended_before_anybody_needs_the_room(
     stage.advance(0.5)
     assert client.is_closed
     assert stage.node.input_budget.used_bytes == 0
-
-
-def test_a_half_packet_may_stand_still_while_there_is_room(version: int) -> None:
-    stage = tight_stage()
-    client = stage.connect("c", version=version)
-    send_chunks(client, large(version)[: 400 * KIB])
-    stage.advance(60)
-    assert not client.is_closed
-
-
-def test_who_sends_small_packets_is_served_while_the_budget_is_spent(version: int) -> None:
-    stage = tight_stage()
-    for number in range(3):
-        send_chunks(stage.connect(f"c{number}", version=version), large(version)[:-1])
-    client = stage.connect("small", version=version)
-    send_chunks(client, large(version, 32 * KIB))
-    client.expect(Puback)
-    client.send(Pingreq())
-    client.expect(Pingresp)
 
 
 @pytest.mark.parametrize("ends", ["eof", "keep-alive", "taken over"])
@@ -275,22 +161,3 @@ def test_what_comes_behind_a_connect_that_waits_is_charged() -> None:
     assert stage.node.input_budget.used_bytes > 49 * KIB
     stage.release_commits()
     assert stage.node.input_budget.used_bytes == 0
-
-
-def test_clients_that_wait_leave_half_of_the_memory_to_packets_that_come_in() -> None:
-    """However many are paused with a socket full of packets, a large one is received."""
-    stage = tight_stage()
-    stage.node.window.resize(1)
-    receiver = stage.connect("receiver", version=4)
-    paused = [stage.connect(f"c{number}", version=4) for number in range(100)]
-    stage.hold_commits = True
-    packets = b"".join(
-        encode(Publish("t", bytes(1_000), 1, True, packet_id=number), 4) for number in range(1, 60)
-    )
-    for client in paused:
-        send_chunks(client, packets)
-    assert stage.node.input_budget.used_bytes <= LIMIT_BYTES // 2 + CHUNK_BYTES
-    send_chunks(receiver, encode(Publish("t", bytes(400 * KIB)), 4))
-    assert receiver.connection._decoder.buffered_bytes == 0
-    assert not any(client.is_closed for client in [receiver, *paused])
-    assert not stage.node.counters.dropped

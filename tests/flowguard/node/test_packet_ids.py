@@ -2,10 +2,8 @@
 
 import pytest
 
-from flowguard.codec.packets import Puback
 from flowguard.records import QOS_1_IDS
 from flowguard.types import Publish
-from tests.flowguard.node.ledger import check_budgets, end_all_sessions
 from tests.support.stage import Client, Stage
 
 STUCK = 3
@@ -29,35 +27,6 @@ def publish(stage: Stage, numbers: range, qos: int, *, together: bool) -> None:
 
 def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
     return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
-
-
-@pytest.mark.spec("MQTT-2.2.1-4", "v3:MQTT-2.3.1-4")
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("ahead", [1, MORE // 2])
-def test_unacknowledged_messages_do_not_stop_those_of_the_next_lap(
-    version: int, durable: bool, qos: int, together: bool, ahead: int
-) -> None:
-    stage = Stage()
-    connect = stage.connect_durable if durable else stage.connect
-    client = connect("s", version=version)
-    client.subscribe("a", qos=qos)
-    publish(stage, range(STUCK), qos, together=together)
-    stuck = client.publishes(acknowledge=False)
-    assert len(stuck) == STUCK
-    almost_a_lap(stage, ahead)
-    for lap in range(3):
-        publish(stage, range(MORE), qos, together=together)
-        found = client.publishes(acknowledge=lap > 0)
-        assert [int(message.payload) for message in found] == list(range(MORE))
-        used = {message.packet_id for message in stuck}
-        assert not used & {message.packet_id for message in found}
-        if lap == 0 and qos == 1:
-            client.send(*(Puback(message.packet_id) for message in found))
-        almost_a_lap(stage, ahead)
-    check_budgets(stage.node, [])
-    end_all_sessions(stage.node, stage.now_s)
 
 
 @pytest.mark.spec("MQTT-4.4.0-1", "v3:MQTT-4.4.0-1")

@@ -18,24 +18,6 @@ def slow(**flow: int) -> tuple[Stage, Client]:
     return stage, publisher
 
 
-def test_a_client_counts_once_from_its_first_packet_that_waits_until_none_does() -> None:
-    stage, publisher = slow(window_max=2)
-    for number in range(5):
-        publisher.publish("t", b"x", qos=1)
-        assert stage.node.state.paused_count == (number >= 2)
-    stage.release_commits()
-    assert stage.node.state.paused_count == 0
-
-
-def test_a_client_that_leaves_while_it_waits_is_not_counted_any_more() -> None:
-    stage, publisher = slow(window_max=1)
-    for _ in range(2):
-        publisher.publish("t", b"x", qos=1)
-    assert stage.node.state.paused_count == 1
-    publisher.connection.end(None, stage.now_s)
-    assert stage.node.state.paused_count == 0
-
-
 def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn() -> None:
     stage, publisher = slow(window_max=2)
     node = stage.node

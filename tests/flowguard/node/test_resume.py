@@ -1,7 +1,6 @@
 import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
-from flowguard.flow import Reason
 from flowguard.types import Publish
 from tests.support.stage import Client, Stage
 
@@ -76,17 +75,6 @@ def test_after_pubrec_only_pubrel_is_sent_again(version: int, restart: bool) -> 
     assert back(stage, version).take() == []
 
 
-@pytest.mark.spec("MQTT-4.4.0-1")
-def test_nothing_is_sent_again_while_the_connection_lasts(version: int) -> None:
-    stage = Stage()
-    away(stage, version)
-    client = back(stage, version)
-    publish(stage, b"one")
-    assert len(client.publishes(acknowledge=False)) == 1
-    stage.advance(120)
-    assert client.take() == []
-
-
 @pytest.mark.spec("v3:MQTT-3.1.2-5")
 @pytest.mark.parametrize("restart", [False, True], ids=["new connection", "restart"])
 def test_messages_for_a_client_that_is_away_wait_for_it(version: int, restart: bool) -> None:
@@ -98,21 +86,6 @@ def test_messages_for_a_client_that_is_away_wait_for_it(version: int, restart: b
         stage.restart()
     messages = back(stage, version).publishes()
     assert [(each.payload, each.dup) for each in messages] == [(b"one", False), (b"two", False)]
-
-
-def test_what_was_sent_before_comes_before_what_has_waited(version: int) -> None:
-    stage = Stage()
-    away(stage, version)
-    first = back(stage, version)
-    publish(stage, b"one", b"two")
-    first.close()
-    publish(stage, b"three")
-    messages = back(stage, version).publishes()
-    assert [(each.payload, each.dup) for each in messages] == [
-        (b"one", True),
-        (b"two", True),
-        (b"three", False),
-    ]
 
 
 def test_one_that_was_acknowledged_is_not_sent_again_after_a_restart(version: int) -> None:
@@ -136,67 +109,6 @@ def test_new_messages_after_a_restart_use_no_identifier_in_flight(version: int) 
     new = [each for each in back(stage, version).publishes(acknowledge=False) if not each.dup]
     assert [message.payload for message in new] == [b"three"]
     assert new[0].packet_id not in sent
-
-
-@pytest.mark.spec("MQTT-4.3.3-7")
-@pytest.mark.parametrize("qos", [1, 2])
-def test_a_message_whose_publish_was_sent_does_not_expire(qos: int) -> None:
-    stage = Stage()
-    away(stage, 5)
-    first = back(stage, 5)
-    publish(stage, b"sent", qos=qos, message_expiry_interval=5)
-    (message,) = first.publishes(acknowledge=False)
-    first.close()
-    publish(stage, b"not sent", qos=qos, message_expiry_interval=5)
-    stage.advance(10)
-    (again,) = back(stage, 5).publishes(acknowledge=False)
-    assert summary([again]) == [(b"sent", message.packet_id, True)]
-    assert stage.node.counters.dropped == {Reason.MESSAGE_EXPIRED: 1}
-
-
-@pytest.mark.spec("MQTT-3.3.4-10", "MQTT-4.9.0-3")
-def test_pubrels_are_repeated_at_once_and_messages_within_receive_maximum() -> None:
-    stage = Stage()
-    away(stage, 5)
-    first = back(stage, 5)
-    publish(stage, b"0", b"1", b"2", b"3", b"4")
-    sent = first.publishes(acknowledge=False)
-    released = [sent[1].packet_id, sent[3].packet_id, sent[4].packet_id]
-    first.send(*(Pubrec(packet_id) for packet_id in released))
-    first.close()
-    second = back(stage, 5, receive_maximum=1)
-    assert second.take() == [Pubrel(packet_id) for packet_id in released]
-    second.send(*(Pubcomp(packet_id) for packet_id in released))
-    (message,) = second.publishes(acknowledge=False)
-    assert message.payload == b"0"
-    second.send(Pubrec(message.packet_id))
-    assert second.take() == [Pubrel(message.packet_id)]
-    second.send(Pubcomp(message.packet_id))
-    assert [message.payload for message in second.publishes()] == [b"2"]
-
-
-def test_a_message_too_large_for_the_new_connection_is_dropped() -> None:
-    stage = Stage()
-    away(stage, 5)
-    first = back(stage, 5)
-    publish(stage, bytes(200), b"small")
-    assert len(first.publishes(acknowledge=False)) == 2
-    first.close()
-    messages = back(stage, 5, maximum_packet_size=100).publishes()
-    assert [message.payload for message in messages] == [b"small"]
-    assert stage.node.counters.dropped == {Reason.PACKET_TOO_LARGE: 1}
-
-
-def test_a_session_may_be_resumed_with_the_other_version(version: int) -> None:
-    stage = Stage()
-    away(stage, version)
-    first = back(stage, version)
-    publish(stage, b"one")
-    (message,) = first.publishes(acknowledge=False)
-    first.close()
-    other = 4 if version == 5 else 5
-    (again,) = back(stage, other).publishes()
-    assert summary([again]) == [(b"one", message.packet_id, True)]
 
 
 # --- messages from the client ----------------------------------------------------------------
@@ -232,21 +144,6 @@ def test_pubrel_on_a_new_connection_ends_the_old_exchange(version: int) -> None:
     second.send(Pubrel(9))
     assert second.take() == [Pubcomp(9)]
     assert next(iter(stage.store.sessions())).inbound_ids == set()
-
-
-def test_a_connection_lost_before_the_commit_loses_no_message(version: int) -> None:
-    stage = Stage()
-    away(stage, version)
-    first = stage.connect_durable("p", version=version)
-    stage.hold_commits = True
-    first.send(Publish("a", b"x", 2, packet_id=9))
-    first.close()
-    stage.release_commits()
-    assert first.take() == []
-    second = stage.connect_durable("p", version=version)
-    second.send(Publish("a", b"x", 2, dup=True, packet_id=9))
-    assert second.take() == [Pubrec(9)]
-    assert [message.payload for message in back(stage, version).publishes()] == [b"x"]
 
 
 @pytest.mark.parametrize("broken", ["receive maximum", "retain"])

@@ -13,15 +13,15 @@ from flowguard.codec.packets import (
     Suback,
 )
 from flowguard.types import MQTT_311, ReasonCode
-from tests.support.stage import Client, Stage
+from tests.flowguard.session.sessions import Client, Sessions
 
 # --- of the server ---------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQTT-3.3.4-7")
 def test_more_unfinished_qos_2_messages_than_announced_end_the_connection() -> None:
-    stage = Stage({"session": {"receive_maximum": 3}})
-    client = stage.connect("c")
+    sessions = Sessions({"session": {"receive_maximum": 3}})
+    client = sessions.connect("c")
     assert client.connack.properties.receive_maximum == 3
     for _ in range(3):
         client.publish("t", qos=2)
@@ -33,10 +33,10 @@ def test_more_unfinished_qos_2_messages_than_announced_end_the_connection() -> N
 
 @pytest.mark.spec("MQTT-3.3.4-7")
 def test_qos_1_counts_until_it_is_acknowledged() -> None:
-    stage = Stage({"session": {"receive_maximum": 3}})
-    stage.connect_durable("s").subscribe("t", qos=1)
-    client = stage.connect("c")
-    stage.hold_commits = True
+    sessions = Sessions({"session": {"receive_maximum": 3}})
+    sessions.connect_durable("s").subscribe("t", qos=1)
+    client = sessions.connect("c")
+    sessions.hold_commits = True
     for _ in range(3):
         client.publish("t", qos=1)
     assert not client.is_closed
@@ -45,7 +45,7 @@ def test_qos_1_counts_until_it_is_acknowledged() -> None:
 
 
 def test_a_finished_exchange_frees_its_place() -> None:
-    client = Stage({"session": {"receive_maximum": 1}}).connect("c")
+    client = Sessions({"session": {"receive_maximum": 1}}).connect("c")
     for _ in range(5):
         packet_id = client.publish("t", qos=2)
         client.expect(Pubrec)
@@ -57,23 +57,23 @@ def test_a_finished_exchange_frees_its_place() -> None:
 
 
 def test_a_message_that_waited_for_the_store_frees_its_place() -> None:
-    stage = Stage({"session": {"receive_maximum": 1}})
-    stage.connect_durable("s").subscribe("t", qos=2)
-    client = stage.connect("c")
+    sessions = Sessions({"session": {"receive_maximum": 1}})
+    sessions.connect_durable("s").subscribe("t", qos=2)
+    client = sessions.connect("c")
     for qos in (1, 1, 2):
         client.publish("t", qos=qos)
     assert not client.is_closed
 
 
 def test_qos_0_does_not_count() -> None:
-    client = Stage({"session": {"receive_maximum": 1}}).connect("c")
+    client = Sessions({"session": {"receive_maximum": 1}}).connect("c")
     client.publish("t", qos=2)
     client.publish("t", qos=0)
     assert not client.is_closed
 
 
 def test_a_message_sent_again_is_not_counted_twice() -> None:
-    client = Stage({"session": {"receive_maximum": 1}}).connect("c")
+    client = Sessions({"session": {"receive_maximum": 1}}).connect("c")
     packet_id = client.publish("t", qos=2)
     client._packet_id = packet_id - 1  # the same identifier again
     client.publish("t", qos=2)
@@ -82,7 +82,7 @@ def test_a_message_sent_again_is_not_counted_twice() -> None:
 
 
 def test_311_knows_no_receive_maximum() -> None:
-    client = Stage({"session": {"receive_maximum": 1}}).connect("c", version=MQTT_311)
+    client = Sessions({"session": {"receive_maximum": 1}}).connect("c", version=MQTT_311)
     for _ in range(5):
         client.publish("t", qos=2)
     assert not client.is_closed
@@ -91,15 +91,15 @@ def test_311_knows_no_receive_maximum() -> None:
 # --- of the client ---------------------------------------------------------------------------
 
 
-def flooded(receive_maximum: int, count: int, qos: int = 1) -> tuple[Stage, Client]:
+def flooded(receive_maximum: int, count: int, qos: int = 1) -> tuple[Sessions, Client]:
     """A subscriber with that Receive Maximum, to whom `count` messages were published."""
-    stage = Stage()
-    subscriber = stage.connect("s", receive_maximum=receive_maximum)
+    sessions = Sessions()
+    subscriber = sessions.connect("s", receive_maximum=receive_maximum)
     subscriber.subscribe("t", qos=qos)
-    publisher = stage.connect("p", version=MQTT_311)
+    publisher = sessions.connect("p", version=MQTT_311)
     for number in range(count):
         publisher.publish("t", b"%d" % number, qos=qos)
-    return stage, subscriber
+    return sessions, subscriber
 
 
 @pytest.mark.spec("MQTT-3.3.4-9")
@@ -141,21 +141,21 @@ def test_a_refusing_pubrec_frees_its_place() -> None:
 
 @pytest.mark.spec("MQTT-3.3.4-9")
 def test_messages_sent_again_count_as_well() -> None:
-    stage = Stage()
-    first = stage.connect_durable("s", receive_maximum=10)
+    sessions = Sessions()
+    first = sessions.connect_durable("s", receive_maximum=10)
     first.subscribe("t", qos=1)
-    publisher = stage.connect("p")
+    publisher = sessions.connect("p")
     for _ in range(6):
         publisher.publish("t", qos=1)
     first.close()
-    again = stage.connect_durable("s", receive_maximum=2)
+    again = sessions.connect_durable("s", receive_maximum=2)
     assert len(again.publishes(acknowledge=False)) == 2
 
 
 @pytest.mark.spec("MQTT-3.3.4-10")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_full_receive_maximum_stops_nothing_but_publish_of_qos_1_and_2(qos: int) -> None:
-    stage, subscriber = flooded(1, 3, qos)
+    sessions, subscriber = flooded(1, 3, qos)
     (message,) = subscriber.publishes(acknowledge=False)
     subscriber.send(Pingreq())
     subscriber.expect(Pingresp)
@@ -164,7 +164,7 @@ def test_a_full_receive_maximum_stops_nothing_but_publish_of_qos_1_and_2(qos: in
     subscriber.expect(Puback)
     subscriber.publish("elsewhere", qos=2)
     subscriber.expect(Pubrec)
-    stage.connect("q").publish("other", b"qos 0")
+    sessions.connect("q").publish("other", b"qos 0")
     assert [each.payload for each in subscriber.publishes(acknowledge=False)] == [b"qos 0"]
     if qos == 2:
         subscriber.send(Pubrec(message.packet_id))
@@ -172,10 +172,10 @@ def test_a_full_receive_maximum_stops_nothing_but_publish_of_qos_1_and_2(qos: in
 
 
 def test_without_a_receive_maximum_the_limit_of_the_server_holds(version: int) -> None:
-    stage = Stage({"session": {"inflight_max": 4}})
-    subscriber = stage.connect("s", version=version)
+    sessions = Sessions({"session": {"inflight_max": 4}})
+    subscriber = sessions.connect("s", version=version)
     subscriber.subscribe("t", qos=1)
-    publisher = stage.connect("p")
+    publisher = sessions.connect("p")
     for _ in range(10):
         publisher.publish("t", qos=1)
     assert len(subscriber.publishes(acknowledge=False)) == 4

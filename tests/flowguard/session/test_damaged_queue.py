@@ -1,0 +1,76 @@
+"""A queue that the store cannot read is held back and told; everybody else is served on."""
+
+import pytest
+
+from flowguard.errors import CorruptionError
+from flowguard.records import QueueEntry
+from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from tests.flowguard.session.sessions import Client, Sessions, StoreOnDisk
+
+COUNT = 40
+
+
+class DamagedStore(StoreOnDisk):
+    """Pages of `damaged` that reach beyond a position cannot be read."""
+
+    damaged: str | None = None
+    after_pos = 0
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        found = super().fetch(client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max)
+        if client_id == self.damaged and found and found[-1].pos > self.after_pos:
+            raise CorruptionError("a block of it has changed")
+        return found
+
+
+def stage_with_backlogs(
+    *names: str, policy: str = "drop-new"
+) -> tuple[Sessions, DamagedStore, Client]:
+    """Clients who are away, and for each of whom the same messages wait."""
+    store = DamagedStore()
+    sessions = Sessions(
+        {"session": {"queue_policy": policy, "queue_messages_max": COUNT}}, store=store
+    )
+    for name in names:
+        client = sessions.connect_durable(name)
+        client.subscribe("t", qos=1)
+        client.close()
+    publisher = sessions.connect("p")
+    for number in range(COUNT):
+        publisher.publish("t", b"%d" % number, qos=1)
+    return sessions, store, publisher
+
+
+def payloads(client: Client) -> list[bytes]:
+    return [message.payload for message in client.publishes()]
+
+
+@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+def test_what_comes_for_a_damaged_queue_is_bounded_and_counted(policy: str) -> None:
+    sessions, store, publisher = stage_with_backlogs("a", policy=policy)
+    store.damaged = "a"
+    for _ in range(1_000):
+        publisher.publish("t", b"more", qos=1)
+    session = sessions.sessions["a"]
+    dropped = sessions.node.counters.publish_dropped
+    assert session.queue.count + dropped == COUNT + 1_000
+    assert session.queue.count <= COUNT + 250
+    assert sessions.node.counters.pages_unreadable <= 1
+
+
+def test_a_fresh_start_leaves_the_damage_behind() -> None:
+    sessions, store, publisher = stage_with_backlogs("a")
+    store.damaged, store.after_pos = "a", 0
+    fresh = sessions.connect("a", clean_start=True, session_expiry_interval=3_600)
+    fresh.subscribe("t", qos=1)
+    store.damaged = None
+    publisher.publish("t", b"new", qos=1)
+    assert payloads(fresh) == [b"new"]
