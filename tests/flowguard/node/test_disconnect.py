@@ -50,6 +50,17 @@ def test_reserved_bits_in_disconnect_are_malformed_and_the_will_goes_out(version
 # --- what is left ----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MQTT-4.1.0-1", "v3:MQTT-4.1.0-1", "v3:MQTT-4.1.0-2")
+def test_a_session_lasts_as_long_as_its_connection(version: int) -> None:
+    stage = Stage()
+    client = stage.connect("c", version=version)
+    client.subscribe("a", qos=1)
+    stage.advance(100)
+    publisher = stage.connect("p", version=version)
+    publisher.publish("a", b"x", qos=1)
+    assert [message.payload for message in client.publishes()] == [b"x"]
+
+
 @pytest.mark.spec("MQTT-4.1.0-2", "v3:MQTT-4.1.0-1")
 def test_a_session_that_is_over_leaves_nothing_behind(version: int) -> None:
     stage = Stage()

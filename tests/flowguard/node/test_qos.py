@@ -47,6 +47,14 @@ def test_after_a_failing_pubrec_the_identifier_means_a_new_message() -> None:
     assert payloads(subscriber) == [b"new"]
 
 
+@pytest.mark.spec("MQTT-3.4.2-1", "MQTT-3.5.2-1")
+def test_a_publisher_learns_that_nobody_subscribes() -> None:
+    client = Stage().connect("c")
+    one, two = client.publish("a", qos=1), client.publish("a", qos=2)
+    code = ReasonCode.NO_MATCHING_SUBSCRIBERS
+    assert client.take() == [Puback(one, code), Pubrec(two, code)]
+
+
 # --- to the client ---------------------------------------------------------------------------
 
 

@@ -52,6 +52,52 @@ def will_of(size_bytes: int, delay_s: int | None = None) -> Will:
     return Will("w", bytes(size_bytes), properties=Properties(will_delay_interval=delay_s))
 
 
+# --- subscriptions ---------------------------------------------------------------------------
+
+
+def test_a_filter_beyond_what_a_client_may_keep_is_refused_and_the_others_stand(
+    version: int,
+) -> None:
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    refused = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
+    codes = client.subscribe("a" + LONG, "b" + LONG, "c" + LONG, "short").reason_codes
+    assert codes == (0, 0, refused, 0)
+    assert stage.node.counters.dropped == {Reason.STATE_BYTES: 1}
+    client.unsubscribe("b" + LONG)
+    assert client.subscribe("c" + LONG).reason_codes == (0,)
+
+
+def test_a_filter_beyond_what_all_clients_may_keep_is_refused(version: int) -> None:
+    stage = tight_stage(4 * 7 * KIB)
+    clients = [stage.connect(f"c{number}", version=version) for number in range(4)]
+    codes = [
+        client.subscribe(f"{number}{LONG}").reason_codes[0] for number, client in enumerate(clients)
+    ]
+    assert [code < 0x80 for code in codes] == [True, True, True, False]
+    assert stage.node.counters.dropped == {Reason.NODE_STATE_BYTES: 1}
+    clients[0].close()
+    assert clients[3].subscribe(LONG).reason_codes == (0,)
+
+
+def test_a_filter_subscribed_again_costs_nothing(version: int) -> None:
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    client.subscribe("a" + LONG, "b" + LONG)
+    before = state_bytes(stage)
+    assert client.subscribe("a" + LONG, "b" + LONG, qos=1).reason_codes == (1, 1)
+    assert state_bytes(stage) == before
+
+
+def test_a_refused_filter_is_not_subscribed(version: int) -> None:
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    long = "y" * (LIMIT_BYTES - 100)
+    assert client.subscribe(long).reason_codes[0] >= 0x80
+    client.publish(long, b"x")
+    assert client.publishes() == []
+
+
 # --- wills and client ids --------------------------------------------------------------------
 
 

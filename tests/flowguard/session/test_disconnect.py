@@ -131,17 +131,3 @@ def test_its_reason_string_is_left_out_exactly_where_it_would_not_fit() -> None:
     assert disconnected_by_mistake(size_bytes - 1).take() == [Disconnect(packet.reason_code)]
     assert disconnected_by_mistake(3).take() == [Disconnect(packet.reason_code)]
     assert disconnected_by_mistake(2).take() == []
-
-
-# --- what is left ----------------------------------------------------------------------------
-
-
-@pytest.mark.spec("MQTT-4.1.0-1", "v3:MQTT-4.1.0-1", "v3:MQTT-4.1.0-2")
-def test_a_session_lasts_as_long_as_its_connection(version: int) -> None:
-    sessions = Sessions()
-    client = sessions.connect("c", version=version)
-    client.subscribe("a", qos=1)
-    sessions.advance(100)
-    publisher = sessions.connect("p", version=version)
-    publisher.publish("a", b"x", qos=1)
-    assert [message.payload for message in client.publishes()] == [b"x"]

@@ -116,14 +116,6 @@ def test_in_3_1_1_pubrel_for_nothing_is_answered_like_any_other() -> None:
     assert client.take() == [Pubcomp(9)]
 
 
-@pytest.mark.spec("MQTT-3.4.2-1", "MQTT-3.5.2-1")
-def test_a_publisher_learns_that_nobody_subscribes() -> None:
-    client = Sessions().connect("c")
-    one, two = client.publish("a", qos=1), client.publish("a", qos=2)
-    code = ReasonCode.NO_MATCHING_SUBSCRIBERS
-    assert client.take() == [Puback(one, code), Pubrec(two, code)]
-
-
 def test_pubcomp_waits_until_the_end_of_the_identifier_is_durable(version: int) -> None:
     sessions = Sessions()
     client = sessions.connect_durable("c", version=version)

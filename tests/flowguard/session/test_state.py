@@ -20,7 +20,7 @@ from flowguard.session.state_bytes import (
     name_bytes,
     subscription_bytes,
 )
-from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
+from flowguard.types import MQTT_311, Publish, ReasonCode
 from tests.flowguard.session.sessions import Client, Sessions
 
 KIB = 1024
@@ -40,49 +40,6 @@ def state_bytes(sessions: Sessions) -> int:
 
 
 # --- subscriptions ---------------------------------------------------------------------------
-
-
-def test_a_filter_beyond_what_a_client_may_keep_is_refused_and_the_others_stand(
-    version: int,
-) -> None:
-    sessions = tight_sessions()
-    client = sessions.connect("c", version=version)
-    refused = ReasonCode.QUOTA_EXCEEDED if version == MQTT_5 else 0x80
-    codes = client.subscribe("a" + LONG, "b" + LONG, "c" + LONG, "short").reason_codes
-    assert codes == (0, 0, refused, 0)
-    assert sessions.node.counters.dropped == {Reason.STATE_BYTES: 1}
-    client.unsubscribe("b" + LONG)
-    assert client.subscribe("c" + LONG).reason_codes == (0,)
-
-
-def test_a_filter_beyond_what_all_clients_may_keep_is_refused(version: int) -> None:
-    sessions = tight_sessions(4 * 7 * KIB)
-    clients = [sessions.connect(f"c{number}", version=version) for number in range(4)]
-    codes = [
-        client.subscribe(f"{number}{LONG}").reason_codes[0] for number, client in enumerate(clients)
-    ]
-    assert [code < 0x80 for code in codes] == [True, True, True, False]
-    assert sessions.node.counters.dropped == {Reason.NODE_STATE_BYTES: 1}
-    clients[0].close()
-    assert clients[3].subscribe(LONG).reason_codes == (0,)
-
-
-def test_a_filter_subscribed_again_costs_nothing(version: int) -> None:
-    sessions = tight_sessions()
-    client = sessions.connect("c", version=version)
-    client.subscribe("a" + LONG, "b" + LONG)
-    before = state_bytes(sessions)
-    assert client.subscribe("a" + LONG, "b" + LONG, qos=1).reason_codes == (1, 1)
-    assert state_bytes(sessions) == before
-
-
-def test_a_refused_filter_is_not_subscribed(version: int) -> None:
-    sessions = tight_sessions()
-    client = sessions.connect("c", version=version)
-    long = "y" * (LIMIT_BYTES - 100)
-    assert client.subscribe(long).reason_codes[0] >= 0x80
-    client.publish(long, b"x")
-    assert client.publishes() == []
 
 
 def test_levels_of_a_wildcard_filter_are_charged() -> None:
