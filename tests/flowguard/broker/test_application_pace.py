@@ -87,7 +87,7 @@ class Pace:
     def ask(self, count: int) -> None:
         """So many pages are wanted."""
         self.apart.names.add(NAME)
-        owners = [PageOwner(NAME, durable=True) for _ in range(count)]
+        owners = [PageOwner(NAME) for _ in range(count)]
         wanted = [Fetch(owner, 0, 999, PAGE_MAX, FETCH_BYTES, looks=False) for owner in owners]
         self.committer.take_fetches(wanted)
 
