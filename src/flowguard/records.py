@@ -68,12 +68,13 @@ OWED: Final = key_of(SinkKind.OWED)
 
 def is_group(key: str) -> bool:
     """Whether the store keeps something else than a client's session under a key."""
-    return sink_of(key)[0] is not SinkKind.SESSION
+    return key.startswith("\0")
 
 
 def label_of(key: str) -> str:
     """Return a key as people read it: a client id, or the filter of a shared subscription."""
-    return key.removeprefix(key_of(SinkKind.SHARED))
+    kind, name = sink_of(key)
+    return "owed" if kind is SinkKind.OWED else name
 
 
 def owner_name(key: str) -> str:

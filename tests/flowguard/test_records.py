@@ -23,7 +23,10 @@ def test_sink_has_the_key_of_stored_data(kind: SinkKind, name: str, key: str) ->
 
 def test_words_for_people_have_no_nul() -> None:
     assert {kind for kind, _, _ in KEYS} == set(SinkKind)
-    for _, _, key in KEYS:
-        assert "\0" not in label_of(key) + owner_name(key)
+    for kind, name, key in KEYS:
+        assert label_of(key) == ("owed" if kind is SinkKind.OWED else name)
+        assert "\0" not in owner_name(key)
+        if name == FILTER:
+            assert owner_name(key) == f"shared subscription {FILTER!r}"
     assert owner_name("\0$share/g/t") == "shared subscription '$share/g/t'"
     assert owner_name("c") == "session 'c'"
