@@ -75,8 +75,10 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
 check: $(DEV)  ## run all checks and tests
-	@# Long tests wait for the compiled build: a free core makes it during lint.
-	@$(PY) scripts/compile.py & $(MAKE) --no-print-directory lint test
+	@# Long tests wait for the compiled build: a free core makes it during lint, and stops if lint fails.
+	@setsid $(PY) scripts/compile.py & compiler=$$!; trap 'kill -- -$$compiler' INT TERM; \
+	$(MAKE) --no-print-directory lint || { kill -- -$$compiler; exit 1; }; \
+	$(MAKE) --no-print-directory test
 
 lint: $(DEV)  ## check format, lint, types and layers
 	@$(PY) -m ruff format --check --exclude benchmarks .
