@@ -53,7 +53,7 @@ CIRCLE_FILES = {
 
 # An object has parts instead of bases. The numbers only ever go down: members of the largest class
 # with what it inherits, classes with more than 40, classes that inherit from one of the project.
-MEMBERS = {"members": 75, "large": 27, "heirs": 139}
+MEMBERS = {"members": 75, "large": 27, "heirs": 138}
 
 # Beginnings of a docstring that make a riddle of it: its subject is missing, or elsewhere.
 FRAGMENT = re.compile(

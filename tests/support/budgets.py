@@ -52,7 +52,9 @@ def check_budgets(
     for session in sessions:
         assert session.account.size_bytes == _state_bytes(session)
     _check_budget(node.state_budget, [session.account.size_bytes for session in sessions])
-    assert node.input_holders.budget.used_bytes == sum(each._input_bytes for each in everyone)
+    assert node.input_holders.budget.used_bytes == sum(
+        each.input.charged_bytes for each in everyone
+    )
     _check_budget(node.outbox_budget, [each.outbound.outbox.blocked_bytes for each in everyone])
     assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
     assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes

@@ -34,7 +34,7 @@ The conversation:
 - `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
 - `inbound_exchanges` what the client publishes at QoS 1 and 2: identifiers and answers
 - `inbound`        from the client: PUBLISH, SUBSCRIBE, the window
-- `input`          what a peer has sent and nobody has handled, and whether more of it is read
+- `input`          bytes of a peer that are not handled yet, and how far it is read ahead
 - `connection`     from the first byte to the last: hands bytes to the decoder, owns the life cycle
 
 Replies go into the outbox; what needs the rest of the node is a call to an interface of `host`, or

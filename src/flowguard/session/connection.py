@@ -9,7 +9,7 @@ calls `receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the o
 and closes the socket once it `may_close` and its outbox is empty.
 """
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i32
 
@@ -17,34 +17,39 @@ from flowguard.access.rights import Principal
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
-from flowguard.flow import AdmissionWindow, Reason
-from flowguard.session.handshake import Answer, refusal
+from flowguard.flow import AdmissionWindow, Pause, Reason
+from flowguard.session.conversation import Conversation
+from flowguard.session.handshake import Answer, connect_content_bytes, refusal
 from flowguard.session.host import Lifecycle, Routing
 from flowguard.session.inbound import Inbound
 from flowguard.session.input import Input
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.session.states import CONNECTED, CONNECTING, ENDED, OPENED, State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
-PROGRESS_BYTES: Final = INPUT_FREE_BYTES
-"""So much of a packet under way is as good a sign of life as a whole one: a large packet may take
-long on a slow line, and single bytes keep nobody alive."""
-
 
 @final
-class ServerConnection(Input):
+class ServerConnection(Conversation):
     """The server's end of one network connection; `transport` is its owner's, None: closed."""
 
     __slots__ = (
         "_lifecycle",
+        "connect_packet",
+        "drained",
+        "inbound",
+        "input",
         "is_parting",
         "keep_alive_s",
         "last_received_s",
+        "outbound",
         "principal",
+        "queued",
         "receive_maximum",
         "received_bytes",
         "session",
+        "state",
         "tenant",
         "transport",
         "waited_s",
@@ -61,7 +66,7 @@ class ServerConnection(Input):
         now_s: float,
         waited_s: float = 0.0,
     ) -> None:
-        # Before anybody else sees it: compiled, they need no note whether they are set.
+        # `outbound` comes last: attributes set before `self` is passed on need no check (mypyc).
         self.keep_alive_s = 0.0
         self.last_received_s = now_s
         self.waited_s = waited_s
@@ -74,15 +79,22 @@ class ServerConnection(Input):
         """True while what its client's DISCONNECT has changed is not durable."""
         self.receive_maximum: i32 = 0
         """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
-        super().__init__(node)
+        self.state: State = OPENED
+        self.input = Input(node)
+        self.connect_packet: Connect | None = None
+        self.inbound: Inbound | None = None
+        self.drained = False
+        """True while a connected client has nothing complete waiting: the common case, at once."""
+        self.queued = False  # True while the connection is in the node's `runnable`.
         self._lifecycle = lifecycle
         self.transport: object | None = transport
-        self.principal: Principal | None = None  # Until its client has proved to be somebody.
+        self.principal: Principal | None = None  # Until its client has proved its identity.
         self.session: Session | None = None
         self.received_bytes = 0  # From its peer, since it was accepted.
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
-        self.tenant = ""  # Whose share it takes while clients take turns: its user name.
+        self.tenant = ""  # The user name, whose clients share one turn.
+        self.outbound = Outbound(self, node, MQTT_5)
 
     @property
     def window(self) -> AdmissionWindow | None:
@@ -96,7 +108,7 @@ class ServerConnection(Input):
 
     @property
     def version(self) -> int:
-        return self._decoder.version
+        return self.input.decoder.version
 
     @property
     def client_id(self) -> str | None:
@@ -104,6 +116,59 @@ class ServerConnection(Input):
         if self.session is not None:
             return self.session.client_id
         return None if self.connect_packet is None else self.connect_packet.client_id
+
+    @property
+    def ended(self) -> bool:
+        return self.state is ENDED
+
+    @property
+    def _node(self) -> NodeState:
+        return self.outbound.node
+
+    # --- back-pressure -----------------------------------------------------------------------
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether more bytes are welcome; False is back-pressure."""
+        if self.outbound.outbox.owes_too_much:
+            return False
+        if self.drained:
+            return True
+        if self.state is ENDED or self.input.has_ended:
+            return False
+        return not self.held or self.input.stops_ahead(self._node) is None
+
+    def read_bytes_max(self, *, blocked: bool = False) -> int:
+        """Return how much to read at once; 0 for a peer that takes none of what it was sent
+        (`blocked`) and owes too much for it already."""
+        if blocked and not (self.state is ENDED or self.outbound.outbox.may_owe_more):
+            return 0
+        return self.input.read_bytes_max(self._node, is_held=self.held)
+
+    @property
+    def held(self) -> bool:
+        """True while complete packets may wait in the buffer for a window, a turn or a CONNACK."""
+        if self.queued or self.state is CONNECTING:
+            return True
+        return self.inbound is not None and not self.drained and not self.inbound.room()
+
+    @property
+    def blocked(self) -> bool:
+        """True while a PUBLISH of the client waits for a slot in a subscriber's queue."""
+        return self.inbound is not None and self.inbound.blocked
+
+    def pauses(self) -> list[Pause]:
+        """Return why packets of its client have to wait; empty if they need not."""
+        found = [Pause.SOCKET] if self.outbound.outbox.owes_too_much else []
+        inbound = self.inbound
+        if self.state is CONNECTING:
+            found.append(Pause.CONNACK)
+        elif inbound is not None and not self.drained:
+            pause = inbound.pause()
+            if pause is not None:
+                found.append(pause)
+        ahead = self.input.stops_ahead(self._node) if found and self.held else None
+        return found if ahead is None else [*found, ahead]
 
     # --- bytes in ----------------------------------------------------------------------------
 
@@ -124,32 +189,36 @@ class ServerConnection(Input):
                 return self.wants_read
         if self.state is ENDED:
             return False
-        self._decoder.feed(data)
+        received = self.input
+        received.decoder.feed(data)
         if not self.queued:
             self.run(now_s)
-        self._unweighed_bytes += size_bytes
-        if self._unweighed_bytes > INPUT_FREE_BYTES:
-            if self.drained and not self._input_bytes and self._decoder.is_empty:
-                self._unweighed_bytes = 0  # The common case: a chunk that was whole packets.
+        received.unweighed_bytes += size_bytes
+        if received.unweighed_bytes > INPUT_FREE_BYTES:
+            if self.drained and not received.charged_bytes and received.decoder.is_empty:
+                received.unweighed_bytes = 0  # The common case: a chunk that was whole packets.
             else:
-                if self._has_progressed(size_bytes):
+                if received.has_progressed(size_bytes):
                     self.last_received_s = now_s
                 self._weigh(now_s)
         return (
             self.drained and self.outbound.outbox.size_bytes <= self.outbound.outbox.limit_bytes
         ) or (self.wants_read)
 
-    def _has_progressed(self, size_bytes: int) -> bool:
-        """Whether the last `size_bytes` have begun another piece of a packet under way.
-
-        Never with its first `PROGRESS_BYTES`.
-        """
-        last = self._decoder.buffered_bytes - 1
-        return last // PROGRESS_BYTES > max(0, last - size_bytes) // PROGRESS_BYTES
+    def _weigh(self, now_s: float) -> None:
+        """Charge the input that is kept, unless the conversation has ended."""
+        if self.state is ENDED:
+            return
+        packets_bytes = 0
+        if self.inbound is not None:
+            packets_bytes = self.inbound.held_bytes
+        elif self.connect_packet is not None:
+            packets_bytes = connect_content_bytes(self.connect_packet)
+        self.input.weigh(self, packets_bytes, self._node, now_s, is_held=self.held)
 
     def receive_eof(self, now_s: float) -> None:
         """The peer sends no more; what it sent is still worked off, then the connection ends."""
-        self._eof, self.drained = True, False
+        self.input.has_ended, self.drained = True, False
         if not self.queued:
             self.run(now_s)
 
@@ -175,15 +244,15 @@ class ServerConnection(Input):
                 self._await_connect(now_s)
         except Exception as error:
             self.failed(error, now_s)
-        if self._input_bytes:
+        if self.input.charged_bytes:
             self._weigh(now_s)
-        if self._eof and not self._may_go_on():
+        if self.input.has_ended and not self._may_go_on():
             self._hang_up(now_s)
 
     def give_way(self, now_s: float) -> None:
         """Paused, it only waits to be handled, and stays."""
         if self.held:
-            self._node.input_holders.hold(self, self._input_bytes, now_s, claim_bytes=None)
+            self._node.input_holders.hold(self, self.input.charged_bytes, now_s, claim_bytes=None)
             return
         self._node.counters.drop(Reason.NODE_INPUT_BYTES)
         if self.state is CONNECTED:
@@ -213,7 +282,7 @@ class ServerConnection(Input):
         if self.state is ENDED or not self.held or self.blocked:
             return False
         inbound = self.inbound
-        return (self._decoder.buffered_bytes if inbound is None else inbound.waiting_bytes) > 0
+        return (self.input.decoder.buffered_bytes if inbound is None else inbound.waiting_bytes) > 0
 
     def _hang_up(self, now_s: float) -> None:
         """The client has left; a PUBLISH that still waited never happened."""
@@ -234,7 +303,7 @@ class ServerConnection(Input):
     # --- handshake ---------------------------------------------------------------------------
 
     def _await_connect(self, now_s: float) -> None:
-        packet = self._decoder.next()
+        packet = self.input.decoder.next()
         if packet is None:
             return
         assert isinstance(packet, Connect)
@@ -247,7 +316,7 @@ class ServerConnection(Input):
         self.connect_packet = packet
         self.state = CONNECTING
         self._weigh(now_s)
-        if self._input_bytes and self._node.input_holders.is_over:
+        if self.input.charged_bytes and self._node.input_holders.is_over:
             self._node.counters.drop(Reason.NODE_INPUT_BYTES)
             self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
@@ -257,7 +326,7 @@ class ServerConnection(Input):
         """Until CONNACK only an enhanced authentication may say more [MQTT-4.12.0-1]."""
         if not self._lifecycle.authenticating(self):
             return
-        packet = self._decoder.next()
+        packet = self.input.decoder.next()
         match packet:
             case None:
                 return
@@ -280,9 +349,9 @@ class ServerConnection(Input):
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
         session.outbound = self.outbound
-        self.inbound = Inbound(self, self._decoder, self.outbound, session, routing)
+        self.inbound = Inbound(self, self.input.decoder, self.outbound, session, routing)
         self.receive_maximum = answer.granted.receive_maximum
-        self._decoder.packet_size_max = answer.granted.packet_size_max
+        self.input.decoder.packet_size_max = answer.granted.packet_size_max
         self.state, self.last_received_s = CONNECTED, now_s
         self.tenant = self.connect_packet.username or ""
         self.connect_packet = None
@@ -291,9 +360,9 @@ class ServerConnection(Input):
             self.will_discarded = True  # it never was a client
             self.end(None, now_s)
             return
-        if self._decoder.buffered_bytes:
+        if self.input.decoder.buffered_bytes:
             self.schedule()
-        if self._input_bytes:
+        if self.input.charged_bytes:
             self._weigh(now_s)
 
     def refuse(
@@ -382,7 +451,7 @@ class ServerConnection(Input):
         self.drained = False
         if self.waits:
             self._wait_no_more()
-        self._forget_input(now_s)
+        self.input.forget(self, self._node, now_s)
         node, session = self._node, self.session
         if session is not None and session.outbound is self.outbound:
             session.outbound = None

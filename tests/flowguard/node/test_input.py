@@ -8,27 +8,15 @@ from flowguard.codec.packets import Connack, Connect, Puback, Will
 from flowguard.node.node import HALF_PACKET_S
 from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import Publish, ReasonCode
+from tests.support.sendings import large, send_chunks
 from tests.support.stage import Client, Stage
 
 KIB = 1024
 LIMIT_BYTES = 1024 * KIB
-CHUNK_BYTES = 16 * KIB
 
 
 def tight_stage() -> Stage:
     return Stage({"node": {"input_bytes_max": LIMIT_BYTES}})
-
-
-def send_chunks(client: Client, data: bytes) -> None:
-    """As a socket brings them, until the server has enough."""
-    while data and not client.is_closed and client.connection.wants_read:
-        size_bytes = min(CHUNK_BYTES, client.connection.read_bytes_max())
-        client.send_bytes(data[:size_bytes])
-        data = data[size_bytes:]
-
-
-def large(version: int, payload_bytes: int = 500 * KIB) -> bytes:
-    return encode(Publish("t", bytes(payload_bytes), 1, packet_id=1), version)
 
 
 def test_half_packets_that_stand_still_are_ended_before_anybody_needs_the_room(

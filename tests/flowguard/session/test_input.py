@@ -10,30 +10,18 @@ from flowguard.codec.packets import Disconnect, Pingreq, Pingresp, Puback
 from flowguard.flow import Reason
 from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.flowguard.session.sessions import Client, Sessions
+from tests.support.sendings import CHUNK_BYTES, large, send_chunks
 
 KIB = 1024
 LIMIT_BYTES = 1024 * KIB
-CHUNK_BYTES = 16 * KIB
 
 
 def tight_sessions() -> Sessions:
     return Sessions({"node": {"input_bytes_max": LIMIT_BYTES}})
 
 
-def send_chunks(client: Client, data: bytes) -> None:
-    """As a socket brings them, until the server has enough."""
-    while data and not client.is_closed and client.connection.wants_read:
-        size_bytes = min(CHUNK_BYTES, client.connection.read_bytes_max())
-        client.send_bytes(data[:size_bytes])
-        data = data[size_bytes:]
-
-
-def large(version: int, payload_bytes: int = 500 * KIB) -> bytes:
-    return encode(Publish("t", bytes(payload_bytes), 1, packet_id=1), version)
-
-
 def kept_bytes(client: Client) -> int:
-    return client.connection._decoder.compact()
+    return client.connection.input.decoder.compact()
 
 
 def test_the_first_bytes_belong_to_the_connection(version: int) -> None:
@@ -103,7 +91,7 @@ def test_where_all_is_spent_who_has_stood_still_for_longest_gives_way(version: i
     for client in clients[:3]:
         if version == MQTT_5:
             assert client.expect(Disconnect).reason_code == ReasonCode.QUOTA_EXCEEDED
-        assert client.connection._decoder.buffered_bytes == 0
+        assert client.connection.input.decoder.buffered_bytes == 0
     for client in clients[3:]:
         client.send_bytes(large(version)[-1:])
         client.expect(Puback)
@@ -157,6 +145,6 @@ def test_clients_that_wait_leave_half_of_the_memory_to_packets_that_come_in() ->
         send_chunks(client, packets)
     assert sessions.node.input_holders.budget.used_bytes <= LIMIT_BYTES // 2 + CHUNK_BYTES
     send_chunks(receiver, encode(Publish("t", bytes(400 * KIB)), 4))
-    assert receiver.connection._decoder.buffered_bytes == 0
+    assert receiver.connection.input.decoder.buffered_bytes == 0
     assert not any(client.is_closed for client in [receiver, *paused])
     assert not sessions.node.counters.dropped
