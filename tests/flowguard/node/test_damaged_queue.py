@@ -3,35 +3,14 @@
 import pytest
 
 from flowguard.codec.packets import Disconnect
-from flowguard.errors import CorruptionError, StoreError
+from flowguard.errors import StoreError
 from flowguard.ops.explain import explain
-from flowguard.records import QueueEntry
-from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.types import ReasonCode
-from tests.support.stage import Client, Stage, StoreOnDisk
+from tests.support.on_disk import DamagedStore
+from tests.support.readings import payloads
+from tests.support.stage import Client, Stage
 
 COUNT = 40
-
-
-class DamagedStore(StoreOnDisk):
-    """Pages of `damaged` that reach beyond a position cannot be read."""
-
-    damaged: str | None = None
-    after_pos = 0
-
-    def fetch(
-        self,
-        client_id: str,
-        after_pos: int,
-        limit: int,
-        *,
-        until_pos: int = POS_MAX,
-        bytes_max: int = FETCH_BYTES,
-    ) -> list[QueueEntry]:
-        found = super().fetch(client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max)
-        if client_id == self.damaged and found and found[-1].pos > self.after_pos:
-            raise CorruptionError("a block of it has changed")
-        return found
 
 
 def stage_with_backlogs(
@@ -48,10 +27,6 @@ def stage_with_backlogs(
     for number in range(COUNT):
         publisher.publish("t", b"%d" % number, qos=1)
     return stage, store, publisher
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 EVERYTHING = [b"%d" % number for number in range(COUNT)]

@@ -13,7 +13,8 @@ from flowguard.session import backlog
 from flowguard.stores import StoreLoad
 from flowguard.types import Properties, Publish
 from tests.flowguard.node.ledger import check_budgets, check_store, end_all_sessions
-from tests.support.stage import Client, Stage, StoreOnDisk
+from tests.support.readings import first_numbers
+from tests.support.stage import Stage, StoreOnDisk
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -40,10 +41,6 @@ def publish(stage: Stage, topic: str, *numbers: int, size_bytes: int = 50 * KIB)
         payload = (b"%d " % number).ljust(size_bytes)
         stage.node.router.publish_own(Publish(topic, payload, 1), stage.now_s)
         stage.settle()
-
-
-def numbers(client: Client) -> list[int]:
-    return [int(message.payload.split(b" ")[0]) for message in client.publishes()]
 
 
 def fill(stage: Stage, count: int = 20) -> None:
@@ -80,7 +77,7 @@ def test_durable_queues_together_hold_only_so_many_bytes() -> None:
     assert MIB // 2 < stored_bytes(stage) == used_bytes(stage) <= MIB
     check(stage)
     check_store(stage.node, stage.store)
-    got = [len(numbers(stage.connect_durable(f"away{number}"))) for number in range(AWAY)]
+    got = [len(first_numbers(stage.connect_durable(f"away{number}"))) for number in range(AWAY)]
     assert sum(got) == 20 * AWAY - stage.node.counters.publish_dropped
     assert max(got) - min(got) <= 1
     assert used_bytes(stage) == 0
@@ -128,7 +125,7 @@ def test_who_is_there_and_reads_loses_nothing_beside_those_who_are_away(version:
     for number in range(50):
         publisher.publish("here", (b"%d " % number).ljust(10 * KIB), qos=1)
         publisher.expect(Puback)
-        got += numbers(reader)
+        got += first_numbers(reader)
     assert got == list(range(50))
     check(stage)
 
@@ -151,7 +148,7 @@ def test_drop_new_keeps_what_was_accepted() -> None:
     stage = small_stage("drop-new")
     fill(stage)
     for number in range(AWAY):
-        got = numbers(stage.connect_durable(f"away{number}"))
+        got = first_numbers(stage.connect_durable(f"away{number}"))
         assert got
         assert got == list(range(len(got)))
 
@@ -160,7 +157,7 @@ def test_drop_oldest_makes_room_of_its_own_oldest() -> None:
     stage = small_stage("drop-oldest")
     fill(stage)
     check(stage)
-    kept = [numbers(stage.connect_durable(f"away{number}")) for number in range(AWAY)]
+    kept = [first_numbers(stage.connect_durable(f"away{number}")) for number in range(AWAY)]
     for got in kept:
         assert got == list(range(20 - len(got), 20))
     assert sum(map(len, kept)) == 20 * AWAY - stage.node.counters.publish_dropped
@@ -189,7 +186,7 @@ def test_drop_oldest_gives_up_nothing_where_that_would_not_help() -> None:
     absent(stage, "late", "late")
     publish(stage, "late", 1, size_bytes=KIB)
     publish(stage, "late", 2, size_bytes=200 * KIB)
-    assert numbers(stage.connect_durable("late")) == [1]
+    assert first_numbers(stage.connect_durable("late")) == [1]
 
 
 def test_block_waits_for_room_on_the_disk() -> None:
@@ -204,10 +201,10 @@ def test_block_waits_for_room_on_the_disk() -> None:
         acknowledged += len(publisher.take())
     assert acknowledged == 5
     check(stage)
-    assert numbers(stage.connect_durable("one")) == list(range(10))
+    assert first_numbers(stage.connect_durable("one")) == list(range(10))
     assert len(publisher.take()) == 5
     assert not dropped(stage)
-    assert numbers(stage.connect_durable("two")) == list(range(10))
+    assert first_numbers(stage.connect_durable("two")) == list(range(10))
 
 
 def test_the_queue_of_a_shared_subscription_counts() -> None:
@@ -222,7 +219,7 @@ def test_the_queue_of_a_shared_subscription_counts() -> None:
     check_budgets(stage.node, [])
     stage.restart()
     assert used_bytes(stage) == group.unsettled_bytes
-    got = numbers(stage.connect_durable("member"))
+    got = first_numbers(stage.connect_durable("member"))
     assert got == list(range(len(got)))
     assert used_bytes(stage) == 0
     check_budgets(stage.node, [])
@@ -242,7 +239,7 @@ def test_dead_letters_are_counted_like_any_other() -> None:
     publish(stage, "away", 100)
     check(stage)
     assert stage.node.counters.dead_letters > 0
-    letters = numbers(stage.connect_durable("letters"))
+    letters = first_numbers(stage.connect_durable("letters"))
     assert letters
     end_all_sessions(stage.node, stage.now_s)
 

@@ -6,7 +6,6 @@ while one of them may have expired; until then the queue is a page above its lim
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,23 +13,14 @@ from hypothesis import strategies as st
 
 from flowguard.config import StoreSettings
 from flowguard.flow import Reason
-from flowguard.records import QueueEntry
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from tests.flowguard.node.ledger import check_budgets, check_store
-from tests.support.stage import Client, Stage, StoreOnDisk
+from tests.support.on_disk import CountingStore
+from tests.support.readings import numbers
+from tests.support.stage import Stage, StoreOnDisk
 
 TTL_S = 5
-
-
-class CountingStore(StoreOnDisk):
-    """Knows how often it was asked for a page."""
-
-    pages = 0
-
-    def fetch(self, *page: Any, **limits: Any) -> list[QueueEntry]:
-        self.pages += 1
-        return super().fetch(*page, **limits)
 
 
 def full_stage(
@@ -52,10 +42,6 @@ def publish(stage: Stage, *messages: tuple[int, int | None]) -> None:
     for number, interval_s in messages:
         properties = {} if interval_s is None else {"message_expiry_interval": interval_s}
         publisher.publish("a", b"%d" % number, qos=1, **properties)
-
-
-def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
-    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
 
 
 def check(stage: Stage) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from flowguard.types import MQTT_5, SESSION_NEVER_EXPIRES
-from tests.support.stage import Client, Stage
+from tests.support.readings import intervals
+from tests.support.stage import Stage
 
 GAP_S = 5
 
@@ -12,10 +13,6 @@ def absent_subscriber(stage: Stage, version: int = MQTT_5) -> None:
     subscriber = stage.connect_durable("s", version=version)
     subscriber.subscribe("t", qos=1)
     subscriber.close()
-
-
-def intervals(client: Client) -> list[int | None]:
-    return [message.properties.message_expiry_interval for message in client.publishes()]
 
 
 @pytest.mark.spec("MQTT-3.3.2-6")

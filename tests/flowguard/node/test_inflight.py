@@ -9,6 +9,7 @@ from flowguard.session.inflight import INFLIGHT_BYTES
 from flowguard.session.session import KEEPS_UP_MAX
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes
+from tests.support.readings import received
 from tests.support.stage import Client, Stage
 
 KIB = 1024
@@ -34,10 +35,6 @@ def subscribers(
 def deliver(stage: Stage, topic: str, payload: bytes, qos: int = 1) -> None:
     stage.node.router.publish_own(Publish(topic, payload, qos), stage.now_s)
     stage.settle()
-
-
-def received(client: Client) -> list[Publish]:
-    return client.publishes(acknowledge=False)
 
 
 def check(stage: Stage, clients: list[Client]) -> int:

@@ -21,6 +21,7 @@ from flowguard.node.publish.plans import WIDE_DELIVERIES
 from flowguard.records import Append, AppendToLog
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage, StoreWithLog
 
 
@@ -59,10 +60,6 @@ def publish(stage: Stage, topic: str, *payloads: bytes, qos: int = 1, **more: An
     publisher = stage.connect("p")
     for payload in payloads:
         publisher.publish(topic, payload, qos=qos, **more)
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 def store_of(stage: Stage) -> CountingStore:

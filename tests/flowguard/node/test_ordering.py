@@ -2,6 +2,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel, Suback
 from flowguard.types import Publish
+from tests.support.readings import received
 from tests.support.stage import Client, Stage
 
 NUMBERS = [b"%d" % number for number in range(20)]
@@ -11,10 +12,6 @@ def subscribed(stage: Stage, version: int, **properties: int) -> Client:
     client = stage.connect_durable("s", version=version, **properties)
     client.subscribe("a/#", qos=2)
     return client
-
-
-def publishes(client: Client) -> list[Publish]:
-    return client.publishes(acknowledge=False)
 
 
 @pytest.mark.spec("MQTT-4.6.0-5", "MQTT-4.6.0-6", "v3:MQTT-4.6.0-5", "v3:MQTT-4.6.0-6")
@@ -86,7 +83,7 @@ def test_a_message_to_clean_sessions_only_does_not_overtake_one_that_must_be_dur
     stage.hold_commits = True
     publisher.publish("a/1", b"waits for the store", qos=1)
     publisher.publish("a/2", b"does not need it", qos=1)
-    assert publishes(plain) == []
+    assert received(plain) == []
     stage.release_commits()
     assert [message.topic for message in plain.publishes()] == ["a/1", "a/2"]
 
@@ -101,12 +98,12 @@ def test_messages_are_sent_again_in_the_order_of_the_first_time(
     publisher = stage.connect("p", version=version)
     for position, number in enumerate(NUMBERS):
         publisher.publish("a", number, qos=1 + position % 2)
-    sent = publishes(subscriber)
+    sent = received(subscriber)
     if restart:
         stage.restart()
     else:
         subscriber.close()
-    again = publishes(stage.connect_durable("s", version=version))
+    again = received(stage.connect_durable("s", version=version))
     assert [each.payload for each in again] == NUMBERS
     assert [each.packet_id for each in again] == [each.packet_id for each in sent]
 
@@ -138,7 +135,7 @@ def test_pubrels_go_out_in_the_order_of_the_pubrecs(version: int, restart: bool 
     publisher = stage.connect("p", version=version)
     for number in NUMBERS:
         publisher.publish("a", number, qos=2)
-    identifiers = [message.packet_id for message in publishes(subscriber)]
+    identifiers = [message.packet_id for message in received(subscriber)]
     subscriber.send(*(Pubrec(packet_id) for packet_id in identifiers))
     pubrels = [Pubrel(packet_id) for packet_id in identifiers]
     assert subscriber.take() == pubrels
@@ -177,6 +174,6 @@ def test_a_message_published_after_suback_is_never_missed(version: int) -> None:
     stage.hold_commits = False
     client.subscribe("a", qos=1)
     publisher.publish("a", b"x", qos=1)
-    (message,) = publishes(client)
+    (message,) = received(client)
     client.send(Pubcomp(message.packet_id), Puback(message.packet_id))
     assert message.payload == b"x"

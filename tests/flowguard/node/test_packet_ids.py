@@ -4,7 +4,8 @@ import pytest
 
 from flowguard.records import QOS_1_IDS
 from flowguard.types import Publish
-from tests.support.stage import Client, Stage
+from tests.support.readings import numbers
+from tests.support.stage import Stage
 
 STUCK = 3
 MORE = 20
@@ -23,10 +24,6 @@ def publish(stage: Stage, numbers: range, qos: int, *, together: bool) -> None:
     else:
         for packet in packets:
             publisher.send(packet)
-
-
-def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
-    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
 
 
 @pytest.mark.spec("MQTT-4.4.0-1", "v3:MQTT-4.4.0-1")

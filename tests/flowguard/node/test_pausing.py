@@ -2,9 +2,10 @@
 
 import pytest
 
-from flowguard.codec.packets import Pingreq, Pingresp, Puback
+from flowguard.codec.packets import Pingreq, Pingresp
 from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish
+from tests.support.readings import acknowledged
 from tests.support.stage import Client, Stage
 
 
@@ -16,10 +17,6 @@ def flooded(settings: dict[str, int], messages_count: int, version: int = MQTT_5
     stage.hold_commits = True
     client.send(*[Publish("t", b"", 1, packet_id=n) for n in range(1, messages_count + 1)])
     return client
-
-
-def acknowledged(client: Client) -> list[int]:
-    return [packet.packet_id for packet in client.take() if isinstance(packet, Puback)]
 
 
 def test_no_more_packets_than_the_window_are_admitted_and_the_rest_follows_in_order() -> None:

@@ -24,6 +24,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import PeerError
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.flowguard.codec.decoders import one_by_one
+from tests.support.readings import payloads_in
 from tests.support.stage import Client, Stage
 
 MAX = 1_024
@@ -118,10 +119,6 @@ def told(packets: list[Packet]) -> list[tuple[type[Packet], int]]:
     return [(type(packet), getattr(packet, "packet_id", 0)) for packet in packets]
 
 
-def payloads(packets: list[Packet]) -> list[bytes]:
-    return [packet.payload for packet in packets if isinstance(packet, Publish)]
-
-
 def meet(talk: Conversation) -> tuple[Stage, Client]:
     """A node, and a witness who hears everything; others hear what is for many."""
     flow = {"window_max": talk.window, "cost_deliveries": 2}
@@ -165,7 +162,7 @@ def test_what_is_done_at_once_is_handled_as_one_by_one(talk: Conversation) -> No
     answers, expected = told(without_end(client, error)), answers_to(packets)
     assert answers.count(PONG) == expected.count(PONG)
     assert [each for each in answers if each != PONG] == [each for each in expected if each != PONG]
-    assert payloads(witness.take()) == payloads(packets)
+    assert payloads_in(witness.take()) == payloads_in(packets)
 
 
 @given(conversations)
@@ -186,7 +183,7 @@ def test_what_waits_for_a_store_is_handled_as_one_by_one(talk: Conversation) -> 
     assert commits <= len(packets) + 3
     answers = [each for each in told(without_end(client, error)) if each[0] is not Pingresp]
     expected = [each for each in answers_to(packets) if each[0] is not Pingresp]
-    heard, said = payloads(witness.take()), payloads(packets)
+    heard, said = payloads_in(witness.take()), payloads_in(packets)
     if error is None:
         assert answers == expected
         assert sorted(heard) == sorted(said)

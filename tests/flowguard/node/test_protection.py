@@ -12,6 +12,7 @@ from flowguard.config import SessionSettings
 from flowguard.records import PutInbound
 from flowguard.session.handshake import grant, receive_maximum_of
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
+from tests.support.readings import acknowledged, in_process
 from tests.support.stage import Client, Stage
 
 
@@ -26,15 +27,6 @@ def slow(flow: dict[str, Any], publishers: int = 1, **sessions: int) -> tuple[St
 
 def messages(count: int, size_bytes: int = 0, topic: str = "t") -> list[Publish]:
     return [Publish(topic, bytes(size_bytes), 1, packet_id=n) for n in range(1, count + 1)]
-
-
-def in_process(client: Client) -> int:
-    assert client.connection.inbound is not None
-    return client.connection.inbound.window.in_process
-
-
-def acknowledged(client: Client) -> list[int]:
-    return [packet.packet_id for packet in client.take() if isinstance(packet, Puback)]
 
 
 def commit(stage: Stage) -> None:

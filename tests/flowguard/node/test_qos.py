@@ -3,11 +3,8 @@ import pytest
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.records import packet_id_of
 from flowguard.types import MQTT_5, Publish, ReasonCode
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 def subscribed(stage: Stage, version: int, qos: int, *, durable: bool = True) -> Client:

@@ -10,7 +10,9 @@ from flowguard.session import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, check_store
-from tests.support.stage import Client, Stage
+from tests.support.readings import first_numbers
+from tests.support.sendings import numbered
+from tests.support.stage import Stage
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -32,14 +34,6 @@ def absent(stage: Stage) -> None:
     client = stage.connect_durable("s")
     client.subscribe("a", qos=1)
     client.close()
-
-
-def numbered(*numbers: int, size_bytes: int = 0) -> list[bytes]:
-    return [b"%d " % number + bytes(size_bytes) for number in numbers]
-
-
-def numbers(client: Client) -> list[int]:
-    return [int(message.payload.split(b" ")[0]) for message in client.publishes()]
 
 
 def publish(stage: Stage, *payloads: bytes, together: bool = False) -> None:
@@ -79,7 +73,7 @@ def test_the_bound_holds_while_the_client_is_away_or_the_broker_restarts(
     stage.restart()
     publish(stage, *numbered(*range(8, 13)))
     check(stage)
-    got = numbers(stage.connect_durable("s"))
+    got = first_numbers(stage.connect_durable("s"))
     assert got[:5] == [1, 2, *left]
     # Until a page has been looked at, its messages may have expired: see `admit_message`.
     assert len(got) <= 5 + (backlog.PAGE_MAX if policy == "drop-new" and store.on_disk else 0)
@@ -108,7 +102,7 @@ def test_retained_messages_come_between_live_ones_each_once_and_none_gives_way(
     publish(stage, b"6 ")
     check(stage)
     again = stage.connect_durable("s", receive_maximum=2)
-    got = numbers(again)
+    got = first_numbers(again)
     assert got == [2, 5, 3, 6, 4]
     check(stage)
 
@@ -124,7 +118,7 @@ def test_what_was_accepted_under_higher_limits_is_kept_and_nothing_new(store: Me
     publish(stage, *numbered(11, 12))
     assert stage.node.counters.dropped == {Reason.QUEUE_MESSAGES: 2}
     check(stage)
-    assert numbers(stage.connect_durable("s")) == list(range(1, 11))
+    assert first_numbers(stage.connect_durable("s")) == list(range(1, 11))
     check(stage)
 
 
@@ -138,7 +132,7 @@ def test_with_drop_oldest_it_gives_way_to_the_next_message(store: MemoryStore) -
     check(stage)
     assert stage.node.registry.sessions["s"].queue.count == 4
     publish(stage, *numbered(34, 35))
-    assert numbers(stage.connect_durable("s"))[-2:] == [34, 35]
+    assert first_numbers(stage.connect_durable("s"))[-2:] == [34, 35]
     assert set(stage.node.counters.dropped) == {Reason.QUEUE_MESSAGES}
     check(stage)
 
@@ -151,5 +145,5 @@ def test_what_was_accepted_is_kept_though_the_node_has_less_room_for_it(
     publish(stage, *numbered(*range(1, 9), size_bytes=200 * KIB))
     settings = {"session": {"queue_bytes_max": MIB}, "node": {"queue_bytes_max": MIB}}
     stage = Stage(settings, store=store, now_s=stage.now_s)
-    assert numbers(stage.connect_durable("s")) == list(range(1, 9))
+    assert first_numbers(stage.connect_durable("s")) == list(range(1, 9))
     assert stage.node.queue_budget.used_bytes == 0

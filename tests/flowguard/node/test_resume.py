@@ -2,6 +2,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.types import Publish
+from tests.support.readings import summary
 from tests.support.stage import Client, Stage
 
 
@@ -22,10 +23,6 @@ def publish(stage: Stage, *payloads: bytes, qos: int = 2, **properties: int) -> 
     publisher = stage.connect("p")
     for payload in payloads:
         publisher.publish("a", payload, qos=qos, **properties)
-
-
-def summary(messages: list[Publish]) -> list[tuple[bytes, int, bool]]:
-    return [(message.payload, message.packet_id, message.dup) for message in messages]
 
 
 # --- messages to the client ------------------------------------------------------------------

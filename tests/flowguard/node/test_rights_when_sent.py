@@ -11,6 +11,7 @@ from flowguard.node.connect.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, MQTT_311, Properties, SubscriptionOptions
 from tests.support.authentication import SaidNames
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage, StoreOnDisk, StoreWithLog
 
 RULES = """
@@ -84,10 +85,6 @@ CHANGES = [
     reload_while_away,
     reload_while_connected,
 ]
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 @pytest.mark.parametrize("version", [MQTT_5, MQTT_311])

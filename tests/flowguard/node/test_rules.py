@@ -10,6 +10,7 @@ from flowguard.node.connect.authentication import Hooks
 from flowguard.ops.explain import explain
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.authentication import SaidNames
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage, StoreWithLog
 
 NOT_AUTHORIZED = ReasonCode.NOT_AUTHORIZED
@@ -54,10 +55,6 @@ def come(
     client = stage.attempt(connect)
     client.connack = client.expect(Connack)
     return client
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 # --- refusals --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.flow import Reason
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage
 
 
@@ -11,10 +12,6 @@ def members(stage: Stage, *names: str, qos: int = 2, version: int = 5) -> list[C
     for client in clients:
         client.subscribe("$share/g/a", qos=qos)
     return clients
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -7,6 +7,7 @@ from flowguard.codec.packets import Puback, Pubrec
 from flowguard.flow import Reason
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions
+from tests.support.readings import numbers
 from tests.support.stage import Client, Stage
 
 SHARE = "$share/g/a"
@@ -23,10 +24,6 @@ def publish(stage: Stage, count: int, *, qos: int = 1, **properties: int) -> Non
     publisher = stage.connect("p")
     for number in range(count):
         publisher.publish("a", b"%d" % number, qos=qos, **properties)
-
-
-def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
-    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
 
 
 # --- a member that leaves ------------------------------------------------------------------------

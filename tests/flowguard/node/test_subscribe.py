@@ -11,15 +11,12 @@ from flowguard.codec.packets import (
 from flowguard.node.connect.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode, SubscriptionOptions
-from tests.support.stage import Client, Stage
+from tests.support.readings import payloads
+from tests.support.stage import Stage
 
 
 def options(qos: int = 0) -> SubscriptionOptions:
     return SubscriptionOptions(qos=qos)
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 # --- the answer ------------------------------------------------------------------------------

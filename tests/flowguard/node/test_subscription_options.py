@@ -2,12 +2,8 @@ import pytest
 
 from flowguard.codec.packets import Disconnect, Subscribe
 from flowguard.types import ReasonCode, SubscriptionOptions
-from tests.support.stage import Client, Stage
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
-
+from tests.support.readings import payloads
+from tests.support.stage import Stage
 
 # --- No Local --------------------------------------------------------------------------------
 

@@ -2,13 +2,10 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel, Suback, Unsuback, Unsubscribe
 from flowguard.types import MQTT_5, Properties, Publish
-from tests.support.stage import Client, Stage
+from tests.support.readings import payloads
+from tests.support.stage import Stage
 
 REMOVED, NOTHING_THERE = 0x00, 0x11
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 @pytest.mark.spec("MQTT-3.10.4-4", "MQTT-3.10.4-5", "MQTT-2.2.1-6", "v3:MQTT-2.3.1-7")

@@ -5,6 +5,7 @@ import pytest
 from flowguard.codec.packets import Connack, Connect, Disconnect, Will
 from flowguard.node.connect.authentication import Hooks
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
+from tests.support.readings import payloads
 from tests.support.stage import Client, Stage
 
 NOT_NORMAL = [0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99]
@@ -14,10 +15,6 @@ def witness_of(stage: Stage, topic: str = "w") -> Client:
     witness = stage.connect("witness")
     witness.subscribe(topic, qos=2, retain_as_published=True)
     return witness
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
 
 
 def delayed(delay_s: int) -> Will:

@@ -4,7 +4,6 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
-    Packet,
     Pingreq,
     Pingresp,
     Subscribe,
@@ -12,6 +11,8 @@ from flowguard.codec.packets import (
 )
 from flowguard.session.inbound import RUN_MAX
 from flowguard.types import Publish, SubscriptionOptions
+from tests.support.readings import identifiers, in_process
+from tests.support.sendings import numbered_publishes
 from tests.support.stage import Client, Stage
 
 
@@ -24,24 +25,13 @@ def slow_store(stage: Stage, window: int) -> Client:
     return publisher
 
 
-def numbered(count: int, *, qos: int = 1) -> list[Packet]:
-    return [Publish("a", b"%d" % number, qos, packet_id=number) for number in range(1, count + 1)]
-
-
-def in_process(client: Client) -> int:
-    assert client.connection.inbound is not None
-    return client.connection.inbound.window.in_process
-
-
-def identifiers(packets: list[Packet]) -> list[int]:
-    return [packet.packet_id for packet in packets]  # type: ignore[union-attr]
-
-
 def test_a_run_ends_after_so_many_packets_and_the_rest_has_another_turn() -> None:
     stage = Stage()
     publisher = slow_store(stage, 100)
     connection, received = publisher.connection, []
-    connection.receive_data(b"".join(encode(packet, 4) for packet in numbered(40)), stage.now_s)
+    connection.receive_data(
+        b"".join(encode(packet, 4) for packet in numbered_publishes(40)), stage.now_s
+    )
     while connection.queued:
         received.append(stage.node.counters.publish_received)
         assert stage.turns.run_round()
@@ -52,7 +42,7 @@ def test_a_run_ends_after_so_many_packets_and_the_rest_has_another_turn() -> Non
 def test_each_commit_lets_as_many_in_as_it_finished() -> None:
     stage = Stage()
     publisher = slow_store(stage, 3)
-    publisher.send(*numbered(8))
+    publisher.send(*numbered_publishes(8))
     seen = []
     for _ in range(4):
         assert stage.held is not None

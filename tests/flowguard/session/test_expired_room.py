@@ -5,28 +5,18 @@ while one of them may have expired; until then the queue is a page above its lim
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
-from flowguard.records import QueueEntry
 from flowguard.session import backlog
 from flowguard.stores import MemoryStore
 from tests.flowguard.session.sessions import Client, Sessions, StoreOnDisk
+from tests.support.on_disk import CountingStore
+from tests.support.readings import numbers
 
 TTL_S = 5
-
-
-class CountingStore(StoreOnDisk):
-    """Knows how often it was asked for a page."""
-
-    pages = 0
-
-    def fetch(self, *page: Any, **limits: Any) -> list[QueueEntry]:
-        self.pages += 1
-        return super().fetch(*page, **limits)
 
 
 def full_stage(
@@ -48,10 +38,6 @@ def publish(sessions: Sessions, *messages: tuple[int, int | None]) -> None:
     for number, interval_s in messages:
         properties = {} if interval_s is None else {"message_expiry_interval": interval_s}
         publisher.publish("a", b"%d" % number, qos=1, **properties)
-
-
-def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
-    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
 
 
 def check(sessions: Sessions) -> None:

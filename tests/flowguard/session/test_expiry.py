@@ -3,7 +3,8 @@
 import pytest
 
 from flowguard.types import MQTT_5
-from tests.flowguard.session.sessions import Client, Sessions
+from tests.flowguard.session.sessions import Sessions
+from tests.support.readings import intervals
 
 GAP_S = 5
 
@@ -12,10 +13,6 @@ def absent_subscriber(sessions: Sessions, version: int = MQTT_5) -> None:
     subscriber = sessions.connect_durable("s", version=version)
     subscriber.subscribe("t", qos=1)
     subscriber.close()
-
-
-def intervals(client: Client) -> list[int | None]:
-    return [message.properties.message_expiry_interval for message in client.publishes()]
 
 
 @pytest.mark.spec("MQTT-3.3.2-6")

@@ -7,6 +7,7 @@ from flowguard.flow import Reason
 from flowguard.session.inflight import INFLIGHT_BYTES
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
+from tests.support.readings import received
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -31,10 +32,6 @@ def subscribers(
 def deliver(sessions: Sessions, topic: str, payload: bytes, qos: int = 1) -> None:
     sessions.publish(Publish(topic, payload, qos))
     sessions.settle()
-
-
-def received(client: Client) -> list[Publish]:
-    return client.publishes(acknowledge=False)
 
 
 def check(sessions: Sessions, clients: list[Client]) -> int:

@@ -1,8 +1,8 @@
 import pytest
 
 from flowguard.codec.packets import Pubrec, Pubrel
-from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
+from tests.support.readings import received
 
 NUMBERS = [b"%d" % number for number in range(20)]
 
@@ -11,10 +11,6 @@ def subscribed(sessions: Sessions, version: int, **properties: int) -> Client:
     client = sessions.connect_durable("s", version=version, **properties)
     client.subscribe("a/#", qos=2)
     return client
-
-
-def publishes(client: Client) -> list[Publish]:
-    return client.publishes(acknowledge=False)
 
 
 @pytest.mark.spec("MQTT-4.6.0-5", "v3:MQTT-4.6.0-6")
@@ -42,7 +38,7 @@ def test_pubrels_follow_the_pubrecs_even_if_those_come_in_another_order(version:
     publisher = sessions.connect("p", version=version)
     for number in NUMBERS[:3]:
         publisher.publish("a", number, qos=2)
-    one, two, three = (message.packet_id for message in publishes(subscriber))
+    one, two, three = (message.packet_id for message in received(subscriber))
     subscriber.send(Pubrec(three), Pubrec(one), Pubrec(two))
     assert subscriber.take() == [Pubrel(three), Pubrel(one), Pubrel(two)]
     subscriber.close()

@@ -5,7 +5,7 @@ import pytest
 from flowguard.codec.packets import Puback
 from flowguard.records import QOS_1_IDS
 from flowguard.types import Publish
-from tests.flowguard.session.sessions import Client, Sessions
+from tests.flowguard.session.sessions import Sessions
 
 STUCK = 3
 MORE = 20
@@ -24,10 +24,6 @@ def publish(sessions: Sessions, numbers: range, qos: int, *, together: bool) -> 
     else:
         for packet in packets:
             publisher.send(packet)
-
-
-def numbers(client: Client, *, acknowledge: bool = True) -> list[int]:
-    return [int(message.payload) for message in client.publishes(acknowledge=acknowledge)]
 
 
 @pytest.mark.spec("MQTT-2.2.1-4", "v3:MQTT-2.3.1-4")

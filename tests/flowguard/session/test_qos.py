@@ -3,10 +3,7 @@ import pytest
 from flowguard.codec.packets import Disconnect, Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.flowguard.session.sessions import Client, Sessions
-
-
-def payloads(client: Client) -> list[bytes]:
-    return [message.payload for message in client.publishes()]
+from tests.support.readings import payloads
 
 
 def subscribed(sessions: Sessions, version: int, qos: int, *, durable: bool = True) -> Client:

@@ -10,7 +10,9 @@ from flowguard.records import DELIVERY_BYTES
 from flowguard.session import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
-from tests.flowguard.session.sessions import Client, Sessions, StoreOnDisk
+from tests.flowguard.session.sessions import Sessions, StoreOnDisk
+from tests.support.readings import first_numbers
+from tests.support.sendings import numbered
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -25,14 +27,6 @@ def absent(sessions: Sessions) -> None:
     client = sessions.connect_durable("s")
     client.subscribe("a", qos=1)
     client.close()
-
-
-def numbered(*numbers: int, size_bytes: int = 0) -> list[bytes]:
-    return [b"%d " % number + bytes(size_bytes) for number in numbers]
-
-
-def numbers(client: Client) -> list[int]:
-    return [int(message.payload.split(b" ")[0]) for message in client.publishes()]
 
 
 def publish(sessions: Sessions, *payloads: bytes, together: bool = False) -> None:
@@ -70,7 +64,7 @@ def test_a_full_queue_keeps_the_first_or_the_last(
     publish(sessions, *numbered(*range(8, 11)), together=together)
     assert sessions.node.counters.dropped == {Reason.QUEUE_MESSAGES: 6}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == left
+    assert first_numbers(sessions.connect_durable("s")) == left
     check(sessions)
 
 
@@ -83,7 +77,7 @@ def test_the_same_by_bytes(store: MemoryStore, policy: str, left: list[int]) -> 
     publish(sessions, *numbered(1, 2, 3, 4, 5, size_bytes=size_bytes), b"6 ")
     assert sessions.node.counters.dropped == {Reason.QUEUE_BYTES: 3}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == left
+    assert first_numbers(sessions.connect_durable("s")) == left
 
 
 def test_a_large_message_makes_as_many_small_ones_give_way_as_it_needs(store: MemoryStore) -> None:
@@ -99,7 +93,7 @@ def test_a_large_message_makes_as_many_small_ones_give_way_as_it_needs(store: Me
     dropped = sessions.node.counters.dropped[Reason.QUEUE_BYTES]
     assert dropped * small_bytes >= 2 * KIB - (limit_bytes - 16 * small_bytes)
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == list(range(1 + dropped, 18))
+    assert first_numbers(sessions.connect_durable("s")) == list(range(1 + dropped, 18))
 
 
 @pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
@@ -111,7 +105,7 @@ def test_a_message_larger_than_the_queue_makes_nobody_give_way(
     publish(sessions, b"1 ", b"2 ", *numbered(3, size_bytes=4 * KIB - DELIVERY_BYTES))
     assert sessions.node.counters.dropped == {Reason.QUEUE_BYTES: 1}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == [1, 2]
+    assert first_numbers(sessions.connect_durable("s")) == [1, 2]
 
 
 def test_a_node_full_of_others_is_not_helped_by_dropping_what_is_old() -> None:
@@ -128,7 +122,7 @@ def test_a_node_full_of_others_is_not_helped_by_dropping_what_is_old() -> None:
     sessions.connect("p2").publish("b", bytes(700 * KIB), qos=1)
     publish(sessions, *numbered(1), *numbered(2, size_bytes=400 * KIB))
     assert sessions.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 1}
-    assert numbers(sessions.connect_durable("s")) == [1]
+    assert first_numbers(sessions.connect_durable("s")) == [1]
 
 
 def test_who_fills_the_node_makes_room_of_its_own_oldest(store: MemoryStore) -> None:
@@ -145,7 +139,7 @@ def test_who_fills_the_node_makes_room_of_its_own_oldest(store: MemoryStore) -> 
     reason = Reason.NODE_DISK_QUEUE_BYTES if on_disk else Reason.NODE_QUEUE_BYTES
     assert sessions.node.counters.dropped == {reason: 13}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == list(range(13, 20))
+    assert first_numbers(sessions.connect_durable("s")) == list(range(13, 20))
 
 
 # --- what was sent never gives way ---------------------------------------------------------------
@@ -164,7 +158,7 @@ def test_what_is_in_flight_is_untouched(store: MemoryStore, policy: str, left: l
     assert session is not None
     assert len(session.inflight.messages) == 2
     check(sessions)
-    assert numbers(client) == [1, 2, *left]
+    assert first_numbers(client) == [1, 2, *left]
     check(sessions)
 
 
@@ -185,7 +179,7 @@ def test_what_is_on_its_way_to_the_store_gives_way_when_it_arrives(store: Memory
     sessions.release_commits()
     assert sessions.node.counters.dropped == {Reason.QUEUE_MESSAGES: 10 - 4}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == [4, 5, 6, 7]
+    assert first_numbers(sessions.connect_durable("s")) == [4, 5, 6, 7]
 
 
 def test_bytes_too_are_above_their_limit_by_a_page_and_a_message_at_most(
@@ -229,4 +223,4 @@ def test_the_oldest_of_a_backlog_on_disk_are_fetched_to_be_dropped(
     assert queue.count == 10
     assert node.counters.dropped == {Reason.QUEUE_MESSAGES: 9}
     check(sessions)
-    assert numbers(sessions.connect_durable("s")) == list(range(4, 14))
+    assert first_numbers(sessions.connect_durable("s")) == list(range(4, 14))

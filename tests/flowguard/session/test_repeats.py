@@ -4,6 +4,7 @@ from flowguard.codec.packets import Pubcomp, Pubrec, Pubrel
 from flowguard.flow import Reason
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
+from tests.support.readings import summary
 
 
 def away(sessions: Sessions, version: int, *, qos: int = 2) -> None:
@@ -23,10 +24,6 @@ def publish(sessions: Sessions, *payloads: bytes, qos: int = 2, **properties: in
     publisher = sessions.connect("p")
     for payload in payloads:
         publisher.publish("a", payload, qos=qos, **properties)
-
-
-def summary(messages: list[Publish]) -> list[tuple[bytes, int, bool]]:
-    return [(message.payload, message.packet_id, message.dup) for message in messages]
 
 
 # --- messages to the client ------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.codec.packets import Packet, Puback, Pubrec
+from flowguard.codec.packets import Puback, Pubrec
 from flowguard.flow import Pause, Reason
 from flowguard.records import Append, Delivery, QueueEntry, Settle
 from flowguard.session.host import IN_PROCESS
@@ -11,10 +11,7 @@ from flowguard.session.owner import page_fetched
 from flowguard.session.states import Undelivered
 from flowguard.types import Publish
 from tests.flowguard.session.alone import NOW_S, Alone
-
-
-def payloads(packets: list[Packet]) -> list[bytes]:
-    return [packet.payload for packet in packets if isinstance(packet, Publish)]
+from tests.support.readings import payloads_in
 
 
 @given(st.lists(st.integers(1, 2), max_size=6), st.integers(1, 3), st.integers(0, 6))
@@ -63,7 +60,7 @@ def test_a_backlog_on_disk_is_asked_for_when_its_client_is_back() -> None:
     page_fetched(alone.session, fetch, entries, alone.node, NOW_S)
     assert alone.session.undelivered() is Undelivered.TURN
     alone.run_replays()
-    assert payloads(alone.take()) == [b"0", b"1", b"2"]
+    assert payloads_in(alone.take()) == [b"0", b"1", b"2"]
 
 
 def test_a_full_queue_drops_what_it_is_offered_and_says_so() -> None:
@@ -82,7 +79,7 @@ def test_qos_0_goes_to_nobody_who_is_away() -> None:
     connection = alone.open()
     delivery = Delivery(Publish("t", b"x"), 0, False, (), float("inf"))
     connection.outbound.send_qos_0(delivery, NOW_S)
-    assert payloads(alone.take()) == [b"x"]
+    assert payloads_in(alone.take()) == [b"x"]
     assert alone.session.dropped_now(alone.node) == []
 
 

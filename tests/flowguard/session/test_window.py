@@ -4,7 +4,6 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
-    Packet,
     Pingreq,
     Pingresp,
     Puback,
@@ -15,6 +14,8 @@ from flowguard.codec.packets import (
 from flowguard.session.inbound import RUN_MAX
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
+from tests.support.readings import identifiers, in_process
+from tests.support.sendings import numbered_publishes
 
 
 def slow_store(sessions: Sessions, window: int) -> Client:
@@ -26,25 +27,12 @@ def slow_store(sessions: Sessions, window: int) -> Client:
     return publisher
 
 
-def numbered(count: int, *, qos: int = 1) -> list[Packet]:
-    return [Publish("a", b"%d" % number, qos, packet_id=number) for number in range(1, count + 1)]
-
-
-def in_process(client: Client) -> int:
-    assert client.connection.inbound is not None
-    return client.connection.inbound.window.in_process
-
-
-def identifiers(packets: list[Packet]) -> list[int]:
-    return [packet.packet_id for packet in packets]  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("window", [1, 2, 10, 100])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_publisher_is_stopped_at_exactly_its_window(window: int, qos: int) -> None:
     sessions = Sessions({"session": {"receive_maximum": 1_000}})
     publisher = slow_store(sessions, window)
-    publisher.send(*numbered(150, qos=qos))
+    publisher.send(*numbered_publishes(150, qos=qos))
     assert in_process(publisher) == window
     assert sessions.node.counters.publish_received == window
     assert publisher.take() == []
@@ -57,7 +45,7 @@ def test_what_comes_for_a_client_that_waits_for_its_turn_is_read_and_waits_with_
     sessions = Sessions()
     publisher = slow_store(sessions, 100)
     connection = publisher.connection
-    first, second = numbered(2 * RUN_MAX), numbered(3 * RUN_MAX)[2 * RUN_MAX :]
+    first, second = numbered_publishes(2 * RUN_MAX), numbered_publishes(3 * RUN_MAX)[2 * RUN_MAX :]
     for packets in (first, second):
         assert connection.receive_data(b"".join(encode(p, 4) for p in packets), sessions.now_s)
         assert sessions.node.counters.publish_received == RUN_MAX
@@ -73,7 +61,7 @@ def test_qos_0_waits_behind_the_others_in_order() -> None:
     sessions.hold_commits = False
     witness.subscribe("b")
     sessions.hold_commits = True
-    publisher.send(*numbered(2), Publish("b", b"last"))
+    publisher.send(*numbered_publishes(2), Publish("b", b"last"))
     assert witness.publishes() == []
     sessions.release_commits()
     assert [message.payload for message in witness.publishes()] == [b"last"]
@@ -92,7 +80,7 @@ def test_every_pingreq_is_answered(version: int) -> None:
 def test_a_paused_client_gets_its_pingresp_ahead_of_what_waits() -> None:
     sessions = Sessions()
     publisher = slow_store(sessions, 1)
-    publisher.send(*numbered(3), Pingreq())
+    publisher.send(*numbered_publishes(3), Pingreq())
     assert publisher.take() == [Pingresp()]
     publisher.send(Pingreq())
     assert publisher.take() == [Pingresp()]
@@ -113,7 +101,7 @@ def test_acknowledgements_of_a_paused_client_are_processed() -> None:
     sessions.connect_durable("s").subscribe("a", qos=2)
     sessions.node.window.resize(1)
     sessions.hold_commits = True
-    client.send(*numbered(5))
+    client.send(*numbered_publishes(5))
     client.send(Puback(one.packet_id), Pubrec(two.packet_id), Pubcomp(three.packet_id))
     assert client.take() == [Pubrel(two.packet_id)]
     assert set(sessions.sessions["c"].inflight.messages) == {two.packet_id}
@@ -128,7 +116,7 @@ def test_pubrel_of_a_paused_client_is_processed() -> None:
     client.take()
     sessions.node.window.resize(1)
     sessions.hold_commits = True
-    client.send(*numbered(5), Pubrel(100))
+    client.send(*numbered_publishes(5), Pubrel(100))
     assert client.take() == [Pubcomp(100)]
 
 
@@ -140,7 +128,7 @@ def test_a_paused_client_still_receives() -> None:
     client.subscribe("b")
     sessions.node.window.resize(1)
     sessions.hold_commits = True
-    client.send(*numbered(5))
+    client.send(*numbered_publishes(5))
     other.publish("b", b"news")
     assert [message.payload for message in client.publishes()] == [b"news"]
 
@@ -149,7 +137,7 @@ def test_one_paused_client_stops_nobody_else(version: int) -> None:
     sessions = Sessions()
     other = sessions.connect("other", version=version)
     publisher = slow_store(sessions, 1)
-    publisher.send(*numbered(5))
+    publisher.send(*numbered_publishes(5))
     other.send(Publish("b", b"x"), Pingreq())
     assert other.take() == [Pingresp()]
     assert sessions.node.counters.publish_received == 2
@@ -158,7 +146,7 @@ def test_one_paused_client_stops_nobody_else(version: int) -> None:
 def test_a_shrinking_window_cancels_nothing_and_admits_nothing() -> None:
     sessions = Sessions()
     publisher = slow_store(sessions, 10)
-    publisher.send(*numbered(8))
+    publisher.send(*numbered_publishes(8))
     sessions.node.window.resize(2)
     publisher.send(*(Publish("a", b"x", 1, packet_id=n) for n in range(9, 15)))
     assert in_process(publisher) == 8
@@ -182,7 +170,7 @@ def test_a_paused_client_is_read_ahead_only_so_far() -> None:
 def test_what_waits_when_the_connection_is_cut_is_never_admitted() -> None:
     sessions = Sessions()
     publisher = slow_store(sessions, 2)
-    publisher.send(*numbered(5))
+    publisher.send(*numbered_publishes(5))
     publisher.connection.end(None, sessions.now_s)
     sessions.release_commits()
     assert publisher.take() == []
