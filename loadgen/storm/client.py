@@ -9,14 +9,14 @@ In a crowd that returns, a client that is lost is WAITING again.
 
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, final
+from random import Random
+from typing import Protocol, final
 
 from flowguard.codec import PINGREQ_FRAME, Connack, Connect, Disconnect, Packet, encode
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
-from loadgen.storm.loop import Fate, Wire
-
-if TYPE_CHECKING:
-    from loadgen.storm.crowd import Crowd
+from loadgen.storm.loop import ClientLoop, Fate, Wire
+from loadgen.storm.plan import CrowdPlan
+from loadgen.storm.tally import ConnectTally
 
 SESSION_EXPIRY_S = 300
 """Session expiry that a storm asks for: a killed storm leaves no durable sessions after five
@@ -31,6 +31,15 @@ class Part(Protocol):
 
     def receive(self, packet: Packet, now_s: float) -> None:
         """A packet from the broker, but no DISCONNECT."""
+
+
+class Shared(Protocol):
+    """Plan, loop and tally that all clients of a crowd share."""
+
+    plan: CrowdPlan
+    rng: Random
+    loop: ClientLoop
+    tally: ConnectTally
 
 
 class Stage(Enum):
@@ -58,7 +67,7 @@ class Client:
         "wire",
     )
 
-    def __init__(self, crowd: "Crowd", client_id: str) -> None:
+    def __init__(self, crowd: Shared, client_id: str) -> None:
         self._crowd = crowd
         self._attempts = 0
         self._first_s = 0.0

@@ -1,14 +1,11 @@
 """A publisher of a storm: sends what is due, within its bounds."""
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.codec import Packet, Puback, Pubcomp, Pubrec, publish_frame, pubrel_frame
 from flowguard.types import NO_PROPERTIES, PACKET_ID_MAX, Publish, ReasonCode
 from loadgen.storm.client import Client, Stage
-from loadgen.storm.subscriber import STAMP, Subscriber
-
-if TYPE_CHECKING:
-    from loadgen.storm.traffic import Traffic
+from loadgen.storm.subscriber import STAMP, Joint, Subscriber
 
 STALL_S: Final = 2.0
 """QoS 0: a publisher that waits this long for deliveries takes them for lost."""
@@ -23,7 +20,7 @@ BURST_MAX: Final = 64
 class Publisher:
     """Publishes to its group's topic within its bounds."""
 
-    def __init__(self, traffic: "Traffic", client: Client, topic: str, number: int) -> None:
+    def __init__(self, traffic: Joint, client: Client, topic: str, number: int) -> None:
         plan = traffic.plan
         self._traffic = traffic
         self._next_id = 0
@@ -53,7 +50,7 @@ class Publisher:
         self._started_s = now_s
         self.pump(now_s)
         if self._traffic.plan.qos == 0:
-            self._traffic.crowd.loop.call_at(now_s + STALL_S, self._watch)
+            self._traffic.loop.call_at(now_s + STALL_S, self._watch)
 
     def pump(self, now_s: float) -> None:
         """Send what is due, as far as the bounds go."""
@@ -80,7 +77,7 @@ class Publisher:
     def _pump_at(self, at_s: float) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._traffic.crowd.loop.call_at(at_s, self._on_time)
+            self._traffic.loop.call_at(at_s, self._on_time)
 
     def _on_time(self, now_s: float) -> None:
         self._scheduled = False
@@ -125,7 +122,7 @@ class Publisher:
             self.pump(now_s)
         self._stalled_at = self._traffic.tally.received
         if self._traffic.publishing:
-            self._traffic.crowd.loop.call_at(now_s + STALL_S, self._watch)
+            self._traffic.loop.call_at(now_s + STALL_S, self._watch)
 
     def receive(self, packet: Packet, now_s: float) -> None:
         if packet.__class__ is Puback or packet.__class__ is Pubcomp:

@@ -1,7 +1,8 @@
 """A subscriber of a storm, and its books: the messages it has of each publisher."""
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 from flowguard.codec import (
     Packet,
@@ -15,14 +16,39 @@ from flowguard.codec import (
 )
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 from loadgen.storm.client import Client, Stage
-
-if TYPE_CHECKING:
-    from loadgen.storm.traffic import Traffic
+from loadgen.storm.loop import ClientLoop
+from loadgen.storm.plan import TrafficPlan
+from loadgen.storm.tally import TrafficTally
 
 STAMP: Final = Struct(">IId")
 """Beginning of a payload: number of the publisher, number of the message, instant it was due."""
 SIP_S: Final = 0.1
 """A slow subscriber reads its share this often."""
+
+
+class Source(Protocol):
+    """A publisher, for its subscribers."""
+
+    sent: int
+    undelivered: int
+    waiting: bool
+
+    def pump(self, now_s: float) -> None:
+        """Send messages that are due, within its bounds."""
+
+
+class Joint(Protocol):
+    """Plan, clock and books that all publishers and subscribers of a storm share."""
+
+    plan: TrafficPlan
+    version: int
+    loop: ClientLoop
+    tally: TrafficTally
+    publishing: bool
+
+    @property
+    def publishers(self) -> Sequence[Source]:
+        """All publishers, by their numbers."""
 
 
 @final
@@ -59,7 +85,7 @@ class Subscriber:
 
     __slots__ = ("_traffic", "answered", "client", "flows", "ready", "slow", "topic")
 
-    def __init__(self, traffic: "Traffic", client: Client, topic: str) -> None:
+    def __init__(self, traffic: Joint, client: Client, topic: str) -> None:
         self._traffic = traffic
         self.client = client
         self.topic = topic
@@ -88,7 +114,7 @@ class Subscriber:
         share_bytes = int(self._traffic.plan.slow_bytes_per_s * SIP_S)
         if share_bytes and wire is not None and not wire.reads:
             wire.read(share_bytes)
-            self._traffic.crowd.loop.call_at(now_s + SIP_S, self._sip)
+            self._traffic.loop.call_at(now_s + SIP_S, self._sip)
 
     def release(self) -> None:
         if self.client.wire is not None:

@@ -36,6 +36,7 @@ class Traffic:
         assert crowd_plan.clients == plan.clients
         self.plan = plan
         self.crowd = Crowd(target, crowd_plan, clock)
+        self.loop = self.crowd.loop
         self.version = target.version
         self.tally = TrafficTally()
         self.publishing = False
@@ -84,16 +85,16 @@ class Traffic:
         """Whether all clients are connected, and all subscriptions made."""
         if self.crowd.tally.connected < self.plan.clients:
             return False
-        until_s = self.crowd.loop.clock() + self.crowd.plan.timeout_s
+        until_s = self.loop.clock() + self.crowd.plan.timeout_s
 
         def ready(now_s: float) -> bool:
             return now_s >= until_s or all(each.answered for each in self.subscribers)
 
-        await self.crowd.loop.run(ready)
+        await self.loop.run(ready)
         return all(subscriber.ready for subscriber in self.subscribers)
 
     async def _publish(self) -> None:
-        loop = self.crowd.loop
+        loop = self.loop
         started_s = loop.clock()
         slow = [subscriber for subscriber in self.subscribers if subscriber.slow]
         for subscriber in slow:
