@@ -4,8 +4,8 @@ The limit follows the time that a CONNECT takes (`flow/concurrency`). The queue 
 entries, bytes, memory and time (`flow/waiting`): a client that has given up is not worth serving.
 docs/explain/overload.md, "CONNECT", has the rules and their reasons.
 
-Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
-an empty queue it is ADMIT, unless memory presses (invariants 10 and 11).
+Every CONNECT gets exactly one outcome, and none after its connection has ended. With a free slot
+and an empty queue the outcome is ADMIT, unless memory is short (invariants 10 and 11).
 """
 
 from math import inf
@@ -24,7 +24,7 @@ from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
 WAIT_SHARE: Final = 0.25
-"""A second of waiting for a slot presses windows as much as so many seconds in process."""
+"""Weight of a second of waiting for a slot; a second in process has weight 1."""
 WAIT_PRESSURE_MAX: Final = 2.0
 """Pressure of a crowd, however long it waits: windows are cut mildly."""
 OVERDUE_SHARE: Final = 0.5
@@ -34,7 +34,7 @@ DRIFTS: Final = 2.0
 FULL_ABOVE: Final = 4.0
 """Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
-"""Sockets that are accepted at once, whose CONNECTs come to the gate one after the other."""
+"""Maximum number of sockets that are accepted before the gate sees their CONNECTs."""
 
 
 @final
@@ -113,7 +113,7 @@ class ConnectGate(Generic[K]):
 
     @property
     def buffered_bytes(self) -> int:
-        """Their sizes in bytes."""
+        """Size of the CONNECTs that wait, bytes."""
         return self._waiting.size_bytes
 
     @property
@@ -185,7 +185,7 @@ class ConnectGate(Generic[K]):
         return Verdict.DELAY
 
     def settle(self, key: K, now_s: float) -> None:
-        """Free the place of a CONNECT that is answered, or whose connection has ended.
+        """Free the slot of a CONNECT after its answer, or after the end of its connection.
 
         Safe to repeat: an end and an answer may both report.
         """
@@ -262,13 +262,13 @@ class ConnectGate(Generic[K]):
         self._concurrency.restart(now_s)
 
     def retry_after_s(self, draw: float) -> float:
-        """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
+        """Retry-after delay of a rejected client, seconds; `draw` in [0, 1) is its jitter."""
         return self._outlook.retry_after_s(draw, self._waiting.hopeful, self._outside_s)
 
     def may_accept(self, now_s: float) -> bool:
         """Whether new sockets may be accepted: memory, and the budget for rejecting."""
         if self._is_crammed:
-            # The first socket tells how long those outside have waited.
+            # The wait of the first socket is an estimate for all others in the listen backlog.
             slots = 1 if self._waiting.hopeful else self.limit
             if self._let_in_count >= slots:
                 return False
@@ -334,7 +334,7 @@ class ConnectGate(Generic[K]):
         self._in_process[key] = now_s, held_bytes
         self._went_in_bytes += held_bytes
         if self._let_in_count:
-            self._let_in_count -= 1  # Whoever was let in may have got its place.
+            self._let_in_count -= 1  # This CONNECT may be that of an accepted socket.
         self._concurrency.admitted(len(self._in_process))
 
     def _reject(self, reason: Reason) -> Verdict:

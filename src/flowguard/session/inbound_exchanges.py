@@ -1,7 +1,7 @@
-"""Exchanges of what a client publishes at QoS 1 and 2, until they are over: identifiers, answers.
+"""Exchanges of a client's QoS 1 and 2 PUBLISH: identifiers and answers.
 
-A QoS 1 exchange ends with PUBACK. At QoS 2 the identifier is known from the moment its PUBLISH is
-taken until PUBREL, and to the store as long, where the session is durable.
+A QoS 1 exchange ends with PUBACK. A QoS 2 identifier is known from its PUBLISH until PUBREL. The
+store knows it as long, if the session is durable.
 """
 
 from flowguard.codec.burst import Burst
@@ -16,7 +16,7 @@ from flowguard.types import MQTT_5, Publish, ReasonCode
 
 
 class InboundExchanges:
-    """The lower half of an `Inbound`."""
+    """The exchanges of one connection; `Inbound` adds the packets and their window."""
 
     __slots__ = ("_outbound", "session", "unacknowledged")
 

@@ -38,13 +38,13 @@ class MessageSink(PageOwner):
         super().__init__(client_id)
         self.durable = durable
         self.reads_log = False
-        """Its client is away or catching up: what is logged is not put into its queue."""
+        """Whether its messages are read from the log: its client is offline, or catching up."""
         self.behind = False
-        """Something was logged for it since."""
+        """Whether a message was logged for it since."""
         self.is_application = False
-        """Its client is one that consumes everything, however far it falls behind."""
+        """Whether its client is an application, which gets every message, however late."""
         self.is_logged = False
-        """All that is for it is logged: what finds no room in its queue is read from there."""
+        """Whether all its messages are logged; those beyond its queue are read from the log."""
         self.queue = queue
         self.next_pos = 1
 
@@ -63,11 +63,11 @@ class MessageSink(PageOwner):
 
     @property
     def keeps_up(self) -> bool:
-        """Whether somebody is there who reads and acknowledges all that comes."""
+        """Whether a client is connected that reads and acknowledges all its messages."""
         raise NotImplementedError
 
     def pump(self, now_s: float) -> None:
-        """Send what waits, as far as there is room; what has nobody to go to need not be here."""
+        """Send waiting messages, as far as the client has capacity."""
         raise NotImplementedError
 
     @property
@@ -94,7 +94,7 @@ def is_unbounded(sink: MessageSink) -> bool:
 
 
 def own_queue(sink: MessageSink, node: NodeState) -> Backlog:
-    """`queue`, for whoever changes it: until then an empty one serves all who have none."""
+    """Return `queue` to change it; sinks without messages share an empty one until then."""
     if sink.queue is node.empty_queue:
         sink.queue = new_backlog(node, node.queue_budget, durable=False)
     return sink.queue
@@ -103,12 +103,12 @@ def own_queue(sink: MessageSink, node: NodeState) -> Backlog:
 def admit_message(
     sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
 ) -> Reason | None:
-    """Keep a place for a message that has to be durable first; else why there is none.
+    """Reserve a slot for a message that has to be durable first; returns why there is none.
 
-    Who keeps up may have one that is larger than its share. Room is made of what has expired,
-    then, with `drop-oldest`, of its own oldest, if that would help. Where those are on disk, or
-    on their way to it, it is made when they have been found, or have arrived, and until then
-    the queue is a page above its limits, no more.
+    A sink that keeps up may have a message larger than its share. If the queue is full, expired
+    messages are dropped, then, with `drop-oldest`, its oldest ones, if that would help. If those
+    are on disk, or on their way to it, they are dropped when they have been read. Until then the
+    queue may be a page above its limits, no more.
     """
     queue = own_queue(sink, node)
     reason = queue.reserve(size_bytes)
@@ -136,7 +136,7 @@ def admit_message(
 
 
 def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float) -> bool:
-    """Whether a message would not find room now, and may later."""
+    """Whether a message would be dropped now, and may be accepted later."""
     queue = sink.queue
     if sink.ended or sink.is_logged:
         return False
@@ -149,7 +149,7 @@ def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
 
 
 def full_by(sink: MessageSink) -> list[Reason]:
-    """The limits that leave no room for a message like those that wait, the node's included."""
+    """The limits that reject a message as large as those that wait, the node's included."""
     queue = sink.queue
     found: list[Reason] = []
     if sink.is_logged:
@@ -180,7 +180,7 @@ def fetch_page(sink: MessageSink, node: NodeState) -> None:
 def page_fetched(
     sink: MessageSink, fetch: Fetch, entries: list[QueueEntry], node: NodeState, now_s: float
 ) -> None:
-    """A page of the backlog is there: on with it."""
+    """Take a page of the backlog into the queue, and go on."""
     queue = sink.queue
     if fetch.damage:
         _refuse(sink, fetch, node, now_s)
@@ -207,9 +207,9 @@ def _count_progress(sink: MessageSink, count: int, node: NodeState, now_s: float
 
 
 def _refuse(sink: MessageSink, fetch: Fetch, node: NodeState, now_s: float) -> None:
-    """The store cannot read a page: its client is told, and not given less than it is owed.
+    """Disconnect the client of a queue with a page that the store cannot read.
 
-    Nothing is dropped; when the client comes back, the same page is asked for again.
+    Nothing is dropped; when the client reconnects, the same page is read again.
     """
     sink.queue.unreadable(fetch)
     node.counters.pages_unreadable += 1
@@ -217,7 +217,7 @@ def _refuse(sink: MessageSink, fetch: Fetch, node: NodeState, now_s: float) -> N
 
 
 def load_queue(sink: MessageSink, store: Store, node: NodeState) -> None:
-    """Everything that waits into memory, where no disk holds it. Raises `CorruptionError`."""
+    """Load a queue into memory, from a store without a disk. Raises `CorruptionError`."""
     while (fetch := sink.queue.fetch(sink)) is not None:
         entries = fetch.entries(store)
         if fetch.damage:
@@ -229,9 +229,9 @@ def load_queue(sink: MessageSink, store: Store, node: NodeState) -> None:
 def _settle_empty(
     sink: MessageSink, fetch: Fetch, entries: list[QueueEntry], node: NodeState
 ) -> None:
-    """Settle positions without a message that were not sent: it went to another owner.
+    """Settle positions without a message that were not sent: another owner has the message.
 
-    Nobody could settle it before a crash.
+    A crash prevented their settlement before.
     """
     for entry in entries:
         if entry.delivery is None and entry.pos not in fetch.sent:
