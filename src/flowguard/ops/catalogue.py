@@ -16,7 +16,7 @@ from flowguard import __version__
 from flowguard.bounds import CONNECTION_BYTES, SESSION_BYTES
 from flowguard.broker.logs.output_lines import STDERR
 from flowguard.flow import Budget, FairBudget, Reason, Signal
-from flowguard.flow.policy import Rung
+from flowguard.flow.policy import Gate, Rung
 from flowguard.flow.shadow import ShadowReport
 from flowguard.flow.verdict import Cut
 from flowguard.flow.window import UNBOUNDED
@@ -170,21 +170,23 @@ CATALOGUE: Final = (
     counter("listener.rests", "accept_rests", lambda at: _counts(at.node.door.rests),
         "Ticks in which a listener accepted no connection, by reason.", "reason"),
     counter("listener.faults", "layer_faults", lambda at: _counts(at.node.door.faults),
-        "Connections that ended before MQTT, or below it: what TLS or WebSocket gave up on.",
+        "Connections that TLS or WebSocket ended, before MQTT began or later.",
         "reason"),
-    gauge("listener.handshakes.limit", "handshakes_limit", lambda at: _handshakes(at, "limit"),
+    gauge("listener.handshakes.limit", "handshakes_limit",
+        lambda at: _handshakes(at, lambda gate: gate.limit),
         "Handshakes of TLS and WebSocket that may be in process at once."),
     gauge("listener.handshakes.in_process", "handshakes_in_process",
-        lambda at: _handshakes(at, "in_process"), "Handshakes of TLS and WebSocket in process."),
+        lambda at: _handshakes(at, lambda gate: gate.in_process),
+        "Handshakes of TLS and WebSocket in process."),
     gauge("listener.handshakes.waiting", "handshakes_waiting",
-        lambda at: _handshakes(at, "buffered"),
+        lambda at: _handshakes(at, lambda gate: gate.buffered),
         "Connections whose handshake has not been read yet."),
     counter("listener.handshakes.refused", "handshakes_refused",
-        lambda at: _counts(_handshakes(at, "refused") or {}),
-        "Connections closed before their handshake of TLS or WebSocket cost anything.",
+        lambda at: _counts(_handshakes(at, lambda gate: gate.refused) or {}),
+        "Connections rejected before their handshake of TLS or WebSocket began.",
         "reason", AT_THE_GATE),
     counter("listener.checks", "identity_checks", lambda at: _counts(at.node.door.checks),
-        "CONNECTs that were asked who they are from (password, token, certificate), by outcome.",
+        "Authentications of CONNECTs (password, token, certificate), by outcome.",
         "reason"),
 
     gauge("gate.limit", "connects_limit", lambda at: at.node.guard.gate.limit,
@@ -204,10 +206,10 @@ CATALOGUE: Final = (
         "Retry-after hint for rejected MQTT 5 clients, seconds, before jitter (±50 %)."),
     shown("gate.accepted", lambda at: at.node.counters.connects_accepted),
     counter("gate.refused", "connects_refused", lambda at: _counts(at.node.refused_connects()),
-        "CONNECTs refused or dropped by overload protection, or by a bound on clients or sessions.",
+        "CONNECTs rejected or dropped by overload protection or a limit of clients or sessions.",
         "reason", FOR_CONNECTS),
     counter("gate.cuts", "connects_limit_cuts", lambda at: _counts(at.node.guard.gate.cuts),
-        "Times that flowguard_connects_limit was cut, by what for.", "cause", CUTS),
+        "Times that flowguard_connects_limit was cut, by cause.", "cause", CUTS),
     counter("dropped", "messages_dropped", lambda at: _counts(at.node.counters.dropped),
         "Messages dropped or rejected, by the bound that was reached.", "reason", FOR_MESSAGES),
 
@@ -215,7 +217,7 @@ CATALOGUE: Final = (
         lambda at: at.node.counters.connections_accepted, "Sockets accepted."),
     counter("traffic.connections_closed", "connections_closed",
         lambda at: at.node.counters.connections_closed,
-        "Sockets closed at once: the load was too high even to refuse them."),
+        "Sockets closed at once: the load was too high even to reject their CONNECTs."),
     counter("traffic.connects_accepted", "connects_accepted",
         lambda at: at.node.counters.connects_accepted, "CONNECTs answered with success."),
     counter("traffic.connects_refused", "connects_failed",
@@ -246,11 +248,11 @@ CATALOGUE: Final = (
     counter("traffic.wills_published", "wills_published",
         lambda at: at.node.counters.wills_published, "Wills published."),
     counter("traffic.protocol_errors", "protocol_errors", lambda at: at.node.counters.malformed,
-        "Connections ended for their bytes."),
+        "Connections ended because their client broke MQTT."),
     counter("traffic.errors", "errors", lambda at: at.node.counters.errors,
         "Errors of flowguard or of a hook (see the log)."),
     counter("traffic.log_lines_dropped", "log_lines_dropped", lambda at: STDERR.dropped,
-        "Lines of the log that standard error did not take."),
+        "Lines of the log that standard error did not accept."),
     counter("traffic.unknown_acknowledgements", "unknown_acknowledgements",
         lambda at: at.node.counters.unknown_acknowledgements,
         "Acknowledgements of packet identifiers that are not in use."),
@@ -263,14 +265,14 @@ CATALOGUE: Final = (
 
     shown("store.state", lambda at: at.node.store_load.state.name.lower()),
     gauge("store.read_only", "store_read_only", lambda at: at.node.state.read_only,
-        "1 while the disk is full and durable work is refused, else 0."),
+        "1 while the disk is full and durable work is rejected, else 0."),
     gauge("store.used_bytes", "store_used_bytes", lambda at: at.node.store_load.used_bytes,
         "Size of the store."),
     gauge("store.free_bytes", "store_free_bytes", lambda at: at.node.store_load.free_bytes,
         "Free space on its disk, less what rows in memory need."),
     counter("store.pages_unreadable", "store_pages_unreadable",
         lambda at: at.node.counters.pages_unreadable,
-        "Pages of queues that the store could not read: what is in them is held back."),
+        "Pages of queues that the store could not read; their messages are not sent."),
 
     counter("log.appended", "log_messages_appended", lambda at: at.node.router.log.appended_count,
         "Messages stored in the durable log, once each."),
@@ -380,9 +382,9 @@ def _rung(at: Look) -> str:
     return at.node.guard.gate.rung.name.lower()
 
 
-def _handshakes(at: Look, name: str) -> Any:
+def _handshakes(at: Look, figure: Callable[[Gate[Any]], Any]) -> Any:
     gate = at.node.door.handshakes
-    return 0 if gate is None else getattr(gate, name)
+    return 0 if gate is None else figure(gate)
 
 
 def _away_s(at: Look) -> float:
