@@ -24,6 +24,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.config import FlowSettings, Settings
 from flowguard.flow import Tell, tell_nobody
+from flowguard.node.applications.separate_lane import SeparateLane
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.loop.ports import NodePorts
@@ -264,8 +265,7 @@ class Stage:
         pages = self.node.pages
         fetches = [] if self.hold_fetches else pages.to_read()
         if fetches:
-            apart = self.node.router.apart
-            names = set[str]() if apart is None else apart.names
+            names = self.node.router.lane.names
             self._held_fetches += [each for each in fetches if each.client_id in names]
             own = [each for each in fetches if each.client_id not in names]
             pages.came(_pages_of(own, self.devices))
@@ -276,16 +276,22 @@ class Stage:
         return bool(fetches)
 
     def _commit_apart(self) -> bool:
-        apart = self.node.router.apart
-        if apart is None:
+        if not self.node.router.lane.is_separate:
             return False
-        batch = self.held_apart or apart.journal.take(self.now_s)
+        batch = self.held_apart or self.lane.journal.take(self.now_s)
         self.held_apart = batch if self.hold_apart else None
         if batch is None or self.hold_apart:
             return False
         self.store.commit(batch.ops)
-        apart.journal.durable(batch, self.now_s, 0.0)
+        self.lane.journal.durable(batch, self.now_s, 0.0)
         return True
+
+    @property
+    def lane(self) -> SeparateLane:
+        """The lane of a node whose store is an `ApplicationStore`."""
+        lane = self.node.router.lane
+        assert isinstance(lane, SeparateLane)
+        return lane
 
     def release_apart(self) -> None:
         """The store of applications has all that waited for it."""

@@ -23,10 +23,9 @@ from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
 from flowguard.flow import Budget, Guard, Holders, Reason, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
-from flowguard.node.applications.apart import Apart
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.log_fetch import LogFetch
-from flowguard.node.applications.owed import Owed
+from flowguard.node.applications.separate_lane import lane_of
 from flowguard.node.connect.accept_state import Door
 from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.connect.authentication import Hooks
@@ -126,8 +125,8 @@ class Node(Lifecycle[ServerConnection]):
         self.timers = Timers(self.broke)
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self._due = Due(self)
-        self.router = Router(state, self.journal, self.hooks, self.queue_budget)
-        self._keep_apart()
+        lane = lane_of(self.journal, self.counters, settings.flow)
+        self.router = Router(state, self.journal, self.hooks, self.queue_budget, lane)
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
@@ -143,18 +142,6 @@ class Node(Lifecycle[ServerConnection]):
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal
         return kind.create(self.settings.flow, self.window, self.guard.observer)
-
-    def _keep_apart(self) -> None:
-        """Make what lets others go on while the store of applications does not."""
-        journal, flow = self.journal, self.settings.flow
-        if not isinstance(journal, DividedJournal):
-            return
-        ops_max, bytes_max = flow.journal_ops_max, flow.journal_bytes_max
-        router = self.router
-        router.apart = apart = Apart(journal, self.counters, bytes_max=bytes_max)
-        router.owed = Owed(router, journal, apart, ops_max=ops_max, bytes_max=bytes_max)
-        router.queues.hand_over = router.owed.hand_over
-        router.queues.spread.hand_over = router.owed.hand_over
 
     # --- what conversations share ------------------------------------------------------------
 
@@ -203,8 +190,8 @@ class Node(Lifecycle[ServerConnection]):
         )
         if isinstance(store, ApplicationStore):
             self.router.queues.spread.use(store.groups, now_s)
-            if self.router.apart is not None:
-                self.router.apart.has_groups = store.groups is not None
+            if store.groups is not None:
+                self.router.lane.use_groups()
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max
@@ -284,8 +271,7 @@ class Node(Lifecycle[ServerConnection]):
         if session.rights is not None:
             session.rights.leave()
         self.full_queues.left(session)
-        if self.router.apart is not None:
-            self.router.apart.left(session)
+        self.router.lane.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s, done=done)
 
     def refused_connects(self) -> Mapping[Reason, int]:
@@ -373,8 +359,7 @@ class Node(Lifecycle[ServerConnection]):
     def turn(self, now_s: float) -> None:
         """Once per turn: whoever waited and may go on."""
         self.full_queues.turn(now_s)
-        if self.router.apart is not None:
-            self.router.apart.turn(now_s)
+        self.router.lane.turn(now_s)
         self.guard.turn(now_s)
 
     @property
@@ -397,7 +382,7 @@ class Node(Lifecycle[ServerConnection]):
             heard_s = now_s
         parts: tuple[Callable[[], object], ...] = (
             partial(self.journal.observe, now_s),
-            partial(self._tick_apart, now_s),
+            partial(self._tick_applications, now_s),
             partial(self._tick_stalled, now_s),
             partial(self.guard.tick, now_s, heard_s),
             partial(self.full_queues.tick, heard_s),
@@ -422,13 +407,11 @@ class Node(Lifecycle[ServerConnection]):
         if stalled_s > STALLED_S:
             self.handshakes.store_away(now_s, stalled_s)
 
-    def _tick_apart(self, now_s: float) -> None:
-        apart = self.router.apart
-        if apart is not None:
-            apart.tick(now_s)
-            self.router.queues.spread.tick()
-            if apart.is_away:
-                self.handshakes.applications_away(apart, now_s)
+    def _tick_applications(self, now_s: float) -> None:
+        self.router.lane.tick(now_s)
+        self.router.queues.spread.tick()
+        if self.router.lane.is_away:
+            self.handshakes.applications_away(now_s)
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:
         """While they take half of the memory for input, those that will never be complete go."""

@@ -289,19 +289,17 @@ CATALOGUE: Final = (
         lambda at: at.node.router.applications.lost_count,
         "Messages that Kafka had no longer, or damaged, when an application was to get them, each "
         "counted."),
-    gauge("applications.away_s", "applications_away_seconds", lambda at: _away_s(at),
+    gauge("applications.away_s", "applications_away_seconds",
+        lambda at: at.node.router.lane.away_s(at.now_s),
         "Time since Kafka stopped accepting messages for applications, or 0."),
     gauge("applications.operations.used", "applications_operations",
-        lambda at: 0 if at.node.router.apart is None else at.node.router.apart.journal.depth,
+        lambda at: at.node.router.lane.depth,
         "Store operations that wait for Kafka or are being sent to it."),
-    shown("applications.operations.limit", lambda at: 0 if at.node.router.apart is None
-        else at.node.settings.flow.journal_ops_max),
-    shown("applications.bytes.used", lambda at: 0 if at.node.router.apart is None
-        else at.node.router.apart.journal.size_bytes),
-    shown("applications.bytes.limit", lambda at: 0 if at.node.router.apart is None
-        else at.node.settings.flow.journal_bytes_max),
+    shown("applications.operations.limit", lambda at: at.node.router.lane.ops_max),
+    shown("applications.bytes.used", lambda at: at.node.router.lane.size_bytes),
+    shown("applications.bytes.limit", lambda at: at.node.router.lane.bytes_max),
     gauge("applications.publishers", "applications_publishers_waiting",
-        lambda at: 0 if at.node.router.apart is None else at.node.router.apart.waiting_count,
+        lambda at: at.node.router.lane.waiting_count,
         "Clients whose message for an application waits for Kafka."),
     gauge("applications.groups", "application_groups",
         lambda at: at.node.router.queues.spread.count,
@@ -385,11 +383,6 @@ def _rung(at: Look) -> str:
 def _handshakes(at: Look, figure: Callable[[Gate[Any]], Any]) -> Any:
     gate = at.node.door.handshakes
     return 0 if gate is None else figure(gate)
-
-
-def _away_s(at: Look) -> float:
-    apart = at.node.router.apart
-    return at.now_s - apart.away_since_s if apart is not None and apart.is_away else 0.0
 
 
 def _shadow(at: Look) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from flowguard.flow import Pause
 from flowguard.lines import count
-from flowguard.node.applications.apart import Apart
+from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.node import Node
 from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.pressure import Decision, decisions_of
@@ -192,17 +192,16 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
 
 def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
     """Why what it sent, or would send, has to wait."""
-    apart, inbound = node.router.apart, connection.inbound
+    lane, inbound = node.router.lane, connection.inbound
     found = []
     for pause in connection.pauses():
-        if apart is not None and inbound is not None and apart.is_before(inbound, pause):
-            found.append(_behind_applications(node, apart, now_s))
+        if inbound is not None and lane.is_before(inbound, pause):
+            found.append(_behind_applications(lane, now_s))
         else:
             found.append(_pause(node, connection, pause, now_s))
-    if found or apart is None or inbound is None:
+    if found or inbound is None or not lane.delays(inbound):
         return found
-    waits = apart.is_away and apart.has_here(inbound)
-    return [_behind_applications(node, apart, now_s)] if waits else found
+    return [_behind_applications(lane, now_s)]
 
 
 def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float) -> Cause:
@@ -243,14 +242,13 @@ def _closed(node: Node) -> Cause:
     return Cause(reason="journal", text=text)
 
 
-def _behind_applications(node: Node, apart: Apart, now_s: float) -> Cause:
+def _behind_applications(lane: ApplicationLane, now_s: float) -> Cause:
     """Messages for an application, and what follows, while those take nothing."""
-    journal, flow = apart.journal, node.settings.flow
-    since = f" for {now_s - apart.away_since_s:.1f} s now" if apart.is_away else ""
+    since = f" for {lane.away_s(now_s):.1f} s now" if lane.is_away else ""
     text = (
         f"its messages for applications, and the packets after them, wait: the store of "
-        f"applications accepts no more{since}; {journal.depth:,} of {flow.journal_ops_max:,} "
-        f"operations, {journal.size_bytes:,} of {flow.journal_bytes_max:,} bytes wait for it"
+        f"applications accepts no more{since}; {lane.depth:,} of {lane.ops_max:,} "
+        f"operations, {lane.size_bytes:,} of {lane.bytes_max:,} bytes wait for it"
     )
     return Cause(reason="applications", text=text)
 

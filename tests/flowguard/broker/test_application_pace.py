@@ -14,7 +14,6 @@ from flowguard.broker.commits.application_committer import (
     READ_REST,
     ApplicationCommitter,
 )
-from flowguard.node.applications.apart import Apart
 from flowguard.records import NEVER_S, Append, Delivery, QueueEntry, StoreOp
 from flowguard.session.backlog import PAGE_MAX
 from flowguard.session.fetch import Fetch, PageOwner
@@ -60,17 +59,11 @@ class Pace:
         turns = SimpleNamespace(end_slice=self._answer)
         self.reactor: Any = SimpleNamespace(turns=turns, wake=lambda: None)
 
-    @property
-    def apart(self) -> Apart:
-        apart = self.stage.node.router.apart
-        assert apart is not None
-        return apart
-
     def clock(self) -> float:
         return trio.current_time() + self.store.read_s
 
     def _answer(self, now_s: float) -> None:
-        while self.apart.journal.is_answering:
+        while self.stage.lane.journal.is_answering:
             self.stage.node.journal.answer(100, now_s)
         came, self._came = self._came, trio.Event()
         came.set()
@@ -80,13 +73,13 @@ class Pace:
         done = trio.Event()
         message = Delivery(Publish("t", b"x"), 1, False, (), NEVER_S)
         ops: list[StoreOp] = [Append(NAME, pos, message) for pos in range(1, messages + 1)]
-        self.apart.journal.append(ops, lambda _: done.set(), self.clock())
+        self.stage.lane.journal.append(ops, lambda _: done.set(), self.clock())
         self.committer.notify()
         await done.wait()
 
     def ask(self, count: int) -> None:
         """So many pages are wanted."""
-        self.apart.names.add(NAME)
+        self.stage.lane.names.add(NAME)
         owners = [PageOwner(NAME) for _ in range(count)]
         wanted = [Fetch(owner, 0, 999, PAGE_MAX, FETCH_BYTES, looks=False) for owner in owners]
         self.committer.take_fetches(wanted)
@@ -146,7 +139,7 @@ async def test_beside_live_work_pages_rest_for_a_multiple_of_what_they_took(
 ) -> None:
     """It may be in either journal."""
     async with running() as pace:
-        for journal in (pace.stage.node.journal, pace.apart.journal):
+        for journal in (pace.stage.node.journal, pace.stage.lane.journal):
             pace.stage.node.pages.ready.clear()
             journal.moving.share(10)
             began_s = trio.current_time()
@@ -163,7 +156,7 @@ async def test_who_is_behind_gets_more_than_comes_to_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running() as pace:
-        pace.apart.journal.moving.share(PAGE_MAX)
+        pace.stage.lane.journal.moving.share(PAGE_MAX)
         for _ in range(3):
             await pace.commit(PAGE_MAX)
             began_s = trio.current_time()
@@ -178,7 +171,7 @@ async def test_what_came_counts_until_twice_as_much_is_read(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running() as pace:
-        pace.apart.journal.moving.share(PAGE_MAX)
+        pace.stage.lane.journal.moving.share(PAGE_MAX)
         await pace.commit(3 * PAGE_MAX)
         began_s = trio.current_time()
         pace.ask(6)
@@ -192,7 +185,7 @@ async def test_nobody_is_asked_for_a_commit_that_is_put_off(
     async with running() as pace:
         journal = pace.stage.node.journal
         await pace.commit()
-        pace.apart.journal.append([], lambda _: None, pace.clock())
+        pace.stage.lane.journal.append([], lambda _: None, pace.clock())
         assert journal.wants_store
         pace.committer.notify()
         await trio.sleep(COMMIT_EVERY_S / 2)
@@ -203,10 +196,9 @@ async def test_nobody_is_asked_for_a_commit_that_is_put_off(
 
 def test_live_work_of_applications_is_over_when_there_was_none_for_a_tick() -> None:
     stage = Stage(store=StoreApart())
-    apart = stage.node.router.apart
-    assert apart is not None
-    apart.journal.append([], lambda _: None, stage.now_s)
+    journal = stage.lane.journal
+    journal.append([], lambda _: None, stage.now_s)
     stage.settle()
-    assert apart.journal.moving.is_shared
+    assert journal.moving.is_shared
     stage.advance(0.2)
-    assert not apart.journal.moving.is_shared
+    assert not journal.moving.is_shared

@@ -179,10 +179,10 @@ def test_while_it_is_away_they_wait_outside_with_a_reason_and_go_on_in_order() -
     stage.hold_apart = True
     first.publish("far", b"1", qos=1)
     stage.advance(AWAY_S)
-    depth = stage.node.router.apart.journal.depth  # type: ignore[union-attr]
+    depth = stage.lane.depth
     for number in range(2, 12):
         late.publish("far", b"%d" % number, qos=1)
-    assert stage.node.router.apart.journal.depth == depth  # type: ignore[union-attr]
+    assert stage.lane.depth == depth
     assert reasons(stage, "late") == ["applications"]
     first.publish("near", b"behind", qos=1)
     assert reasons(stage, "first") == ["applications"]
@@ -210,7 +210,7 @@ def test_the_journal_of_applications_is_bounded_in_both_and_the_other_one_stays_
     stage.hold_apart = True
     for publisher in publishers:
         publisher.publish("far", b"x" * 1_000, qos=1)
-    journal = stage.node.router.apart.journal  # type: ignore[union-attr]
+    journal = stage.lane.journal
     assert journal.depth <= 40 if bound == "ops" else journal.size_bytes <= 41_100
     assert not stage.node.window.closed
     stage.connect("q").publish("near", b"goes on", qos=1)
@@ -230,8 +230,7 @@ def test_what_only_keeps_its_place_behind_a_message_for_applications_is_bounded_
         publisher.publish("far", b"x", qos=1)
         for _ in range(10):
             publisher.publish("near", b"x" * 1_000, qos=1)
-    apart = stage.node.router.apart
-    assert apart is not None
+    apart = stage.lane.apart
     assert apart.in_process_bytes <= 41_000
     assert stage.node.held_bytes - held_bytes >= apart.in_process_bytes
     stage.release_apart()
@@ -265,15 +264,13 @@ def owed(stage: Stage) -> list[bytes]:
 
 def tear(stage: Stage) -> None:
     """Applications' part of a commit is stored, the rest is not, and so it ends."""
-    apart = stage.node.router.apart
-    assert apart is not None
     while True:
         batch, stage.held_apart = stage.held_apart, None
         assert batch is not None
         if any(isinstance(op, Forward) for op in batch.ops):
             break
         stage.store.commit(batch.ops)
-        apart.journal.durable(batch, stage.now_s, 0.0)
+        stage.lane.journal.durable(batch, stage.now_s, 0.0)
         stage.settle()
     stage.store.commit([op for op in batch.ops if isinstance(op, (Append, Forward))])
 

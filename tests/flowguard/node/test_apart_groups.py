@@ -3,6 +3,8 @@
 import pytest
 
 from flowguard.codec.packets import Puback, Pubrec
+from flowguard.records import NEVER_S, Append, Delivery, PutSession
+from flowguard.types import SESSION_NEVER_EXPIRES, Publish
 from tests.flowguard.node.test_apart import acknowledge, come, kinds, owed, staged, subscribed
 
 
@@ -84,6 +86,22 @@ def test_a_crash_gives_nobody_twice_what_a_group_of_applications_handed_to_a_dev
             member.close()
         stage.advance(0.5)
     assert sorted(got) == waiting
+    assert not owed(stage)
+
+
+def test_restart_releases_what_a_store_of_an_earlier_version_says_is_owed() -> None:
+    stage = staged()
+    subscribed(stage, "app-1", "$share/g/t").close()
+    publisher = stage.connect("p")
+    for payload in (b"1", b"2", b"3"):
+        publisher.publish("t", payload, qos=1)
+    assert kinds(publisher) == [Puback] * 3
+    entry = Delivery(Publish("\0$share/g/t", b"2", 1), 1, False, (), NEVER_S)
+    key = "\0owed"
+    stage.store.commit([PutSession(key, SESSION_NEVER_EXPIRES, None), Append(key, 1, entry)])
+    stage.restart()
+    assert acknowledge(come(stage, "app-1")) == [b"1", b"3"]
+    stage.advance(0.5)
     assert not owed(stage)
 
 

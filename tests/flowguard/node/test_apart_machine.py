@@ -125,10 +125,9 @@ class Away(RuleBasedStateMachine):
         assert not self.sent, "everybody is answered"
         window = stage.node.window
         assert (window.in_process, window.in_process_bytes) == (0, 0)
-        apart = stage.node.router.apart
-        assert apart is not None
-        assert (apart.journal.depth, apart.journal.size_bytes) == (0, 0)
-        assert not apart._lines
+        lane = stage.lane
+        assert (lane.depth, lane.held_bytes) == (0, 0)
+        assert not lane.apart._lines
         for name in NAMES:
             self._check(name)
 

@@ -226,7 +226,12 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))
     node.chores.add(
         FanOut(
-            node.router, node.state, node.journal, None, plan, Publish("t", b"x", 1), stage.now_s
+            node.router.deliveries,
+            node.router.lane,
+            None,
+            plan,
+            Publish("t", b"x", 1),
+            stage.now_s,
         )
     )
     node.chores.step(stage.now_s)

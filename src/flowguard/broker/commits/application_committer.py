@@ -16,7 +16,7 @@ from flowguard.broker.commits.reading import RETRY_S, read_page
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import NotNowError
 from flowguard.flow.signals import TICK_S
-from flowguard.node.applications.apart import Apart
+from flowguard.node.applications.separate_lane import SeparateLane
 from flowguard.node.journal import Batch
 from flowguard.node.loop.pages import READ_LEAST
 from flowguard.node.node import Node
@@ -45,6 +45,10 @@ class ApplicationCommitter:
         self._store = store
         assert isinstance(store, ApplicationStore)
         self._groups = store.groups
+        lane = node.router.lane
+        assert isinstance(lane, SeparateLane)
+        self._journal = lane.journal
+        self._names = lane.names
         self._clock = clock
         self._work = trio.Event()
         self._wanted: deque[Fetch] = deque()
@@ -58,12 +62,6 @@ class ApplicationCommitter:
         """Messages that are to be read before pages rest: twice those that were committed for all
         applications, less those that were read."""
 
-    @property
-    def _apart(self) -> Apart:
-        apart = self._node.router.apart
-        assert apart is not None
-        return apart
-
     def notify(self) -> None:
         """Somebody waits, perhaps for this."""
         self._work.set()
@@ -75,7 +73,7 @@ class ApplicationCommitter:
 
     def take_fetches(self, fetches: Sequence[Fetch]) -> list[Fetch]:
         """Take those that are about applications; the others are left."""
-        names = self._apart.names
+        names = self._names
         self._wanted += [fetch for fetch in fetches if fetch.client_id in names]
         self._work.set()
         return [fetch for fetch in fetches if fetch.client_id not in names]
@@ -120,7 +118,7 @@ class ApplicationCommitter:
                 await trio.to_thread.run_sync(self._store.maintain)
 
     def _has_work(self, *, ticked: bool) -> bool:
-        is_due = self._apart.journal.is_due(ticked=ticked)
+        is_due = self._journal.is_due(ticked=ticked)
         return is_due or self._reads or self._refused is not None
 
     def _rest_s(self) -> float:
@@ -136,7 +134,7 @@ class ApplicationCommitter:
     @property
     def _is_shared(self) -> bool:
         """Whether live work is in the commits, of applications or of others."""
-        return self._node.journal.moving.is_shared or self._apart.journal.moving.is_shared
+        return self._node.journal.moving.is_shared or self._journal.moving.is_shared
 
     async def _work_once(self, reactor: Reactor) -> bool:
         """False: the store takes nothing now."""
@@ -144,15 +142,15 @@ class ApplicationCommitter:
         if early_s > 0:
             if self._reads:
                 return await self._read(reactor)
-            self._apart.journal.is_early = True
+            self._journal.is_early = True
             await trio.sleep(early_s)
-            self._apart.journal.is_early = False
+            self._journal.is_early = False
         is_done = await self._commit(reactor)
         # Who waits for the commit has been told by then: to read a page takes as long as that.
         return is_done and await self._read(reactor)
 
     async def _commit(self, reactor: Reactor) -> bool:
-        journal, started_s = self._apart.journal, self._clock()
+        journal, started_s = self._journal, self._clock()
         batch = self._refused or journal.take(started_s)
         if batch is None:
             return True

@@ -46,9 +46,9 @@ class Committer:
 
     def __init__(self, node: Node, store: Store, clock: Callable[[], float]) -> None:
         self._node = node
-        self._apart: ApplicationCommitter | None = None
+        self._applications: ApplicationCommitter | None = None
         if isinstance(store, ApplicationStore):
-            self._apart = ApplicationCommitter(node, store, clock)
+            self._applications = ApplicationCommitter(node, store, clock)
             store = store.devices
         self._store = store
         self._clock = clock
@@ -72,8 +72,8 @@ class Committer:
     def notify(self) -> bool:
         """Somebody waits for a commit, or for a page of a backlog; whether the store is free."""
         self._work.set()
-        if self._apart is not None:
-            self._apart.notify()
+        if self._applications is not None:
+            self._applications.notify()
         return not self._is_asking
 
     def tick(self) -> None:
@@ -89,8 +89,8 @@ class Committer:
         elif self._upkeep_in <= 0 or self._has_work(ticked=True):
             self._ticked = True
             self._work.set()
-        if self._apart is not None:
-            self._apart.tick()
+        if self._applications is not None:
+            self._applications.tick()
 
     async def backup(self, folder: Path) -> None:
         """A copy of the store, made between two commits; raises `StoreError`: there is none.
@@ -106,12 +106,12 @@ class Committer:
 
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
-        if self._apart is None:
+        if self._applications is None:
             await self._run(reactor)
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._apart.run, reactor)
-            nursery.start_soon(self._apart.listen, reactor)
+            nursery.start_soon(self._applications.run, reactor)
+            nursery.start_soon(self._applications.listen, reactor)
             await self._run(reactor)
 
     async def _run(self, reactor: Reactor) -> None:
@@ -202,8 +202,8 @@ class Committer:
     def _pages_to_read(self) -> list[Fetch]:
         """Take those that are asked for here; `Pages.came` follows if there are any."""
         fetches = self._node.pages.to_read()
-        if self._apart is not None and fetches:
-            fetches = self._apart.take_fetches(fetches)
+        if self._applications is not None and fetches:
+            fetches = self._applications.take_fetches(fetches)
             if not fetches:
                 self._node.pages.came([])
         return fetches

@@ -12,16 +12,19 @@ others. So its copy enters the first journal together with the word that this me
 group; after a crash that is done again, before anybody can be given it.
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from flowguard.node.applications.apart import Admitted, Apart
+from flowguard.node.applications.apart import Apart
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.journal import OP_BYTES, Continuation
+from flowguard.node.publish.deliveries import Admitted, Deliveries, placed
 from flowguard.node.publish.grouping import Group
-from flowguard.node.publish.in_process import appends, placed
+from flowguard.node.publish.in_process import appends
 from flowguard.node.publish.plans import Plan
 from flowguard.node.shared.shared_queue import NO_PACKET_ID
+from flowguard.node.shared.shared_queues import SharedQueues
 from flowguard.records import (
     NEVER_S,
     OWED,
@@ -39,27 +42,28 @@ from flowguard.records import (
 from flowguard.stores import ApplicationStore, Store
 from flowguard.types import SESSION_NEVER_EXPIRES, Publish
 
-if TYPE_CHECKING:
-    from flowguard.node.publish.publishing import Router
-
 PAGE: Final = 1_000
 """Entries that are fetched together."""
 
 
-def owe(
-    owed: "Owed | None",
-    message: Publish,
-    admitted: list[Admitted],
-    ops: list[StoreOp],
-    settle: Settle | None,
-) -> Continuation | None:
-    """Take out of `admitted` who gets a message of the node's own later, and add that and what is
-    settled to `ops`; what is to be done when these are durable. None: nobody has a store apart."""
-    if owed is None:
-        if settle is not None:
-            ops.append(settle)
-        return None
-    return owed.append(message, owed.take(admitted), ops, settle)
+@final
+@dataclass(frozen=True, slots=True)
+class OwedRelease:
+    """A release to a group of applications that the node owes, and how the store keeps it."""
+
+    key: str
+    """The key of the group's queue."""
+    pos: int
+
+    def entry(self) -> Delivery:
+        """Return what the store keeps: no message has such a topic."""
+        return Delivery(Publish(self.key, b"%d" % self.pos, 1), 1, False, (), NEVER_S)
+
+    @staticmethod
+    def of(entry: Delivery) -> "OwedRelease | None":
+        """Return the release that an entry of the store is, or None if it is a message."""
+        key = entry.message.topic
+        return OwedRelease(key, int(entry.message.payload)) if is_group(key) else None
 
 
 @final
@@ -68,14 +72,12 @@ class Owed:
 
     def __init__(
         self,
-        router: "Router",
         journal: DividedJournal,
         apart: Apart,
         *,
         ops_max: int,
         bytes_max: int,
     ) -> None:
-        self._router = router
         self._journal = journal
         self._apart = apart
         self._ops_max = ops_max
@@ -104,7 +106,12 @@ class Owed:
         return []
 
     def append(
-        self, message: Publish, here: list[Admitted], ops: list[StoreOp], settle: Settle | None
+        self,
+        deliveries: Deliveries,
+        message: Publish,
+        here: list[Admitted],
+        ops: list[StoreOp],
+        settle: Settle | None,
     ) -> Continuation | None:
         """Add to `ops` that these are to get it, and what is settled; what is to be called then."""
         theirs = settle if settle is not None and self._journal.names.take(settle) else None
@@ -115,7 +122,7 @@ class Owed:
         expires_at_s = min([delivery.expires_at_s for _, delivery in here], default=NEVER_S)
         delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
         pos = self._enter(delivery, ops)
-        return partial(self._forward, pos, delivery, here, theirs)
+        return partial(self._forward, deliveries, pos, delivery, here, theirs)
 
     def _enter(self, delivery: Delivery, ops: list[StoreOp]) -> int:
         """Add to `ops` that it is owed; its position."""
@@ -138,6 +145,7 @@ class Owed:
 
     def _forward(
         self,
+        deliveries: Deliveries,
         pos: int,
         delivery: Delivery,
         admitted: list[Admitted],
@@ -162,9 +170,9 @@ class Owed:
             ops.append(Release(OWED, pos, NO_PACKET_ID, delivery))
 
         def done(now_s: float) -> None:
-            self._router.deliver_to(targets, now_s)
+            deliveries.deliver_to(targets, now_s)
             if rest:
-                self._forward(pos, delivery, rest, None, now_s)
+                self._forward(deliveries, pos, delivery, rest, None, now_s)
                 return
             self._add(-1, delivery)
             self._released(pos, now_s)
@@ -183,8 +191,7 @@ class Owed:
         names = self._journal.names
         if not ops or names.take_any(ops, "") or not names.take(release):
             return None
-        message = Publish(release.client_id, b"%d" % release.pos, 1)
-        delivery = Delivery(message, 1, False, (), NEVER_S)
+        delivery = OwedRelease(release.client_id, release.pos).entry()
         return partial(self._release, self._enter(delivery, ops), delivery, release)
 
     def _release(self, pos: int, delivery: Delivery, release: Release, now_s: float) -> None:
@@ -194,18 +201,27 @@ class Owed:
         self._add(-1, delivery)
         self._released(pos, now_s)
 
-    def _release_again(self, pos: int, delivery: Delivery, now_s: float) -> None:
-        queue = self._router.queues.named(delivery.message.topic)
+    def _release_again(
+        self,
+        queues: SharedQueues,
+        release: OwedRelease,
+        pos: int,
+        delivery: Delivery,
+        now_s: float,
+    ) -> None:
+        queue = queues.named(release.key)
         if queue is None:
             self._released(pos, now_s)
             return
         self._add(1, delivery)
         released = partial(self._handed_over, pos, delivery)
-        queue.let_go_again(int(delivery.message.payload), released, now_s)
+        queue.let_go_again(release.pos, released, now_s)
 
     # --- restart -----------------------------------------------------------------------------
 
-    def recover(self, record: SessionRecord, store: Store, now_s: float) -> None:
+    def recover(
+        self, deliveries: Deliveries, record: SessionRecord, store: Store, now_s: float
+    ) -> None:
         """All sessions are there: applications get what they were owed before anything else."""
         apart: object = store
         assert isinstance(apart, ApplicationStore)
@@ -219,21 +235,24 @@ class Owed:
                 if delivery is None:
                     self._released(after_pos, now_s)
                     continue
-                if is_group(delivery.message.topic):
-                    self._release_again(after_pos, delivery, now_s)
+                release = OwedRelease.of(delivery)
+                if release is not None:
+                    self._release_again(deliveries.queues, release, after_pos, delivery, now_s)
                     continue
                 admitted: list[Admitted] = []
                 if delivery.expires_at_s > now_s:
-                    plan = self._plan(delivery.message, apart, after_pos)
-                    self._router.admit(admitted, plan, delivery.message, None, now_s)
+                    plan = self._plan(deliveries, delivery.message, apart, after_pos)
+                    deliveries.admit(admitted, plan, delivery.message, None, now_s)
                 for _, each in admitted:
                     each.expires_at_s = delivery.expires_at_s
                 self._add(1, delivery)
-                self._forward(entry.pos, delivery, admitted, None, now_s)
+                self._forward(deliveries, entry.pos, delivery, admitted, None, now_s)
 
-    def _plan(self, message: Publish, store: ApplicationStore, pos: int) -> Plan:
+    def _plan(
+        self, deliveries: Deliveries, message: Publish, store: ApplicationStore, pos: int
+    ) -> Plan:
         """Applications of the topic's plan that have not got what was owed at this position."""
-        plan, names = self._router.plans.find(message.topic), self._apart.names
+        plan, names = deliveries.plans.find(message.topic), self._apart.names
         while plan.making is not None:
             plan.making.step()
         groups = [
@@ -251,6 +270,6 @@ class Owed:
             for group in plan.groups
             if group.qos
         ]
-        queues = self._router.queues
+        queues = deliveries.queues
         shared = [each for each in plan.shared if queues.is_of_any(each, names)]
         return Plan(groups, shared)

@@ -18,7 +18,6 @@ from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Reason, Verdict
-from flowguard.node.applications.apart import Apart
 from flowguard.node.connect.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.node.connect.proof_times import ProofTimes
 from flowguard.records import WillRecord
@@ -335,10 +334,10 @@ class Handshakes:
         self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
     ) -> bool:
         """Whether a client needs the store of applications, and that takes nothing now."""
-        apart = self._node.router.apart
-        if apart is None or not apart.is_closed:
+        lane = self._node.router.lane
+        if not lane.is_closed:
             return False
-        if client_id in apart.names:
+        if client_id in lane.names:
             return True
         is_v5 = packet.version == MQTT_5
         keeps = packet.properties.session_expiry_interval if is_v5 else not packet.clean_start
@@ -397,12 +396,12 @@ class Handshakes:
             elif max(now_s - claim.since_s, stalled_s) > patience_s:
                 self._turn_away(claim, now_s, STORE_AWAY)
 
-    def applications_away(self, apart: Apart, now_s: float) -> None:
-        """The store of applications takes nothing now: who has waited too long for it is told to
-        come back."""
+    def applications_away(self, now_s: float) -> None:
+        """Reject clients that have waited too long for the store of applications."""
+        names = self._node.router.lane.names
         for claim in list(self._claims.values()):
             is_late = now_s - claim.since_s > self._node.settings.flow.connect_patience_s
-            if is_late and claim.session.client_id in apart.names:
+            if is_late and claim.session.client_id in names:
                 self._turn_away(claim, now_s, AWAY)
 
     def _turn_away(self, claim: "_Claim", now_s: float, why: str) -> None:

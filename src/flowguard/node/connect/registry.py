@@ -268,20 +268,19 @@ class Registry:
 
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what a store remembers; the number of sessions. O(everything stored)."""
+        router = self._router
         for message, expires_at_s in store.retained():
-            self._router.retained.restore(message, expires_at_s)
-        apart = self._router.apart
+            router.retained.restore(message, expires_at_s)
         owed_record: SessionRecord | None = None
         for record in store.sessions():
-            if record.is_application and apart is not None:
-                apart.names.add(record.client_id)
+            router.lane.recovered(record)
             if record.client_id == OWED:
                 owed_record = record
             elif not self._queues.stored(record):
                 self._recover_session(record, store, now_s)
         self._queues.recovered(store)
-        if owed_record is not None and self._router.owed is not None:
-            self._router.owed.recover(owed_record, store, now_s)
+        if owed_record is not None:
+            router.lane.recover_owed(router.deliveries, owed_record, store, now_s)
         for session in list(self.sessions.values()):
             # As if the connection had ended now; wills need every subscriber to be there.
             if not session.expiry_interval_s:

@@ -1,7 +1,8 @@
 """The path of a PUBLISH, from its topic to its acknowledgement.
 
 - `packets`           which part of the node handles a PUBLISH, SUBSCRIBE or UNSUBSCRIBE
-- `publishing`        route, admit, deliver, acknowledge
+- `publishing`        route, store, retain, acknowledge
+- `deliveries`        admits and delivers to the sessions and queues of a plan
 - `plans`             the sessions that a topic reaches, computed once per topic
 - `grouping`          the groups of equal subscriptions in a plan
 - `bursts`            many PUBLISHes at once at QoS 0

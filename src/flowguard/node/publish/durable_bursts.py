@@ -8,9 +8,10 @@ done (its client has gone, or has little room), each goes on by itself.
 from typing import final
 
 from flowguard.codec.burst import BURST_MIN, Burst
-from flowguard.node.publish.in_process import InProcess, Target
+from flowguard.node.publish.deliveries import SUCCESS, Target
+from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.plans import Plan
-from flowguard.node.publish.publishing import SUCCESS, Router
+from flowguard.node.publish.publishing import Router
 from flowguard.records import Append, Delivery, StoreOp
 from flowguard.session.dispatch import are_free
 from flowguard.session.inbound import Inbound
@@ -30,7 +31,7 @@ class DurableBursts:
         """Admit it, of `plan`, which takes it; its answers follow. None: it cannot be as one."""
         node, session = self._node, plan.solo
         assert session is not None
-        if node.read_only or self._router.apart is not None or node.maximum_qos < burst.qos:
+        if node.read_only or self._router.lane.is_separate or node.maximum_qos < burst.qos:
             return None
         if session.ended or session is inbound.session:
             return None
@@ -113,6 +114,6 @@ class BurstInProcess:
     def _go_one_by_one(self, now_s: float) -> None:
         for pos, delivery in enumerate(self._deliveries, self._first_pos):
             targets: list[Target] = [(self._session, pos, delivery)]
-            InProcess(
-                self._router, self._inbound, delivery.message, targets, SUCCESS, self._since_s
-            ).committed(now_s)
+            message, deliveries = delivery.message, self._router.deliveries
+            pending = InProcess(deliveries, self._inbound, message, targets, SUCCESS, self._since_s)
+            pending.committed(now_s)

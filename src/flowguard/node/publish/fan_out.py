@@ -10,22 +10,18 @@ and in the same order in the store; it is short, because nothing is left to do b
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from flowguard.node.applications.apart import Admitted, Apart
-from flowguard.node.applications.owed import owe
-from flowguard.node.journal import OP_BYTES, Continuation, Journal
-from flowguard.node.publish.in_process import InProcess, Target
+from flowguard.node.applications.lane import ApplicationLane
+from flowguard.node.journal import OP_BYTES, Continuation
+from flowguard.node.publish.deliveries import Admitted, Deliveries, Target
+from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
-from flowguard.session.node_state import NodeState
 from flowguard.session.owner import MessageSink
 from flowguard.types import Publish, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.node.publish.publishing import Router
 
 OFFERS_PIECE: Final = 250
 """Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
@@ -42,9 +38,8 @@ class FanOut(Chore):
 
     def __init__(
         self,
-        router: "Router",
-        node: NodeState,
-        journal: Journal,
+        deliveries: Deliveries,
+        lane: ApplicationLane,
         inbound: Inbound | None,
         plan: Plan,
         message: Publish,
@@ -55,9 +50,10 @@ class FanOut(Chore):
         is_queued: bool = True,
         settle: Settle | None = None,
     ) -> None:
-        self._router = router
-        self._node = node
-        self._journal = journal
+        self._deliveries = deliveries
+        self._node = deliveries.node
+        self._journal = deliveries.journal
+        self._lane = lane
         self._inbound = inbound
         self._plan = plan
         self._pieces: Iterator[Plan] | None = None
@@ -74,10 +70,10 @@ class FanOut(Chore):
         self._then: Continuation | None = None
         """What is done when these have it."""
         self._promised_count = plan.ops if is_queued and inbound is not None else 0
-        journal.promise(self._promised_count)
+        self._journal.promise(self._promised_count)
         self._passes_by = True
         """Whoever reads the log may have been passed by, and the message is not there yet."""
-        router.log.wide_count += 1
+        deliveries.log.wide_count += 1
         self._owners: list[MessageSink] = []
         """Who gets it, and has a place for it."""
         self._appends: list[Append] = []
@@ -106,23 +102,23 @@ class FanOut(Chore):
             elif inbound is not None:
                 self._end(inbound, now_s)
             return False
-        router = self._router
+        deliveries = self._deliveries
         session = None if inbound is None else inbound.session
         sent = self._node.counters.publish_sent
         if self._is_queued or session is None:
             admitted: list[Admitted] = []
             try:
-                self._complete &= router.admit(admitted, piece, message, session, now_s)
+                self._complete &= deliveries.admit(admitted, piece, message, session, now_s)
             finally:
                 self._prepare(admitted)
             if inbound is not None:
                 inbound.window.worked(len(admitted))
             return True
         if message.qos:
-            code = router.deliver_now(piece, message, session, now_s)
+            code = deliveries.deliver_now(piece, message, session, now_s)
             self._complete &= code < UNSPECIFIED_ERROR
         else:
-            router.deliver_qos_0(piece, message, session, now_s)
+            deliveries.deliver_qos_0(piece, message, session, now_s)
         assert inbound is not None
         inbound.window.worked(self._node.counters.publish_sent - sent)
         return True
@@ -142,14 +138,13 @@ class FanOut(Chore):
 
     def _queue(self, now_s: float) -> None:
         """All who get it are known; who has ended since gets nothing."""
-        message, inbound, log = self._message, self._inbound, self._router.log
+        message, inbound, log = self._message, self._inbound, self._deliveries.log
         self._journal.promise(-self._promised_count)
         self._promised_count = 0
-        apart = self._router.apart
         owed: list[StoreOp] = []
         if inbound is None:
             self._owe(owed)
-        elif apart is not None and self._go_apart(apart, inbound, now_s):
+        elif self._applications_first(inbound, now_s):
             return
         self._passed()
         self._place()
@@ -162,7 +157,7 @@ class FanOut(Chore):
         if inbound is not None:
             session = inbound.session
             if not self._complete:
-                self._reason_code = self._router.answer(session, message, SUCCESS)
+                self._reason_code = self._deliveries.answer(session, message, SUCCESS)
             is_taken = self._reason_code < UNSPECIFIED_ERROR
             if message.qos == 2 and session.durable and not session.ended and is_taken:
                 self._add(PutInbound(session.client_id, message.packet_id))
@@ -170,17 +165,19 @@ class FanOut(Chore):
         self._ops = []
 
     def _owe(self, ops: list[StoreOp]) -> None:
-        """The node's own: see `owe`."""
+        """The node's own: see `ApplicationLane.owe`."""
         pairs = zip(self._owners, self._appends, strict=True)
         admitted = [(owner, append.delivery) for owner, append in pairs]
-        self._then = owe(self._router.owed, self._message, admitted, ops, self._settle)
+        self._then = self._lane.owe(self._deliveries, self._message, admitted, ops, self._settle)
         if len(admitted) != len(self._owners):
             self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
             self._prepare(admitted)
 
-    def _go_apart(self, apart: Apart, inbound: Inbound, now_s: float) -> bool:
-        """Applications have it before all others, as with `Staged`; False: there are none."""
-        names, admitted = apart.names, list[Admitted]()
+    def _applications_first(self, inbound: Inbound, now_s: float) -> bool:
+        """Store it for applications before all others, as `Staged` does; False if none gets it."""
+        names, admitted = self._lane.names, list[Admitted]()
+        if not names:
+            return False
         ops: list[StoreOp] = []
         for owner, append in zip(self._owners, self._appends, strict=True):
             if owner.client_id not in names:
@@ -193,22 +190,21 @@ class FanOut(Chore):
             return False
         self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
         self._prepare(admitted)
-        apart.count(inbound.window, self._cost, self._size_bytes)
-        apart.append(ops, inbound.session, self._came_back, now_s)
+        then = self._came_back
+        self._lane.hold(inbound, self._cost, self._size_bytes, ops, then, now_s)
         return True
 
     def _came_back(self, now_s: float) -> None:
-        inbound, apart = self._inbound, self._router.apart
-        assert apart is not None
+        inbound = self._inbound
         assert inbound is not None
-        apart.count(inbound.window, -self._cost, -self._size_bytes)
+        self._lane.give_back(inbound, self._cost, self._size_bytes)
         self._queue(now_s)
 
     def _passed(self) -> None:
         """It is in the journal, or will not be."""
         if self._passes_by:
             self._passes_by = False
-            self._router.log.wide_count -= 1
+            self._deliveries.log.wide_count -= 1
 
     def _add(self, op: StoreOp) -> None:
         self._ops.append(op)
@@ -248,10 +244,10 @@ class FanOut(Chore):
         if stop < len(self._owners) + len(self._plain):
             if self._inbound is not None:
                 self._inbound.window.worked(len(targets))
-            self._complete &= self._router.deliver_to(targets, now_s)
+            self._complete &= self._deliveries.deliver_to(targets, now_s)
             return True
         last = InProcess(
-            self._router,
+            self._deliveries,
             self._inbound,
             self._message,
             targets,
@@ -267,13 +263,13 @@ class FanOut(Chore):
 
     def _end(self, inbound: Inbound, now_s: float) -> None:
         """Everybody has it, and nothing of it is durable."""
-        router, message = self._router, self._message
+        deliveries, message = self._deliveries, self._message
         self._passed()
         if message.qos:
             if not self._complete:
-                self._reason_code = router.answer(inbound.session, message, SUCCESS)
+                self._reason_code = deliveries.answer(inbound.session, message, SUCCESS)
             inbound.published(message, self._reason_code)
-            router.acknowledgements.came(self._since_s, now_s)
+            deliveries.acknowledgements.came(self._since_s, now_s)
         inbound.settle(self._cost, self._size_bytes)
 
     def failed(self, error: Exception, now_s: float) -> bool:

@@ -1,20 +1,12 @@
 """InProcess: a PUBLISH that has been routed, and is answered when the store has it."""
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from flowguard.node.applications.apart import Admitted, Apart
-from flowguard.node.journal import Continuation, Journal
-from flowguard.node.publish.plans import Plan
-from flowguard.records import Append, Delivery, DropInbound, PutInbound, StoreOp
+from flowguard.node.journal import Continuation
+from flowguard.node.publish.deliveries import Deliveries, Target
+from flowguard.records import Append, DropInbound, StoreOp
 from flowguard.session.inbound import Inbound
-from flowguard.session.owner import MessageSink
 from flowguard.types import Publish, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.node.publish.publishing import Router
-
-Target = tuple[MessageSink, int, Delivery]
-"""The same, at which position; position 0: QoS 0, never queued."""
 
 
 @final
@@ -24,10 +16,10 @@ class InProcess:
     __slots__ = (
         "_complete",
         "_cost",
+        "_deliveries",
         "_inbound",
         "_message",
         "_reason_code",
-        "_router",
         "_since_s",
         "_size_bytes",
         "_targets",
@@ -36,7 +28,7 @@ class InProcess:
 
     def __init__(
         self,
-        router: "Router",
+        deliveries: Deliveries,
         inbound: Inbound | None,
         message: Publish,
         targets: list[Target],
@@ -49,7 +41,7 @@ class InProcess:
         then: Continuation | None = None,
     ) -> None:
         """`cost` and `size_bytes` are what its window counts; None: its payload."""
-        self._router = router
+        self._deliveries = deliveries
         self._inbound = inbound
         self._message = message
         self._targets = targets
@@ -63,16 +55,17 @@ class InProcess:
         self._then = then
         """What is done when these have it."""
 
-    def enter(self, journal: Journal, ops: list[StoreOp], now_s: float, heavy_count: int) -> None:
+    def enter(self, ops: list[StoreOp], now_s: float, heavy_count: int) -> None:
         """Into the journal with these; `heavy_count`: deliveries, where these weigh anything."""
+        journal = self._deliveries.journal
         if heavy_count:
             journal.append_heavy(ops, self.committed, heavy_count, now_s)
         else:
             journal.append(ops, self.committed, now_s)
 
     def committed(self, now_s: float) -> None:
-        router, inbound, message = self._router, self._inbound, self._message
-        complete = router.deliver_to(self._targets, now_s) and self._complete
+        deliveries, inbound, message = self._deliveries, self._inbound, self._message
+        complete = deliveries.deliver_to(self._targets, now_s) and self._complete
         if self._then is not None:
             self._then(now_s)
         if inbound is None:
@@ -82,7 +75,7 @@ class InProcess:
         inbound.published(message, self._reason_code)
         inbound.window.worked(1 + len(self._targets))
         inbound.settle(self._cost, self._size_bytes)
-        router.acknowledgements.came(self._since_s, now_s)
+        deliveries.acknowledgements.came(self._since_s, now_s)
 
     def _refuse(self, inbound: Inbound, now_s: float) -> None:
         """Tell its publisher, if it can be told; then the store need not know the identifier.
@@ -90,26 +83,15 @@ class InProcess:
         One that cannot be told has no answer where a session was lost, and sends it again.
         """
         session, message = inbound.session, self._message
-        reason_code = self._router.answer(session, message, self._reason_code)
+        reason_code = self._deliveries.answer(session, message, self._reason_code)
         if reason_code == self._reason_code:
-            if not self._router.is_fenced:
+            if not self._deliveries.is_fenced:
                 return
             session.cut_off(now_s)
             reason_code = ReasonCode.UNSPECIFIED_ERROR
         self._reason_code = reason_code
         if message.qos == 2 and session.durable and not session.ended:
-            self._router.note(DropInbound(session.client_id, message.packet_id))
-
-
-def placed(admitted: list[Admitted]) -> list[Target]:
-    """Positions are taken together: making room for one may have published dead letters to another.
-
-    A store takes them in ascending order only.
-    """
-    return [
-        (owner, owner.take_position() if delivery.qos else 0, delivery)
-        for owner, delivery in admitted
-    ]
+            self._deliveries.note(DropInbound(session.client_id, message.packet_id))
 
 
 def appends(targets: list[Target]) -> list[StoreOp]:
@@ -118,115 +100,3 @@ def appends(targets: list[Target]) -> list[StoreOp]:
         for owner, pos, delivery in targets
         if pos and owner.durable
     ]
-
-
-@final
-class Staged:
-    """A message for applications, or behind one that is: they have it before all others do."""
-
-    __slots__ = (
-        "_admitted",
-        "_apart",
-        "_code",
-        "_cost",
-        "_heavy_count",
-        "_inbound",
-        "_journal",
-        "_logs",
-        "_message",
-        "_router",
-        "_since_s",
-        "_size_bytes",
-        "_targets",
-    )
-
-    def __init__(
-        self,
-        router: "Router",
-        journal: Journal,
-        apart: Apart,
-        inbound: Inbound,
-        plan: Plan,
-        message: Publish,
-        admitted: list[Admitted],
-        code: int,
-    ) -> None:
-        """`admitted`: who gets it."""
-        self._router = router
-        self._journal = journal
-        self._apart = apart
-        self._inbound = inbound
-        self._heavy_count = plan.heavy_count
-        self._logs = plan.logs and message.qos > 0
-        self._message = message
-        self._admitted = admitted
-        self._targets: list[Target] = []
-        """Applications that have it in the store."""
-        self._code = code
-        self._size_bytes = len(message.payload)
-        self._cost = router.cost.of(plan.deliveries, self._size_bytes, plan.ops)
-        self._since_s = 0.0
-
-    def begin(self, now_s: float) -> None:
-        """It has been admitted."""
-        self._since_s = now_s
-        self._router.log.wide_count += self._logs
-        self._apart.enter(self._inbound, self)
-        self._inbound.window.admit(self._cost, self._size_bytes)
-        self._apart.count(self._inbound.window, self._cost, self._size_bytes)
-        self._store(now_s)
-
-    def _store(self, now_s: float) -> None:
-        names = self._apart.names
-        here, rest = list[Admitted](), list[Admitted]()
-        for each in self._admitted:
-            owner, delivery = each
-            if not owner.ended:
-                (here if delivery.qos and owner.client_id in names else rest).append(each)
-        self._admitted = rest
-        targets = placed(here)
-        self._targets += targets
-        self._apart.append(appends(targets), self._inbound.session, self._stored, now_s)
-
-    def _stored(self, now_s: float) -> None:
-        """Applications have it: now everybody else, unless somebody became one meanwhile."""
-        apart, inbound = self._apart, self._inbound
-        if not apart.is_first(inbound, self) or apart.concerns(None, self._admitted):
-            self._store(now_s)
-            return
-        apart.leave(inbound)
-        apart.count(inbound.window, -self._cost, -self._size_bytes)
-        self._enter(now_s)
-
-    def _enter(self, now_s: float) -> None:
-        """Give it positions and the first journal, as others get them at once."""
-        inbound, message, logs = self._inbound, self._message, self._logs
-        admitted: list[Admitted] = []
-        for owner, delivery in self._admitted:
-            if owner.ended:
-                continue
-            if logs and delivery.qos and owner.reads_log:  # It will find it in the log.
-                owner.behind = True
-                owner.queue.forget(delivery.size_bytes)
-            else:
-                admitted.append((owner, delivery))
-        targets = placed(admitted)
-        ops = appends(targets)
-        if logs:
-            self._router.log.wide_count -= 1
-            ops.append(self._router.log.append(inbound.session.client_id, message, now_s))
-        session = inbound.session
-        is_taken = self._code < ReasonCode.UNSPECIFIED_ERROR
-        if message.qos == 2 and session.durable and not session.ended and is_taken:
-            ops.append(PutInbound(session.client_id, message.packet_id))
-        self._targets += targets
-        pending = InProcess(
-            self._router,
-            inbound,
-            message,
-            self._targets,
-            self._code,
-            self._since_s,
-            self._cost,
-        )
-        pending.enter(self._journal, ops, now_s, self._heavy_count)

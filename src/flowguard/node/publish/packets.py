@@ -1,10 +1,9 @@
-"""PacketRouting: where the PUBLISH, SUBSCRIBE and UNSUBSCRIBE of a node's clients go."""
+"""PacketRouting: entry of the PUBLISH, SUBSCRIBE and UNSUBSCRIBE of a node's clients."""
 
 from typing import final
 
 from flowguard.codec.burst import Burst
 from flowguard.codec.packets import Subscribe, Unsubscribe
-from flowguard.node.applications.apart import Apart
 from flowguard.node.publish.bursts import Bursts
 from flowguard.node.publish.full_queues import FullQueues
 from flowguard.node.publish.publishing import Router
@@ -31,11 +30,10 @@ class PacketRouting(Routing[Inbound]):
         self._full_queues = full_queues
         self._subscriptions = subscriptions
         self._blocks = node.blocks
-        self._apart = router.apart
+        self._lane = router.lane
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        apart = self._apart
-        if apart is not None and apart.is_closed and self._waits(apart, inbound, message):
+        if self._lane.is_closed and self._waits(inbound, message):
             return WAITS
         if self._blocks:
             return self._full_queues.publish(inbound, message, now_s)
@@ -44,26 +42,15 @@ class PacketRouting(Routing[Inbound]):
     def publish_burst(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
         return None if self._blocks else self._bursts.publish(inbound, burst, now_s)
 
-    def _waits(self, apart: Apart, inbound: Inbound, message: Publish) -> bool:
+    def _waits(self, inbound: Inbound, message: Publish) -> bool:
         """Whether a message has to wait for the store of applications, before it is routed."""
-        if not message.qos:
+        lane, router = self._lane, self._router
+        if not message.qos or not lane.concerns(router.deliveries, inbound, message):
             return False
-        if not apart.has_here(inbound) and not self._is_for(apart, message):
-            return False
-        if not self._router.may_publish(inbound.session, message):
-            return False  # `publish` will say so.
-        apart.wait(inbound)
+        if not router.may_publish(inbound.session, message):
+            return False  # `publish` rejects it.
+        lane.wait(inbound)
         return True
-
-    def _is_for(self, apart: Apart, message: Publish) -> bool:
-        plan, names = self._router.plans.find(message.topic), apart.names
-        while plan.making is not None:
-            plan.making.step()  # Not in between other work: all of it is asked at once.
-        for group in (*plan.groups, *plan.own):
-            if group.qos and any([each.client_id in names for each in group.sessions]):
-                return True
-        queues = self._router.queues
-        return any([queues.is_of_any(shared, names) for shared in plan.shared])
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         return self._subscriptions.subscribe(inbound, packet, now_s)

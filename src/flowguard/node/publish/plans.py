@@ -179,7 +179,7 @@ class Plans:
     """A cache of plans over the node's subscription table, bounded in bytes."""
 
     def __init__(self, table: Table, cost: Cost, *, levels_max: int, bytes_max: int) -> None:
-        self._table = table
+        self.table = table
         self._cost = cost
         self._levels_max = levels_max
         self.budget = Budget(bytes_max)
@@ -238,7 +238,7 @@ class Plans:
         refused = self.refusal(topic)
         if refused is not None:
             return self._remember(topic, Plan([], [], refused=refused))
-        routes = self._table.match(topic)
+        routes = self.table.match(topic)
         if len(routes.plain) > MATCHES_PIECE:
             return self._begin(topic, routes)
         return self._remember(topic, self._made(topic, routes))
@@ -336,7 +336,7 @@ class Plans:
 
     def make(self, topic: str) -> Plan:
         """A fresh plan, whatever the topic, in one stretch."""
-        return self._made(topic, self._table.match(topic))
+        return self._made(topic, self.table.match(topic))
 
     def _made(self, topic: str, routes: AllRoutes) -> Plan:
         plan = Plan([], routes.groups)

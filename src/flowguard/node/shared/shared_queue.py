@@ -1,21 +1,21 @@
 """The queue of one shared subscription: every message waits here until a member takes it.
 
 Theory of operation. A QoS 1 or 2 message enters the queue like that of a client, by an Append under
-the group's own name; after its commit, the first member in turn that has room takes it, and so on
-(`pump`). A member that has none is asked and says so itself when it has (`Membership.asked`).
+the group's own key. After its commit, the first member in turn with capacity takes it (`pump`). A
+member without capacity is asked again when it has some (`Membership.asked`).
 
-A QoS 1 message is only lent: PUBACK settles it here, and where the connection ends before, it waits
-again at its old place. In the store it never moved, so a crash gives it back by itself. Its packet
-identifier follows from its position here, from above, where those of clients come late: so after a
-crash, too, an identifier is not soon seen again with another message.
+A QoS 1 message is only lent: PUBACK settles it here. If the connection ends before, the message
+waits again at its old position. The row in the store never moved, so it survives a crash. The
+packet identifier follows from the position, from the top of the range; those of clients' own
+messages start at the bottom. So the same identifier is not soon used for another message.
 
 A QoS 2 message is the member's once it was sent, crash or not ([MQTT-4.8.2-4], [MQTT-4.8.2-5]). So
-it moves first, in one batch: `Release` here, `Append` there; after the commit it waits in the
-member's own queue, and is like any other. (Not `Settle`: that one may be lost in a crash, and the
-message would be in both. Whoever reads the empty row after a crash settles it.) Where the two are
-in different stores, a note is in the batch that the release is owed (`HandOver`). Only where the
-member's session has ended by then, it comes back, to the end of the queue. QoS 0, for members that
-were granted no more, leaves like QoS 2, to nowhere.
+it moves first, in one batch: `Release` here, `Append` there. After the commit it waits in the
+member's own queue. (`Settle` may be lost in a crash, and the message would be in both queues. The
+empty row that `Release` leaves is settled when it is read.) If the two queues are in different
+stores, the batch has a note that the release is owed (`HandOver`). If the member's session has
+ended meanwhile, the message returns to the end of this queue. QoS 0, for members that were granted
+no more, leaves like QoS 2, but enters no other queue.
 """
 
 from collections.abc import Callable
@@ -56,17 +56,17 @@ from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
 
 NO_PACKET_ID: Final = 0
-"""Of what was released to another owner, not to a client."""
+"""Packet identifier of a message that was released to another owner, not to a client."""
 MEMBERS_ASKED: Final = 64
 """Members that are asked whether they take a message that is too large for another one."""
 LOOK_MAX: Final = 16
 """Members that are looked at for each message: one on disk stays there if none is connected."""
 HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
-"""See `Owed.hand_over`."""
+"""`ApplicationLane.hand_over`."""
 
 
 class SharedQueue(Lender):
-    """A group's messages, and who of its members gets the next one."""
+    """The messages of a group, and the choice of the member that gets the next one."""
 
     __slots__ = ("_backlog_end", "_group", "_hand_over", "_node", "_journal", "filter", "name")
 
@@ -77,9 +77,9 @@ class SharedQueue(Lender):
         group: Shared,
         node: NodeState,
         journal: Journal,
-        hand_over: HandOver | None,
+        hand_over: HandOver,
     ) -> None:
-        """`name`: the filter with `$share/`; `hand_over`: None where there is one store."""
+        """`name`: the filter with `$share/`."""
         super().__init__(key_of(self.kind, name), queue, durable=True)
         self.name = name
         self._group = group
@@ -95,13 +95,13 @@ class SharedQueue(Lender):
         return SinkKind.SHARED
 
     def restore(self, record: SessionRecord) -> None:
-        """As a store remembers it: nobody has any of it yet."""
+        """Restore the queue from its record; no member has any of its messages."""
         self.next_pos = record.next_pos
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
         self.queue.restore(0, record.next_pos - 1, count, size_bytes)
 
     def end(self) -> None:
-        """The last member has left, and what waits has nobody to wait for."""
+        """Drop the messages that wait: the last member has left."""
         self.ended = True
         self.queue.clear()
 
@@ -127,7 +127,7 @@ class SharedQueue(Lender):
         return any(member.keeps_up for member, _ in self._group.members())
 
     def welcome(self, member: Session) -> None:
-        """A member has come, or come back: it is told of what waits when it is pumped."""
+        """Let a member that connects or subscribes have messages when it is pumped."""
         self._backlog_end = self.next_pos
         self._group.wake(member)
         membership_of(member).asked[self] = None
@@ -138,7 +138,7 @@ class SharedQueue(Lender):
         self.pump(now_s)
 
     def pump(self, now_s: float) -> None:
-        """Give what waits to members with room, in turn."""
+        """Give messages to members with capacity, in turn."""
         queue = self.queue
         expired_count = 0
         while queue.waits:
@@ -185,9 +185,9 @@ class SharedQueue(Lender):
         return is_new or len(member.inflight.messages) < self._node.window.limit
 
     def _ask(self, member: Session, outbound: Outbound) -> None:
-        """There is no room now, so there will be an acknowledgement, or a socket that takes more.
+        """Let a member without capacity ask again.
 
-        Then the member is pumped, and tells us.
+        An acknowledgement, or a socket that accepts more, will pump it.
         """
         membership_of(member).asked[self] = None
         outbound.has_more = True
@@ -202,7 +202,7 @@ class SharedQueue(Lender):
         head: Waiting,
         now_s: float,
     ) -> bool:
-        """Send a message to a member, or let it move there; False: there is no room after all."""
+        """Send a message to a member, or move it there; False if the member has no capacity."""
         pos, waiting, _ = head
         delivery = granted(waiting.message, options, waiting.expires_at_s, self._group)
         if not outbound.takes_size(delivery, now_s):
@@ -302,7 +302,7 @@ class SharedQueue(Lender):
         return True
 
     def _return(self, waiting: Delivery, now_s: float) -> None:
-        """It was sent to nobody; its row is empty now, so it gets another one."""
+        """Put a message that was not sent back, in a new row: its old one is empty."""
         if self.ended:
             return
         pos = self.take_position()
@@ -327,7 +327,7 @@ class SharedQueue(Lender):
 
         left = partial(self._left, pos, then)
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
-        handed_over = None if self._hand_over is None else self._hand_over(release, ops)
+        handed_over = self._hand_over(release, ops)
         if handed_over is None:
             self._journal.append([release, *ops], left, now_s)
         else:
@@ -339,7 +339,7 @@ class SharedQueue(Lender):
         then(now_s)
 
     def let_go_again(self, pos: int, then: Continuation, now_s: float) -> None:
-        """A message had left before a crash: the store is told, and nobody reads a page before."""
+        """Release a message again that had left before a crash, before any page is read."""
         self._journal.append([Release(self.client_id, pos, NO_PACKET_ID)], then, now_s)
         left_gaps(self, self._node, now_s)
 

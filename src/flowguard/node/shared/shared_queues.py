@@ -14,7 +14,7 @@ from flowguard.flow import FairBudget
 from flowguard.node.applications.applications import Applications
 from flowguard.node.applications.log_readers import LogReaders
 from flowguard.node.journal import Journal
-from flowguard.node.publish.plans import Plans, Shared, Table
+from flowguard.node.publish.plans import Plans, Shared
 from flowguard.node.shared.shared_queue import HandOver, SharedQueue, granted
 from flowguard.node.shared.spread_queues import SpreadQueues
 from flowguard.records import (
@@ -67,24 +67,23 @@ class SharedQueues:
     def __init__(
         self,
         node: NodeState,
-        table: Table,
         plans: Plans,
         journal: Journal,
         log: LogReaders,
         applications: Applications,
         budget: FairBudget,
+        hand_over: HandOver,
     ) -> None:
         self._node = node
         self._log = log
         self._applications = applications
-        self._table = table
+        self._table = plans.table
         self._plans = plans
         self._journal = journal
         self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
-        self.hand_over: HandOver | None = None
-        """Where applications have a store apart."""
-        self.spread = SpreadQueues(node, table, plans, journal)
+        self._hand_over = hand_over
+        self.spread = SpreadQueues(node, plans, journal, hand_over)
         """Those that other brokers have, too."""
         self._stored: dict[str, SessionRecord] = {}
         """Between `stored` and `recovered`: queues whose members have not come yet."""
@@ -134,7 +133,7 @@ class SharedQueues:
         is_new_here = options.qos > 0 and not is_spread
         if queue is None and session.durable and (is_new_here or name in self._stored):
             backlog = new_backlog(self._node, self._budget, durable=True)
-            queue = SharedQueue(filter, backlog, group, self._node, self._journal, self.hand_over)
+            queue = SharedQueue(filter, backlog, group, self._node, self._journal, self._hand_over)
             self._queues[group] = queue
             record = self._stored.pop(name, None)
             if record is not None:

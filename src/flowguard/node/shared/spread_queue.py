@@ -35,7 +35,7 @@ class SpreadQueue(SharedQueue):
         group: Shared,
         node: NodeState,
         journal: Journal,
-        hand_over: HandOver | None,
+        hand_over: HandOver,
         budget: Budget,
     ) -> None:
         """`filter`: with `$share/`; `budget`: counts what is here of all such groups."""

@@ -1,18 +1,18 @@
 """SpreadQueues: shared subscriptions of applications that brokers have together.
 
-Which there are the store says (`stores.group_feed`); from then on what matches is written there, by
-whoever it is published to, whether there are members here or not. So a group is in the table of
-subscriptions as long as it is anywhere: a session that nobody has is a member of it.
+The store reports these groups (`stores.group_feed`). From then on each broker writes matching
+messages there, with or without members of its own. So a group is in the table of subscriptions as
+long as any broker has it: a session without a client is its member.
 
-What waited for a group before stays where it is, in the queue that it had here (`SharedQueues`),
-and comes to the members who are here; nothing is added to that.
+Messages that waited for a group before stay in the queue that it had here (`SharedQueues`), for the
+members of this broker; no message is added to that queue.
 """
 
 from typing import final
 
 from flowguard.flow import Budget
 from flowguard.node.journal import Journal
-from flowguard.node.publish.plans import Plans, Shared, Table
+from flowguard.node.publish.plans import Plans, Shared
 from flowguard.node.shared.shared_queue import HandOver
 from flowguard.node.shared.spread_queue import SpreadQueue
 from flowguard.records import DropSession, PutSession, SinkKind, StoreOp, key_of
@@ -35,11 +35,13 @@ from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 @final
 class SpreadQueues:
-    """One per node; does nothing where the store has no such groups."""
+    """One per node; does nothing if the store has no such groups."""
 
-    def __init__(self, node: NodeState, table: Table, plans: Plans, journal: Journal) -> None:
+    def __init__(
+        self, node: NodeState, plans: Plans, journal: Journal, hand_over: HandOver
+    ) -> None:
         self._node = node
-        self._table = table
+        self._table = plans.table
         self._plans = plans
         self._journal = journal
         self._feed: GroupFeed | None = None
@@ -47,14 +49,14 @@ class SpreadQueues:
         self._claims: dict[str, None] = {}
         """Filters of which the store knows that there are members here, or is being told."""
         self.budget = Budget(node.settings.kafka.groups_bytes_max or 0)
-        """What is here of all of them and not settled."""
+        """Messages of all these groups that are in memory and not settled."""
         self.troubles: dict[Trouble, str] = {}
-        """What is wrong with all of them."""
+        """Faults that concern all these groups, with their causes."""
         self._said: list[tuple[str, Trouble, str]] = []
         # Every client has an id that is not empty.
         self._nobody = Session("", node.empty_queue, 0, durable=False)
         self._nobody.ended = True
-        self.hand_over: HandOver | None = None
+        self._hand_over = hand_over
 
     def use(self, feed: GroupFeed | None, now_s: float) -> None:
         """Before sessions are recovered: what the store has."""
@@ -76,14 +78,14 @@ class SpreadQueues:
         return self._feed is not None and (session.is_application or group in self._queues)
 
     def joined(self, filter: str) -> list[StoreOp]:
-        """Such a group has a member here; what must be durable before it hears so."""
+        """Note that a group has a member here; returns what must be durable before its SUBACK."""
         if filter in self._claims:
             return []
         self._claims[filter] = None
         return [PutSession(key_of(SinkKind.MEMBERS, filter), SESSION_NEVER_EXPIRES, None, True)]
 
     def left(self, filter: str, group: Shared) -> list[StoreOp]:
-        """A member is gone; what must be durable if it was the last one here."""
+        """Note that a member has left; returns what must be durable if it was the last one here."""
         if filter not in self._claims or self.members_count(group):
             return []
         del self._claims[filter]
@@ -103,7 +105,7 @@ class SpreadQueues:
     # --- restart -----------------------------------------------------------------------------
 
     def stored(self, filter: str) -> None:
-        """A store's record says that there were members here."""
+        """Note that a group had members here before a restart."""
         self._claims[filter] = None
 
     def recovered(self) -> None:
@@ -136,7 +138,7 @@ class SpreadQueues:
                 self._note(self.troubles, news)
                 continue
             if not _is_shared(news.filter):
-                continue  # Of somebody who writes there and is no broker.
+                continue  # Written by another program than a broker.
             if isinstance(news, GroupBegan):
                 self._begin(news.filter)
                 continue
@@ -179,7 +181,7 @@ class SpreadQueues:
 
     @property
     def held_count(self) -> int:
-        """Messages of all of them that are here and not settled."""
+        """Messages of all these groups in memory that are not settled."""
         return sum(queue.held_count for queue in self._queues.values())
 
     @property
@@ -201,7 +203,7 @@ class SpreadQueues:
         assert group is not None
         if group not in self._queues:
             queue = SpreadQueue(
-                filter, group, self._node, self._journal, self.hand_over, self.budget
+                filter, group, self._node, self._journal, self._hand_over, self.budget
             )
             self._queues[group] = queue
             self._plans.changed(group.filter)

@@ -23,11 +23,10 @@ STORE_SHARE_MAX: Final = 0.2
 
 def held_bytes(node: "Node") -> int:
     """The process, what is held for long, and work in process."""
-    apart = node.router.apart
     return _long_bytes(node) + (
         node.window.in_process_bytes
         + node.journal.size_bytes
-        + (0 if apart is None else apart.journal.size_bytes + apart.in_process_bytes)
+        + node.router.lane.held_bytes
         + node.guard.gate.buffered_bytes
     )
 
