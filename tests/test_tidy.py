@@ -49,7 +49,7 @@ FOLDER_FILES = {
 # "package/room": files of its largest import circle; the numbers only ever go down.
 CIRCLE_FILES = {
     "simulations": 12,
-    "src/flowguard/node": 4,
+    "src/flowguard/node": 2,
 }
 
 # An object has parts instead of bases. The numbers only ever go down: members of the largest class

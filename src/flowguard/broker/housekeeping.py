@@ -18,6 +18,7 @@ from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import StoreError
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
+from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.stores import ApplicationStore, Store
 from flowguard.stores.group_feed import Trouble
@@ -84,7 +85,7 @@ class _Tick:
     def _observe(self, now_s: float) -> None:
         node = self._node
         self._see_how_it_runs(now_s)
-        node.guard.observe_memory(node.held_bytes, self._resident_bytes())
+        node.guard.observe_memory(held_bytes(node), self._resident_bytes())
         node.observe_store(self._store.load())
         if self._stored_apart is not None:
             for client_id, count in self._stored_apart.take_lost().items():

@@ -14,6 +14,7 @@ import trio
 from flowguard.bounds import Bounds
 from flowguard.config import Settings
 from flowguard.node.node import Node
+from flowguard.node.upkeep.holdings import held_bytes
 
 MEMORY_SHARE: Final = 0.75
 """The share of the machine's or container's memory: the rest is the kernel's sockets."""
@@ -101,7 +102,7 @@ async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
             await trio.sleep(LOOK_S)
             is_busy = idle_s() - idle_before_s < IDLE_SHARE * LOOK_S
             before_bytes = resident_bytes()
-            spare_bytes = before_bytes - node.held_bytes
+            spare_bytes = before_bytes - held_bytes(node)
             is_over = before_bytes > node.bounds.memory_bytes
             is_calm = node.guard.grant.pressure.value <= CALM
             if spare_bytes < TRIM_BYTES or not (is_calm or is_over):
@@ -110,7 +111,7 @@ async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
             if is_busy and not is_over and busy_count < BUSY_MAX:
                 wait_s, busy_count = LOOK_S, busy_count + 1
                 continue
-            if is_over and spare_bytes > node.held_bytes:
+            if is_over and spare_bytes > held_bytes(node):
                 gc.collect()
             await trio.to_thread.run_sync(trim, 0)
             after_bytes = resident_bytes()

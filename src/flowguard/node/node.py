@@ -41,7 +41,6 @@ from flowguard.node.publish.publishing import Router
 from flowguard.node.subscribe.subscribing import Subscriptions
 from flowguard.node.upkeep.dead_letters import DeadLetters
 from flowguard.node.upkeep.due import Due
-from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
@@ -124,9 +123,9 @@ class Node(Lifecycle[ServerConnection]):
         """What the store said of itself at the last tick."""
         self.timers = Timers(self.broke)
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
-        self._due = Due(self)
         lane = lane_of(self.journal, self.counters, settings.flow)
         self.router = Router(state, self.journal, self.hooks, self.queue_budget, lane)
+        self._due = Due(self.chores, self.router, self.timers, self.wheel, self._look_at)
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
@@ -169,11 +168,6 @@ class Node(Lifecycle[ServerConnection]):
     def input_budget(self) -> Budget:
         """Bytes that peers have sent and that are not decoded."""
         return self.input_holders.budget
-
-    @property
-    def held_bytes(self) -> int:
-        """All that the node holds, by its own count."""
-        return held_bytes(self)
 
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what the store remembers, before the first connection; count of sessions.
@@ -422,7 +416,13 @@ class Node(Lifecycle[ServerConnection]):
                 return
             holder.give_way(now_s)
 
-    def look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
+    def _look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
+        try:
+            self._end_if_late(connection, heard_s, now_s)
+        except Exception as error:
+            self.failed(connection, error, now_s)
+
+    def _end_if_late(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
         handshakes = self.door.handshakes

@@ -16,6 +16,7 @@ from flowguard.broker.clock import unix_clock
 from flowguard.broker.memory import bounds_of, give_back_memory
 from flowguard.config import Settings
 from flowguard.node.node import Node
+from flowguard.node.upkeep.holdings import held_bytes
 from tests.support.patience import HANG_S
 from tests.support.stage import Stage
 
@@ -112,7 +113,7 @@ def no_collection() -> Iterator[None]:
 def pressure(stage: Stage) -> float:
     """The pressure on a node whose process has kept this memory for two seconds."""
     for _ in range(20):
-        stage.node.guard.observe_memory(stage.node.held_bytes, KEPT_BYTES)
+        stage.node.guard.observe_memory(held_bytes(stage.node), KEPT_BYTES)
         stage.advance(0.1)
     return stage.node.guard.grant.pressure.value
 

@@ -20,6 +20,7 @@ from flowguard.broker.layers.tls import (
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault
+from flowguard.node.upkeep.holdings import held_bytes
 from tests.flowguard.broker.test_layer_gate import client_hello, come_in
 from tests.flowguard.broker.test_tls import CUTS, Ends, pieces
 from tests.support.authority import Authority, Pair
@@ -193,7 +194,7 @@ async def test_unfinished_handshakes_take_the_places_of_connections(
         sockets_bytes = PLACE_BYTES * running.node.connections_count
         assert door.handshake_bytes > CHAIN_BYTES
         assert door.handshake_bytes + sockets_bytes <= FREE_BYTES + PLACE_BYTES * door.places
-        assert running.node.held_bytes > door.handshake_bytes
+        assert held_bytes(running.node) > door.handshake_bytes
         await come_in(running, context, 1)
         for stream in streams:
             await stream.aclose()

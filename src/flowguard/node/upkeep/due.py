@@ -5,13 +5,14 @@ a second of the loop; connections that are late at once, and retained messages t
 crowd like that. The first piece is done with the tick itself, the rest in between other work.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable
+from typing import Final, final
 
+from flowguard.node.publish.publishing import Router
+from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import DropRetained
-from flowguard.session.chores import Chore
-
-if TYPE_CHECKING:
-    from flowguard.node.node import Node
+from flowguard.session.chores import Chore, Chores
+from flowguard.session.connection import ServerConnection
 
 ENDS_PIECE: Final = 10
 """Sessions and connections that end in one stretch: each with its will, and with few enough
@@ -24,8 +25,20 @@ LOOKS_PIECE: Final = 200
 class Due(Chore):
     """One per node; each tick says until when its peers have been heard."""
 
-    def __init__(self, node: "Node") -> None:
-        self._node = node
+    def __init__(
+        self,
+        chores: Chores,
+        router: Router,
+        timers: Timers,
+        wheel: Wheel[ServerConnection],
+        look_at: Callable[[ServerConnection, float, float], None],
+    ) -> None:
+        """`look_at` is called with a connection that may be late, `heard_s` and `now_s`."""
+        self._chores = chores
+        self._router = router
+        self._timers = timers
+        self._wheel = wheel
+        self._look_at = look_at
         self._heard_s = 0.0
         self._is_waiting = False
 
@@ -33,33 +46,29 @@ class Due(Chore):
         """Begin with what is due by `heard_s`, unless that of the last tick is not done."""
         self._heard_s = heard_s
         if not self._is_waiting and self.step(now_s):
-            self._node.chores.add(self)
+            self._chores.add(self)
 
     def step(self, now_s: float) -> bool:
         self._is_waiting = False
-        node, heard_s = self._node, self._heard_s
-        more = node.timers.fire(heard_s, now_s, ENDS_PIECE)
+        heard_s, router = self._heard_s, self._router
+        more = self._timers.fire(heard_s, now_s, ENDS_PIECE)
         more |= self._look(heard_s, now_s)
-        expired = node.router.retained.expire(now_s, LOOKS_PIECE)
+        expired = router.retained.expire(now_s, LOOKS_PIECE)
         for topic in expired:
-            node.journal.note(DropRetained(topic))
+            router.journal.note(DropRetained(topic))
         self._is_waiting = more or len(expired) == LOOKS_PIECE
         return self._is_waiting
 
     def _look(self, heard_s: float, now_s: float) -> bool:
         """Look at those that may be late; True: there are more."""
-        node = self._node
         ends_count = 0
         for _ in range(LOOKS_PIECE):
             if ends_count == ENDS_PIECE:
                 return True
-            found = node.wheel.due(heard_s, 1)
+            found = self._wheel.due(heard_s, 1)
             if not found:
                 return False
             connection = found[0]
-            try:
-                node.look_at(connection, heard_s, now_s)
-            except Exception as error:
-                node.failed(connection, error, now_s)
+            self._look_at(connection, heard_s, now_s)
             ends_count += connection.ended
         return True

@@ -5,15 +5,13 @@ allocator has not given back to the system is not among them: it is free for the
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flowguard.bounds import CONNECTION_BYTES, PROCESS_BYTES, SESSION_BYTES
 from flowguard.config import MIB
 from flowguard.errors import ConfigError
 from flowguard.lines import count
-
-if TYPE_CHECKING:
-    from flowguard.node.node import Node
+from flowguard.node.node import Node
 
 RESTORED_SHARE_MAX: Final = 0.9
 """Of what may be held for long: the rest is for those who come."""
@@ -21,7 +19,7 @@ STORE_SHARE_MAX: Final = 0.2
 """Of the same, which the store's own memory takes at most."""
 
 
-def held_bytes(node: "Node") -> int:
+def held_bytes(node: Node) -> int:
     """The process, what is held for long, and work in process."""
     return _long_bytes(node) + (
         node.window.in_process_bytes
@@ -31,7 +29,7 @@ def held_bytes(node: "Node") -> int:
     )
 
 
-def _long_bytes(node: "Node") -> int:
+def _long_bytes(node: Node) -> int:
     return (
         PROCESS_BYTES
         + node.bounds.store_bytes
@@ -68,7 +66,7 @@ class Restored:
         return f"{self.name} {self.used_bytes:,} bytes ({self.key}: {self.limit_bytes:,})"
 
 
-def restored(node: "Node") -> list[Restored]:
+def restored(node: Node) -> list[Restored]:
     """Everything held after a start and before the first client, the largest first."""
     bounds, registry, retained = node.bounds, node.registry, node.router.retained
     parts = [
@@ -100,7 +98,7 @@ def restored(node: "Node") -> list[Restored]:
     return sorted(parts, key=lambda part: -part.used_bytes)
 
 
-def check_restored(node: "Node") -> list[Restored]:
+def check_restored(node: Node) -> list[Restored]:
     """Warn of what is kept above its bound; none of it grows any more.
 
     Raises ConfigError where nobody could get in beside it: it says what there is, and what to do.

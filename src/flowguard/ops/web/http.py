@@ -27,6 +27,7 @@ from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
+from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.ops.catalogue import MemoryStatus
 from flowguard.ops.samples import Sampler
 from flowguard.ops.status import View
@@ -89,7 +90,9 @@ async def serve_http(
             node,
             clock,
             lambda: MemoryStatus(
-                held_bytes=node.held_bytes, resident_bytes=resident_bytes(), limit_bytes=limit_bytes
+                held_bytes=held_bytes(node),
+                resident_bytes=resident_bytes(),
+                limit_bytes=limit_bytes,
             ),
             recording,
         )
