@@ -8,6 +8,7 @@
 - `crowd`        populations of clients
 - `process`      a node: one process on its machine
 - `invariants`   what must hold at every instant; the first violation ends the run
+- `baselines`    overload policies of other brokers, to compare with
 - `results`      a scenario to its end, its figures, and its Parquet tables
 - `command`      `flowguard simulate`
 - `calibration`  what work costs a real broker, and whether all this then predicts it

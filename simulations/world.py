@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Literal, final
 
-from flowguard import baselines
 from flowguard.cluster.pressure import LOST_S, PressureRecord
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from simulations import baselines
 from simulations.crowd.clients import Population
 from simulations.crowd.connection import Attempt
 from simulations.crowd.publishers import Publishers

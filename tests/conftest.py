@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from flowguard import baselines, build
+from flowguard import build
+from simulations import baselines
 from tests.support.reaper import folder_in_memory, reap_at_the_end
 
 baselines.load()  # Tests compare with them; a broker does so only where its settings name one.

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import thread_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -49,6 +50,8 @@ __all__ = ["Running", "listen", "serve", "unix_clock"]
 QUIET_POLL_S = 0.01
 FAREWELL_S = LINGER_S + 1.0
 """Time for every peer to read our last word and close, or for the reactor to: a reset loses it."""
+OTHER_POLICIES: Final = "simulations.baselines"
+"""The package of other brokers' policies, by name: flowguard may not import from above."""
 
 log = structlog.get_logger()
 
@@ -231,13 +234,11 @@ def _warn_of_open_listeners(
 
 
 def _load_policies(*limits: FlowSettings | None) -> None:
-    """The laws of others are read only where one of them is named."""
+    """Import the policies of other brokers only if the settings name one."""
     flows = [flow for flow in limits if flow is not None]
     named = {name for flow in flows for name in (flow.policy, flow.shadow_policy)}
     if named - {*POLICIES, None}:
-        from flowguard import baselines
-
-        baselines.load()
+        import_module(OTHER_POLICIES).load()
 
 
 async def _drain(

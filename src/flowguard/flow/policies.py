@@ -1,7 +1,7 @@
 """Policies by name: what `flow.policy`, `flow.shadow_policy` and `--policy NAME` mean.
 
 Here is one, `flowguard`: its own law for windows, and a limit and a buffer for CONNECTs. The
-laws that it is compared with are in `flowguard.baselines`, which a broker imports only if its
+laws that it is compared with are in `simulations.baselines`, which a broker imports only if its
 settings name one of them.
 """
 
@@ -79,4 +79,4 @@ def adaptive(order: Order, gate: RestartableGate[Any]) -> Policy[Any]:
 
 
 POLICIES: Final[dict[PolicyName, Callable[[Order], Policy[Any]]]] = {"flowguard": _flowguard}
-"""How a name of the settings is built; `flowguard.baselines.load` adds the laws of others."""
+"""How a name of the settings is built; `simulations.baselines.load` adds the laws of others."""

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.baselines.gates import RejectGate
 from flowguard.cluster.pressure import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
@@ -24,6 +23,7 @@ from flowguard.flow.policy import Arrival
 from flowguard.flow.pressure import pressure_of
 from flowguard.flow.signals import TICK_S, Objectives, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
+from simulations.baselines.gates import RejectGate
 
 SETTINGS = FlowSettings(window_floor=0.5)
 SOJOURNS = st.lists(st.floats(0.0, 0.5), min_size=1, max_size=200)

@@ -10,15 +10,15 @@ from typing import get_args
 
 import pytest
 
-from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.static import Static
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Grant
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import TICK_S, Sample
-from tests.flowguard.baselines.samples import judge
+from simulations.baselines.gates import OpenGate
+from simulations.baselines.static import Static
 from tests.flowguard.flow.crowd import Crowd
+from tests.simulations.baselines.samples import judge
 
 NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
 SMALL = FlowSettings(

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from flowguard.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from flowguard.flow.policy import Rung
 from flowguard.flow.signals import TICK_S, Sample
-from tests.flowguard.baselines.samples import judge, ticks
+from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
+from tests.simulations.baselines.samples import judge, ticks
 
 OBJECTIVE_S = 0.05
 

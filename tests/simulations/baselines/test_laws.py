@@ -1,4 +1,4 @@
-"""The laws without feedback: fixed windows, levels, rates (flowguard.baselines).
+"""The laws without feedback: fixed windows, levels, rates (simulations.baselines).
 
 1. A fixed window stays, whatever is seen.
 2. Levels run from 1 to 10, and never fall while the pressure rises; nor do allowances rise.
@@ -16,8 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.level_map import (
+from flowguard.cluster.pressure import Cluster, PressureRecord
+from flowguard.config import FlowSettings
+from flowguard.flow.policy import Policy
+from flowguard.flow.signals import Signal
+from simulations.baselines.gates import OpenGate
+from simulations.baselines.level_map import (
     CREDITS_MAX,
     LevelMap,
     Levels,
@@ -25,12 +29,8 @@ from flowguard.baselines.level_map import (
     allowance_of,
     level_of,
 )
-from flowguard.baselines.static import WINDOW_UNLIMITED, Static
-from flowguard.cluster.pressure import Cluster, PressureRecord
-from flowguard.config import FlowSettings
-from flowguard.flow.policy import Policy
-from flowguard.flow.signals import Signal
-from tests.flowguard.baselines.samples import judge, under
+from simulations.baselines.static import WINDOW_UNLIMITED, Static
+from tests.simulations.baselines.samples import judge, under
 
 PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
 
@@ -146,7 +146,7 @@ def test_a_broker_knows_no_law_but_its_own_unless_its_settings_name_one() -> Non
         "import sys\n"
         "from flowguard.broker import server\n"
         "from flowguard.config import FlowSettings\n"
-        "def known(): return any(name.startswith('flowguard.baselines') for name in sys.modules)\n"
+        "def known(): return 'simulations.baselines' in sys.modules\n"
         "server._load_policies(FlowSettings(), None)\n"
         "print(known())\n"
         "server._load_policies(FlowSettings(), FlowSettings(policy='static-10'))\n"

@@ -6,8 +6,8 @@ shadow (`flowguard.flow.shadow`), not to be recommended (docs/explain/overload.m
 others"). A broker does not import them unless its settings name one.
 """
 
-from flowguard.baselines.policies import OTHERS
 from flowguard.flow.policies import POLICIES
+from simulations.baselines.policies import OTHERS
 
 
 def load() -> None:

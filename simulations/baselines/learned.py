@@ -18,9 +18,9 @@ numbers are the library's defaults.
 from math import ceil, log10
 from typing import Final, Protocol, TypeVar, final
 
-from flowguard.baselines.static import Baseline, Judge
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.signals import Pressure, Sample
+from simulations.baselines.static import Baseline, Judge
 
 K = TypeVar("K")
 

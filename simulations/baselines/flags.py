@@ -19,10 +19,10 @@ watch the drift of the event loop, which is the wait of whatever is ready to run
 from collections import deque
 from typing import Final, Protocol, TypeVar, final
 
-from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.static import Baseline, Judge
 from flowguard.flow.policy import Grant, Rung
 from flowguard.flow.signals import Pressure, Sample
+from simulations.baselines.gates import OpenGate
+from simulations.baselines.static import Baseline, Judge
 
 K = TypeVar("K")
 

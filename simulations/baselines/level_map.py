@@ -29,11 +29,11 @@ from abc import abstractmethod
 from math import exp, floor, log, log2
 from typing import Final, TypeVar, final
 
-from flowguard.baselines.static import WINDOW_UNLIMITED, Baseline, Judge
 from flowguard.cluster.pressure import Cluster
 from flowguard.flow.adaptive import Tell, tell_nobody
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.signals import Pressure, Sample
+from simulations.baselines.static import WINDOW_UNLIMITED, Baseline, Judge
 
 K = TypeVar("K")
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.learned import (
+from flowguard.flow.signals import Sample
+from simulations.baselines.gates import OpenGate
+from simulations.baselines.learned import (
     GRADIENT_LIMIT_MAX,
     GRADIENT_LIMIT_MIN,
     LIMIT_START,
@@ -15,8 +16,7 @@ from flowguard.baselines.learned import (
     Limit,
     Vegas,
 )
-from flowguard.flow.signals import Sample
-from tests.flowguard.baselines.samples import judge, ticks
+from tests.simulations.baselines.samples import judge, ticks
 
 BUSY = 10_000
 

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from flowguard.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
-from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
-from flowguard.baselines.learned import Gradient2, Learned, Limit, Vegas
-from flowguard.baselines.level_map import CREDITS_MAX, LevelMap, Levels, RateLimit
-from flowguard.baselines.static import WINDOW_UNLIMITED, Judge, Static
 from flowguard.config import PolicyName
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policies import Order, adaptive
 from flowguard.flow.policy import Policy
 from flowguard.flow.pressure import objectives_of, pressure_of
+from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
+from simulations.baselines.gates import OpenGate, RejectGate, TokenBucketGate
+from simulations.baselines.learned import Gradient2, Learned, Limit, Vegas
+from simulations.baselines.level_map import CREDITS_MAX, LevelMap, Levels, RateLimit
+from simulations.baselines.static import WINDOW_UNLIMITED, Judge, Static
 
 
 def _reject_at_limit(order: Order) -> Policy[Any]:
