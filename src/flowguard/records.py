@@ -43,6 +43,9 @@ class SinkKind(Enum):
     """A shared subscription of several brokers: this broker has members of it."""
     OWED = "\0owed"
     """The node's own messages for applications, until these have them."""
+    PEER = "\0peer "
+    """QoS 2 messages that this node owes to another node of its cluster, until they are durable
+    there; its name is that of the other node."""
 
 
 _KINDS: Final = [(kind.value, kind) for kind in reversed(SinkKind)]
@@ -81,6 +84,9 @@ def owner_name(key: str) -> str:
     """A name, for people, of the owner of the queue that the store keeps under `key`."""
     if key == OWED:
         return "what is owed to applications"
+    kind, name = sink_of(key)
+    if kind is SinkKind.PEER:
+        return f"what is owed to node {name!r}"
     return f"{'shared subscription' if is_group(key) else 'session'} {label_of(key)!r}"
 
 

@@ -11,6 +11,7 @@ KEYS = [
     (SinkKind.SPREAD, FILTER, "\0spread $share/g/spread member"),
     (SinkKind.MEMBERS, FILTER, "\0member $share/g/spread member"),
     (SinkKind.OWED, "", "\0owed"),
+    (SinkKind.PEER, "w1", "\0peer w1"),
 ]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from flowguard.bounds import Bounds
-from flowguard.cluster import Cluster
+from flowguard.cluster import Cluster, Members
 from flowguard.codec.packets import (
     Connack,
     Connect,
@@ -115,6 +115,7 @@ class Stage:
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
+        members: Members | None = None,
     ) -> None:
         self.now_s = now_s
         self.processor_clock: Callable[[], float] = lambda: 0.0
@@ -133,6 +134,7 @@ class Stage:
             tell=tell,
             shadow=shadow,
             keeps_apart=apart is not None,
+            members=members,
         )
         self.node.recover(self.store, now_s)
         self.turns = Sockets(self).turns

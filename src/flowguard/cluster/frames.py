@@ -14,8 +14,10 @@ big endian. A text has a u8 (name) or u16 before it, the number of its bytes in 
     7 confirmed  u64 number
     8 pressure   u64 incarnation, u64 sequence, f64 window, f64 pressure, u32 limit of CONNECTs,
                  u8 cause, u8 leaving, name
+    9 unnumbered each message: u32 size, data
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -36,6 +38,7 @@ NOT_OWED: Final = (0, 0)
 """The address of a QoS 1 message. It is lower than every other address."""
 
 _HELLO, _OPEN, _BATCH, _DURABLE, _REJECTED, _FILTERS, _CONFIRMED, _PRESSURE = range(1, 9)
+_UNNUMBERED: Final = 9
 _HEAD: Final = Struct(">IB")
 _U8: Final = Struct(">B")
 _U16: Final = Struct(">H")
@@ -84,6 +87,13 @@ class MessageBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Unnumbered:
+    """QoS 0 messages; they are lost with the link."""
+
+    messages: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDurable:
     """All messages up to `number` are committed where their sessions live."""
 
@@ -124,12 +134,19 @@ Frame: TypeAlias = (
     LinkHello
     | StreamOpen
     | MessageBatch
+    | Unnumbered
     | StreamDurable
     | StreamRejected
     | FilterChange
     | FiltersConfirmed
     | PressureRecord
 )
+
+_OF_A_NUMBER: Final[dict[int, Callable[[int], Frame]]] = {
+    _OPEN: StreamOpen,
+    _DURABLE: StreamDurable,
+    _CONFIRMED: FiltersConfirmed,
+}
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -141,6 +158,8 @@ def encode_frame(frame: Frame) -> bytes:
 def _body(frame: Frame) -> tuple[int, bytes]:
     if isinstance(frame, MessageBatch):
         return _BATCH, _batch_body(frame)
+    if isinstance(frame, Unnumbered):
+        return _UNNUMBERED, b"".join([_U32.pack(len(each)) + each for each in frame.messages])
     if isinstance(frame, StreamDurable):
         return _DURABLE, _U64.pack(frame.number)
     if isinstance(frame, FilterChange):
@@ -243,12 +262,10 @@ def _decode(data: bytes) -> Frame:
 def _frame(kind: int, reader: "_Reader") -> Frame:
     if kind == _BATCH:
         return reader.batch()
-    if kind == _DURABLE:
-        return StreamDurable(reader.u64())
+    if kind in _OF_A_NUMBER:
+        return _OF_A_NUMBER[kind](reader.u64())
     if kind == _FILTERS:
         return reader.filters()
-    if kind == _CONFIRMED:
-        return FiltersConfirmed(reader.u64())
     if kind == _PRESSURE:
         return reader.pressure()
     if kind == _HELLO:
@@ -256,11 +273,11 @@ def _frame(kind: int, reader: "_Reader") -> Frame:
         if version != VERSION:
             raise MalformedPacket(f"frames of version {version}; this node has version {VERSION}")
         return LinkHello(reader.name(), incarnation)
-    if kind == _OPEN:
-        return StreamOpen(reader.u64())
     if kind == _REJECTED:
         return StreamRejected(reader.text())
-    raise MalformedPacket(f"a frame of unknown kind {kind}")
+    if kind != _UNNUMBERED:
+        raise MalformedPacket(f"a frame of unknown kind {kind}")
+    return reader.unnumbered()
 
 
 @final
@@ -308,6 +325,13 @@ class _Reader:
             incarnation, position = self.unpack(_OWED) if is_owed else NOT_OWED
             messages.append(LinkMessage(self.octets(size), (incarnation, position)))
         return MessageBatch(first, tuple(messages))
+
+    def unnumbered(self) -> Unnumbered:
+        messages: list[bytes] = []
+        while self.pos < len(self.data):
+            (size,) = self.unpack(_U32)
+            messages.append(self.octets(size))
+        return Unnumbered(tuple(messages))
 
     def filters(self) -> FilterChange:
         number, flags, added_count = self.unpack(_FILTERS_BODY)

@@ -14,6 +14,7 @@ each of them in turn:
 - A QoS 2 message is owed: the sending node commits it, with its address, before it sends it. The
   address survives a restart of either node: the receiver commits the highest one with the message
   (its mark), and drops what is not above. So a restart of a node doubles no QoS 2 message.
+- A QoS 0 message has no number. It is lost with the link, and dropped if the link is full.
 """
 
 from collections import deque
@@ -27,6 +28,7 @@ from flowguard.cluster.frames import (
     OwedAddress,
     StreamDurable,
     StreamOpen,
+    Unnumbered,
 )
 from flowguard.errors import ProtocolViolation
 
@@ -72,18 +74,22 @@ class OutgoingStream:
         self.messages_count = 0
         """Number of messages without an answer: sent, unsent, or not committed yet."""
         self.bytes_count = 0
+        self._unnumbered: deque[bytes] = deque()
+        self.unnumbered_bytes = 0
+        self.dropped_count = 0
+        """Number of QoS 0 messages that were dropped, since the start."""
 
     def has_capacity(self) -> bool:
         return self.messages_count < self._messages_max and self.bytes_count < self._bytes_max
 
     def put(self, data: bytes, then: Then) -> None:
         """Forward a QoS 1 message."""
-        self._count(len(data))
+        self.reserve(len(data))
         self._append(LinkMessage(data), then)
 
     def owe(self, data: bytes) -> OwedAddress:
         """Return the address of a QoS 2 message, under which the caller commits it."""
-        self._count(len(data))
+        self.reserve(len(data))
         address = (self._incarnation, self._next_position)
         self._next_position += 1
         return address
@@ -95,8 +101,36 @@ class OutgoingStream:
     def recover(self, owed: Iterable[tuple[OwedAddress, bytes]]) -> None:
         """At the start: messages that earlier incarnations owe, in the order of addresses."""
         for address, data in owed:
-            self._count(len(data))
+            self.reserve(len(data))
             self.put_owed(address, data)
+
+    def put_unnumbered(self, data: bytes) -> bool:
+        """Forward a QoS 0 message; False if it is dropped: no link, or a bound is reached."""
+        size_bytes = self.unnumbered_bytes
+        is_full = len(self._unnumbered) >= self._messages_max or size_bytes >= self._bytes_max
+        if not self.is_open or is_full:
+            self.dropped_count += 1
+            return False
+        self._unnumbered.append(data)
+        self.unnumbered_bytes += len(data)
+        return True
+
+    def next_unnumbered(self) -> Unnumbered | None:
+        """Return the next QoS 0 messages to send, or None."""
+        waiting, size_bytes = self._unnumbered, 0
+        messages: list[bytes] = []
+        while waiting and len(messages) < BATCH_MESSAGES_MAX and size_bytes < BATCH_BYTES_MAX:
+            data = waiting.popleft()
+            size_bytes += len(data)
+            messages.append(data)
+        self.unnumbered_bytes -= size_bytes
+        return Unnumbered(tuple(messages)) if messages else None
+
+    def lose_unnumbered(self) -> None:
+        """The link is lost, and the QoS 0 messages with it."""
+        self.dropped_count += len(self._unnumbered)
+        self._unnumbered.clear()
+        self.unnumbered_bytes = 0
 
     def open(self) -> StreamOpen:
         """Start the stream: the oldest message without an answer is the next one."""
@@ -144,7 +178,8 @@ class OutgoingStream:
                 found.append(forwarded)
         return found
 
-    def _count(self, size_bytes: int) -> None:
+    def reserve(self, size_bytes: int) -> None:
+        """Count a message that follows with `put_owed`, after its commit."""
         self.messages_count += 1
         self.bytes_count += size_bytes
 

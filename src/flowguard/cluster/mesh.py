@@ -9,7 +9,7 @@ be written; the mesh keeps no encoded bytes. If a call raises `PeerError`, or a 
 host closes it and calls `lost`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, final
 
 from flowguard.cluster.frames import (
@@ -25,6 +25,7 @@ from flowguard.cluster.frames import (
     StreamDurable,
     StreamOpen,
     StreamRejected,
+    Unnumbered,
     encode_frame,
 )
 from flowguard.cluster.links import IncomingStream, OutgoingStream, Then
@@ -40,11 +41,24 @@ OUTPUT_BYTES: Final = 65_536
 class LinkHost(Protocol):
     """The node that the links belong to."""
 
-    def take(self, peer: str, messages: list[LinkMessage], mark: OwedAddress, then: Then) -> None:
+    def opened(self, peer: str) -> None:
+        """A connection to a peer can carry messages now."""
+
+    def take(
+        self,
+        peer: str,
+        messages: list[LinkMessage],
+        mark: OwedAddress,
+        then: Then,
+        now_s: float,
+    ) -> None:
         """Route messages of a peer to sessions of this node, and commit them with the mark.
 
         `then` is called after the commit. Commits end in the order of these calls.
         """
+
+    def take_unnumbered(self, peer: str, messages: tuple[bytes, ...], now_s: float) -> None:
+        """Route QoS 0 messages of a peer to sessions of this node."""
 
     def rejection(self) -> str:
         """Return why no message can be taken now, or ""."""
@@ -52,13 +66,16 @@ class LinkHost(Protocol):
     def filters_changed(self, peer: str, added: list[str], removed: list[str]) -> None:
         """The filters of a peer have changed."""
 
-    def filters_confirmed(self) -> None:
+    def filters_confirmed(self, now_s: float) -> None:
         """A peer has confirmed filters of this node, or has died: a SUBACK may leave now."""
 
     def delivered(self, peer: str, address: OwedAddress) -> None:
         """A message that this node owed to a peer is durable there."""
 
-    def pressure_received(self, record: PressureRecord) -> None:
+    def answered(self, peer: str) -> None:
+        """Messages to a peer are durable: its link may have capacity."""
+
+    def pressure_received(self, record: PressureRecord, now_s: float) -> None:
         """A peer has sent its load."""
 
 
@@ -78,6 +95,8 @@ class LinkConnection:
         self.durable: StreamDurable | None = None
         self.confirmed: FiltersConfirmed | None = None
         self.pressure: PressureRecord | None = None
+        self.sends_unnumbered = False
+        """True if QoS 0 messages are sent next, and then others."""
         self.feed: FilterFeed | None = None
         """Filters of this node for a peer that dialled it, or None on a connection to a peer."""
 
@@ -96,6 +115,10 @@ class _Taken:
         self._mesh.committed(self._peer, self._incarnation, self._number)
 
 
+def _sleep_on() -> None:
+    """Nothing has to be woken."""
+
+
 class Mesh:
     """See the module."""
 
@@ -112,6 +135,8 @@ class Mesh:
         self.outgoing = outgoing
         self.own_filters = OwnFilters()
         self.peer_filters = PeerFilters(members.peers)
+        self.wake: Callable[[], None] = _sleep_on
+        """Called if a connection may have new output."""
         self._host = host
         self._incoming = incoming
         self._frame_bytes_max = frame_bytes_max
@@ -143,18 +168,19 @@ class Mesh:
         if self._dialled.get(peer) is connection:
             del self._dialled[peer]
             self.outgoing[peer].end()
+            self.outgoing[peer].lose_unnumbered()
             self.peer_filters.forget_snapshot(peer)
         elif self._accepted.get(peer) is connection:
             del self._accepted[peer]
             self._incoming[peer].end()
 
-    def died(self, peer: str, incarnation: int) -> None:
+    def died(self, peer: str, incarnation: int, now_s: float) -> None:
         """The process of an incarnation of a peer has ended."""
         if self.members.died(peer, incarnation):
             connection = self._accepted.get(peer)
             if connection is not None:
                 self.lost(connection)
-            self._host.filters_confirmed()
+            self._host.filters_confirmed(now_s)
 
     # --- filters, pressure -----------------------------------------------------------------------
 
@@ -184,6 +210,7 @@ class Mesh:
         """Send the load of this node to all peers, in place of an older record."""
         for connection in self._dialled.values():
             connection.pressure = record
+        self.wake()
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -192,6 +219,7 @@ class Mesh:
         for peer, connection in self._dialled.items():
             if connection.incarnation and not self.outgoing[peer].is_open:
                 connection.control.append(self.outgoing[peer].open())
+                self.wake()
 
     def reject(self, reason: str) -> None:
         """End all streams to this node; their messages come again after a while."""
@@ -205,6 +233,7 @@ class Mesh:
         connection = self._accepted.get(peer)
         if connection is not None and durable is not None:
             connection.durable = durable
+            self.wake()
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -228,7 +257,7 @@ class Mesh:
             elif connection.is_dialled:
                 self._answered(connection, frame, now_s)
             else:
-                self._asked(connection, frame)
+                self._asked(connection, frame, now_s)
         if connection.incarnation:
             self.members.received(connection.peer, now_s)
 
@@ -248,7 +277,15 @@ class Mesh:
             return pressure
         if connection.feed is not None:
             return connection.feed.next()
-        return self.outgoing[connection.peer].next_batch()
+        return self._next_messages(connection)
+
+    def _next_messages(self, connection: LinkConnection) -> Frame | None:
+        """Messages of QoS 0 and others take turns."""
+        stream = self.outgoing[connection.peer]
+        connection.sends_unnumbered = not connection.sends_unnumbered
+        if connection.sends_unnumbered:
+            return stream.next_unnumbered() or stream.next_batch()
+        return stream.next_batch() or stream.next_unnumbered()
 
     def _meet(self, connection: LinkConnection, hello: LinkHello, now_s: float) -> None:
         if connection.incarnation or (connection.is_dialled and hello.name != connection.peer):
@@ -260,13 +297,14 @@ class Mesh:
         connection.incarnation = hello.incarnation
         if connection.is_dialled:
             connection.control.append(self.outgoing[hello.name].open())
+            self._host.opened(hello.name)
             return
         self._incoming[hello.name].meet(hello.incarnation)
         self._accepted[hello.name] = connection
         connection.control.append(self._hello())
         connection.feed = FilterFeed(self.own_filters)
 
-    def _asked(self, connection: LinkConnection, frame: Frame) -> None:
+    def _asked(self, connection: LinkConnection, frame: Frame, now_s: float) -> None:
         """Handle a frame of a peer that dialled this node."""
         peer = connection.peer
         if self._accepted.get(peer) is not connection:
@@ -274,15 +312,17 @@ class Mesh:
                 f"{peer!r} has a newer link, or incarnation {connection.incarnation} died"
             )
         if isinstance(frame, MessageBatch):
-            self._take(connection, frame)
+            self._take(connection, frame, now_s)
+        elif isinstance(frame, Unnumbered):
+            self._host.take_unnumbered(peer, frame.messages, now_s)
         elif isinstance(frame, FiltersConfirmed):
             self.own_filters.confirmed(peer, frame.number)
-            self._host.filters_confirmed()
+            self._host.filters_confirmed(now_s)
         elif isinstance(frame, StreamOpen):
             connection.durable = self._incoming[peer].open(frame)
             self._reject_if_needed(connection)
         elif isinstance(frame, PressureRecord) and frame.node == peer:
-            self._host.pressure_received(frame)
+            self._host.pressure_received(frame, now_s)
         else:
             raise ProtocolViolation(f"an unexpected frame of {peer!r}: {type(frame).__name__}")
 
@@ -295,6 +335,7 @@ class Mesh:
                     self._host.delivered(peer, forwarded.message.owed)
                 if forwarded.then is not None:
                     forwarded.then(now_s)
+            self._host.answered(peer)
         elif isinstance(frame, FilterChange):
             changes = self.peer_filters.receive(peer, frame)
             if changes is not None:
@@ -305,7 +346,7 @@ class Mesh:
         else:
             raise ProtocolViolation(f"an unexpected frame of {peer!r}: {type(frame).__name__}")
 
-    def _take(self, connection: LinkConnection, batch: MessageBatch) -> None:
+    def _take(self, connection: LinkConnection, batch: MessageBatch, now_s: float) -> None:
         if self._reject_if_needed(connection):
             return
         peer, stream = connection.peer, self._incoming[connection.peer]
@@ -313,7 +354,7 @@ class Mesh:
         messages = stream.take(batch)
         if stream.taken > before:
             taken = _Taken(self, peer, stream.incarnation, stream.taken)
-            self._host.take(peer, messages, stream.mark, taken.committed)
+            self._host.take(peer, messages, stream.mark, taken.committed, now_s)
 
     def _reject_if_needed(self, connection: LinkConnection) -> bool:
         """Reject the stream if the host can take no message; True if the stream has ended."""
@@ -329,6 +370,7 @@ class Mesh:
         for connection in self._accepted.values():
             if connection.feed is not None:
                 connection.feed.note(filter, is_added)
+        self.wake()
 
     def _hello(self) -> LinkHello:
         return LinkHello(self.members.name, self.members.incarnation)

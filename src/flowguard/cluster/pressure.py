@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Self, final
 
+from flowguard.cluster.members import Members
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import TICK_S, Signal
 
@@ -128,6 +129,13 @@ class Cluster:
         self._worst = 0.0
         self._brake = 1.0
         self._valid_until_s = -inf
+
+    @classmethod
+    def of(cls, members: Members, settings: FlowSettings) -> "Cluster":
+        """Return the load of nodes among which no client's work touches another node yet."""
+        cluster = cls(members.name, members.incarnation, settings)
+        cluster.path = frozenset()
+        return cluster
 
     def announce(
         self,

@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """Message: clients may not publish to its topic, or the topic has too many levels."""
     NOT_AUTHORIZED = "not_authorized"
     """Message: the rules forbid its publisher the topic."""
+    LINK_FULL = "link_full"
+    """Message for another node of the cluster: the link is down or full."""
     MESSAGE_EXPIRED = "message_expired"
     """Message: older than its publisher's expiry interval [MQTT-3.3.2-5]."""
     LOG_RETENTION = "log_retention"

@@ -114,6 +114,8 @@ class Journal(GroupCommit):
         """What moves from the log into queues shares the commits with live work."""
         self._is_live = False
         """Live work was in a commit since the last tick."""
+        self.elsewhere_count = 0
+        """Number of messages that wait for commits of peers, or behind one that does."""
         self._promised_count = 0
         """Operations that are on their way, of packets that are admitted."""
         self._waiting_count = 0
@@ -137,7 +139,8 @@ class Journal(GroupCommit):
     @property
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-        return not self._waiting_count and self._under_way is None
+        waits = self._waiting_count or self.elsewhere_count
+        return not waits and self._under_way is None
 
     @property
     def is_empty(self) -> bool:

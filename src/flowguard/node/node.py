@@ -17,7 +17,7 @@ from typing import Final, cast, final
 
 from flowguard.access.rules import Rules
 from flowguard.bounds import Bounds
-from flowguard.cluster import Cluster
+from flowguard.cluster import Cluster, Members
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
@@ -35,6 +35,7 @@ from flowguard.node.connect.registry import Registry
 from flowguard.node.connect.reviews import Reviews
 from flowguard.node.journal import Journal
 from flowguard.node.loop.pages import Pages
+from flowguard.node.peers.links import Announcer, join_cluster
 from flowguard.node.publish.full_queues import FullQueues
 from flowguard.node.publish.packets import PacketRouting
 from flowguard.node.publish.publishing import Router
@@ -82,14 +83,18 @@ class Node(Lifecycle[ServerConnection]):
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
         keeps_apart: bool = False,
+        members: Members | None = None,
     ) -> None:
         """`draw`: in [0, 1); `processor_clock`: seconds that the loop has had a processor for;
         `on_error` hears what broke in a connection, None: it is raised; `tell` takes what other
         nodes of `cluster` should hear; `shadow`: limits that only watch (`Guard`); `keeps_apart`:
-        its store is an `ApplicationStore`."""
+        its store is an `ApplicationStore`; `members`: of its cluster"""
         self.bounds = bounds
         self.settings = settings = bounds.settings
         self.hooks, self.started_s = hooks or Hooks(), now_s
+        announcer = Announcer()
+        if members is not None:
+            cluster, tell = Cluster.of(members, settings.flow), announcer.send
         self.handshakes = Handshakes(self, random_id, processor_clock)
         self.guard: Guard[ServerConnection] = Guard(
             settings.flow,
@@ -107,24 +112,20 @@ class Node(Lifecycle[ServerConnection]):
         """It is about to end: nothing is admitted any more, what is in process goes on."""
         self.state = state = NodeState(bounds, self.window, self.journal, self.broke)
         """What conversations share; the names below are of the same objects."""
-        self.counters = state.counters
-        self.chores = state.chores
-        self.inflight = state.inflight
-        self.queue_budget = state.queue_budget
-        self.disk_queue_budget = state.disk_queue_budget
-        self.outbox_budget = state.outbox_budget
-        self.state_budget = state.state_budget
+        self.counters, self.chores, self.inflight = state.counters, state.chores, state.inflight
+        self.queue_budget, self.disk_queue_budget = state.queue_budget, state.disk_queue_budget
+        self.outbox_budget, self.state_budget = state.outbox_budget, state.state_budget
         self.input_holders = cast("Holders[ServerConnection]", state.input_holders)
         state.sent, state.moving = self.journal.sent, self.journal.moving
         self.pages: Pages[Fetch, Answered | Outbound] = Pages(moving=state.moving)
-        state.fetches = self.pages.wanted
-        state.replays = cast("deque[Sender]", self.pages.ready)
+        state.fetches, state.replays = self.pages.wanted, cast("deque[Sender]", self.pages.ready)
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
         self.timers = Timers(self.broke)
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         lane = lane_of(self.journal, self.counters, settings.flow)
         self.router = Router(state, self.journal, self.hooks, self.queue_budget, lane)
+        join_cluster(state, self.journal, self.router, members, cluster, announcer)
         self._due = Due(self.chores, self.router, self.timers, self.wheel, self._look_at)
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
@@ -380,6 +381,7 @@ class Node(Lifecycle[ServerConnection]):
             partial(self._tick_stalled, now_s),
             partial(self.guard.tick, now_s, heard_s),
             partial(self.full_queues.tick, heard_s),
+            partial(self.router.peers.tick, now_s),
             self.router.plans.tidy,
             self.router.log.tick,
             self.state.wake_later,

@@ -304,6 +304,14 @@ class RetainedMessages:
             nodes = below
         return any([node.entry is not None for node in nodes])
 
+    def get(self, topic: str) -> RetainedMessage | None:
+        """Return the entry of a topic, also if it has expired."""
+        return self._entries.get(topic)
+
+    def topics(self) -> list[str]:
+        """Return all topics. O(their number)."""
+        return list(self._entries)
+
     def holds(self, entry: RetainedMessage) -> bool:
         """Whether `entry` is still the last message of its topic."""
         return self._entries.get(entry.publish.topic) is entry

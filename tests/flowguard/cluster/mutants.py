@@ -26,8 +26,15 @@ from tests.flowguard.cluster.node import Node, Op, Parts, Then
 class EarlyAnswer(Node):
     """Answers "durable up to n" before the commit."""
 
-    def take(self, peer: str, messages: list[LinkMessage], mark: OwedAddress, then: Then) -> None:
-        super().take(peer, messages, mark, lambda _: None)
+    def take(
+        self,
+        peer: str,
+        messages: list[LinkMessage],
+        mark: OwedAddress,
+        then: Then,
+        now_s: float,
+    ) -> None:
+        super().take(peer, messages, mark, lambda _: None, now_s)
         then(0.0)
 
 
@@ -79,11 +86,11 @@ class NoFencing(Mesh):
         super()._meet(connection, hello, now_s)
         member.incarnation = max(newest, hello.incarnation)
 
-    def _asked(self, connection: LinkConnection, frame: Frame) -> None:
+    def _asked(self, connection: LinkConnection, frame: Frame, now_s: float) -> None:
         newest = self._accepted.get(connection.peer, connection)
         self._accepted[connection.peer] = connection
         try:
-            super()._asked(connection, frame)
+            super()._asked(connection, frame, now_s)
         finally:
             self._accepted[connection.peer] = newest
 
@@ -119,8 +126,15 @@ class StaleCommit(IncomingStream):
 class NoMark(Node):
     """The mark is not committed with the QoS 2 messages."""
 
-    def take(self, peer: str, messages: list[LinkMessage], mark: OwedAddress, then: Then) -> None:
-        super().take(peer, messages, self.store.marks.get(peer, NOT_OWED), then)
+    def take(
+        self,
+        peer: str,
+        messages: list[LinkMessage],
+        mark: OwedAddress,
+        then: Then,
+        now_s: float,
+    ) -> None:
+        super().take(peer, messages, self.store.marks.get(peer, NOT_OWED), then, now_s)
 
 
 class OwedBeforeCommit(Node):

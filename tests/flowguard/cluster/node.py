@@ -169,11 +169,24 @@ class Node:
 
     # --- host of the links -----------------------------------------------------------------------
 
-    def take(self, peer: str, messages: list[LinkMessage], mark: OwedAddress, then: Then) -> None:
+    def opened(self, peer: str) -> None: ...
+
+    def answered(self, peer: str) -> None: ...
+
+    def take(
+        self,
+        peer: str,
+        messages: list[LinkMessage],
+        mark: OwedAddress,
+        then: Then,
+        now_s: float,
+    ) -> None:
         ops = [op for message in messages for op in self.appends(message.data)]
         ops.append(partial(self.store.marks.__setitem__, peer, mark))
         self.ledger.counts["messages taken from peers"] += len(messages)
         self.write(ops, then)
+
+    def take_unnumbered(self, peer: str, messages: tuple[bytes, ...], now_s: float) -> None: ...
 
     def rejection(self) -> str:
         if self.is_full or self.rejections_left:
@@ -188,7 +201,7 @@ class Node:
         for filter in removed:
             self._peers.unsubscribe(filter, peer)
 
-    def filters_confirmed(self) -> None:
+    def filters_confirmed(self, now_s: float) -> None:
         waiting, self._subacks = self._subacks, []
         for number, connection, packet in waiting:
             if self.mesh.is_confirmed(number):
@@ -199,7 +212,7 @@ class Node:
     def delivered(self, peer: str, address: OwedAddress) -> None:
         self.write([partial(self.store.owed[peer].pop, address, None)])
 
-    def pressure_received(self, record: PressureRecord) -> None:
+    def pressure_received(self, record: PressureRecord, now_s: float) -> None:
         self.cluster.merge(record, 0.0)
 
     # --- clients ---------------------------------------------------------------------------------
@@ -300,7 +313,7 @@ class Node:
     def subscribed(self, suback: tuple[int, ClientConnection, Packet], now_s: float) -> None:
         """The subscription is committed: SUBACK waits for the peers."""
         self._subacks.append(suback)
-        self.filters_confirmed()
+        self.filters_confirmed(now_s)
 
     def _unsubscribe(self, connection: ClientConnection, filter: str) -> None:
         session = connection.client

@@ -17,6 +17,7 @@ from flowguard.cluster.frames import (
     StreamDurable,
     StreamOpen,
     StreamRejected,
+    Unnumbered,
     encode_frame,
 )
 from flowguard.errors import MalformedPacket
@@ -31,6 +32,7 @@ frames = st.one_of(
     st.builds(LinkHello, names, u64),
     st.builds(StreamOpen, u64),
     st.builds(MessageBatch, u64, st.lists(messages, max_size=4).map(tuple)),
+    st.builds(Unnumbered, st.lists(st.binary(max_size=50), max_size=4).map(tuple)),
     st.builds(StreamDurable, u64),
     st.builds(StreamRejected, st.text(max_size=50)),
     st.builds(FilterChange, u64, texts, texts, st.booleans(), st.booleans()),

@@ -124,9 +124,21 @@ class Host:
     def __init__(self) -> None:
         self.taken: list[bytes] = []
         self.commits: list[Then] = []
+        self.unnumbered: tuple[bytes, ...] = ()
         self.reason = ""
 
-    def take(self, peer: str, messages: list[LinkMessage], mark: OwedAddress, then: Then) -> None:
+    def opened(self, peer: str) -> None: ...
+
+    def answered(self, peer: str) -> None: ...
+
+    def take(
+        self,
+        peer: str,
+        messages: list[LinkMessage],
+        mark: OwedAddress,
+        then: Then,
+        now_s: float,
+    ) -> None:
         self.taken += [message.data for message in messages]
         self.commits.append(then)
 
@@ -135,11 +147,14 @@ class Host:
 
     def filters_changed(self, peer: str, added: list[str], removed: list[str]) -> None: ...
 
-    def filters_confirmed(self) -> None: ...
+    def take_unnumbered(self, peer: str, messages: tuple[bytes, ...], now_s: float) -> None:
+        self.unnumbered += messages
+
+    def filters_confirmed(self, now_s: float) -> None: ...
 
     def delivered(self, peer: str, address: OwedAddress) -> None: ...
 
-    def pressure_received(self, record: PressureRecord) -> None: ...
+    def pressure_received(self, record: PressureRecord, now_s: float) -> None: ...
 
 
 class Acceptor:
@@ -219,7 +234,7 @@ def test_a_rejected_stream_ignores_batches_until_it_opens_again() -> None:
 def test_a_dead_incarnation_is_ignored_on_open_links_and_on_new_ones() -> None:
     node = Acceptor()
     link = node.dialled(4)
-    node.mesh.died("w1", 4)
+    node.mesh.died("w1", 4, 0.0)
     with pytest.raises(PeerError, match="incarnation 4 died"):
         node.send(link, StreamOpen(1))
     with pytest.raises(PeerError, match="incarnation 4 of 'w1' has ended"):

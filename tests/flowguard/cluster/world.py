@@ -208,7 +208,7 @@ class World:
             if node.has_crashed:
                 continue
             if node.runs:
-                node.mesh.died(peer, incarnation)
+                node.mesh.died(peer, incarnation, 0.0)
                 return True
             self.notices.append((node, peer, incarnation))
         return False

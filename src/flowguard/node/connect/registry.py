@@ -276,9 +276,10 @@ class Registry:
             router.lane.recovered(record)
             if record.client_id == OWED:
                 owed_record = record
-            elif not self._queues.stored(record):
+            elif not (router.peers.stored(record) or self._queues.stored(record)):
                 self._recover_session(record, store, now_s)
         self._queues.recovered(store)
+        router.peers.recovered(store)
         if owed_record is not None:
             router.lane.recover_owed(router.deliveries, owed_record, store, now_s)
         for session in list(self.sessions.values()):

@@ -9,6 +9,7 @@
 - `durable_bursts`    many PUBLISHes at once through the journal
 - `fan_out`           a PUBLISH with many subscribers, delivered by slices
 - `in_process`        publishes until they are durable
+- `retaining`         changes of retained messages
 - `full_queues`       publishers that wait for capacity in the queue of a subscriber
 - `acknowledgements`  reports of the latency of acknowledgements
 """

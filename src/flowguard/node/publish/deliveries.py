@@ -11,6 +11,7 @@ from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.flow import Cost, Reason
 from flowguard.node.applications.log_readers import LogReaders, expiry_of
 from flowguard.node.journal import Journal
+from flowguard.node.peers.peers import Peers
 from flowguard.node.publish.acknowledgements import Acknowledgements
 from flowguard.node.publish.grouping import Group
 from flowguard.node.publish.plans import Plan, Plans, Shared
@@ -52,6 +53,7 @@ class Deliveries:
         plans: Plans,
         log: LogReaders,
         queues: SharedQueues,
+        peers: Peers,
         cost: Cost,
     ) -> None:
         self.node = node
@@ -59,6 +61,7 @@ class Deliveries:
         self.plans = plans
         self.log = log
         self.queues = queues
+        self.peers = peers
         self.cost = cost
         self.acknowledgements = Acknowledgements()
 
@@ -82,8 +85,13 @@ class Deliveries:
         """Store an operation with one of the next commits."""
         self.journal.note(op)
 
-    def deliver_qos_0(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
-        """Send it to all connected clients; a frame without options is the same for all."""
+    def deliver_qos_0(
+        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
+    ) -> None:
+        """Send it to all connected clients; a frame without options is the same for all.
+
+        `origin` is the publisher, or None if a peer forwards the message.
+        """
         frame = b""
         size_bytes = len(message.payload)
         for group in plan.groups:
@@ -101,10 +109,14 @@ class Deliveries:
                     expires_at_s = expiry_of(message, now_s)
                     delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
                 outbound.send_qos_0(delivery, now_s)
-        if plan.shared or plan.own:
+        if plan.has_more:
+            if origin is not None:
+                self.peers.send_qos_0(plan, message, origin.client_id, now_s)
             self._deliver_rest(plan, message, origin, now_s)
 
-    def _deliver_rest(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> bool:
+    def _deliver_rest(
+        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
+    ) -> bool:
         """Deliver to shared groups and the publisher itself; see `deliver_to`."""
         admitted: list[Admitted] = []
         complete = self._own(admitted, plan.own, message, origin, now_s)

@@ -33,6 +33,8 @@ class DurableBursts:
         assert session is not None
         if node.read_only or self._router.lane.is_separate or node.maximum_qos < burst.qos:
             return None
+        if inbound in self._router.peers.ordered_answers.orders:
+            return None
         if session.ended or session is inbound.session:
             return None
         count = inbound.window.room_together(burst.count, burst.payload_bytes)

@@ -14,6 +14,7 @@ from typing import Final, final
 
 from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.journal import OP_BYTES, Continuation
+from flowguard.node.peers.relay import PeerSource
 from flowguard.node.publish.deliveries import Admitted, Deliveries, Target
 from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.plans import Plan, cut
@@ -49,7 +50,9 @@ class FanOut(Chore):
         size_bytes: int = 0,
         is_queued: bool = True,
         settle: Settle | None = None,
+        source: PeerSource | None = None,
     ) -> None:
+        """`source` is given if a peer forwards the message."""
         self._deliveries = deliveries
         self._node = deliveries.node
         self._journal = deliveries.journal
@@ -67,6 +70,9 @@ class FanOut(Chore):
         """It goes through the journal; else it is given to everybody at once."""
         self._settle = settle
         """What becomes durable with it: it is published instead of this one."""
+        self._source = source
+        self._last: InProcess | None = None
+        """The message for the last of its targets, after it was forwarded to peers."""
         self._then: Continuation | None = None
         """What is done when these have it."""
         self._promised_count = plan.ops if is_queued and inbound is not None else 0
@@ -151,8 +157,7 @@ class FanOut(Chore):
         for op in owed:
             self._add(op)
         if self._plan.logs and message.qos:
-            publisher = "" if inbound is None else inbound.session.client_id
-            self._add(log.append(publisher, message, now_s))
+            self._add(log.append(self._publisher, message, now_s))
             self._ops_bytes += message_bytes(message)
         if inbound is not None:
             session = inbound.session
@@ -161,8 +166,44 @@ class FanOut(Chore):
             is_taken = self._reason_code < UNSPECIFIED_ERROR
             if message.qos == 2 and session.durable and not session.ended and is_taken:
                 self._add(PutInbound(session.client_id, message.packet_id))
+        self._last = self._relay(now_s)
         self._journal.append_prepared(self._ops, self._ops_bytes, self._go_on, now_s)
         self._ops = []
+        if self._source is not None:
+            self._source.queued(now_s)
+
+    @property
+    def _publisher(self) -> str:
+        if self._source is not None:
+            return self._source.publisher
+        return "" if self._inbound is None else self._inbound.session.client_id
+
+    def _relay(self, now_s: float) -> InProcess:
+        """Forward it to peers."""
+        peers, plan, message = self._deliveries.peers, self._plan, self._message
+        ops: list[StoreOp] = []
+        if self._source is not None:
+            relay, ops = self._source.relay, self._source.ops
+        elif self._inbound is None:
+            relay = peers.relay_own(plan, message, ops, now_s)
+        else:
+            relay = peers.relay(plan, message, self._publisher, ops, now_s)
+        for op in ops:
+            self._add(op)
+        last = InProcess(
+            self._deliveries,
+            self._inbound,
+            message,
+            [],
+            self._reason_code,
+            self._since_s,
+            self._cost,
+            size_bytes=self._size_bytes,
+            then=self._then,
+            relay=relay,
+        )
+        last.begin()
+        return last
 
     def _owe(self, ops: list[StoreOp]) -> None:
         """The node's own: see `ApplicationLane.owe`."""
@@ -246,19 +287,8 @@ class FanOut(Chore):
                 self._inbound.window.worked(len(targets))
             self._complete &= self._deliveries.deliver_to(targets, now_s)
             return True
-        last = InProcess(
-            self._deliveries,
-            self._inbound,
-            self._message,
-            targets,
-            self._reason_code,
-            self._since_s,
-            self._cost,
-            size_bytes=self._size_bytes,
-            complete=self._complete,
-            then=self._then,
-        )
-        last.committed(now_s)
+        assert self._last is not None
+        self._last.committed_last(targets, self._complete, now_s)
         return False
 
     def _end(self, inbound: Inbound, now_s: float) -> None:
@@ -282,6 +312,8 @@ class FanOut(Chore):
         self._owners, self._appends = [], []
         inbound = self._inbound
         if inbound is None:
+            if self._source is not None:
+                self._source.queued(now_s)
             return False
         inbound.settle(self._cost, self._size_bytes)
         inbound.failed(error, now_s)

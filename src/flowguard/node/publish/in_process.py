@@ -3,6 +3,7 @@
 from typing import final
 
 from flowguard.node.journal import Continuation
+from flowguard.node.peers.relay import Relay
 from flowguard.node.publish.deliveries import Deliveries, Target
 from flowguard.records import Append, DropInbound, StoreOp
 from flowguard.session.inbound import Inbound
@@ -20,10 +21,13 @@ class InProcess:
         "_inbound",
         "_message",
         "_reason_code",
+        "_relay",
         "_since_s",
         "_size_bytes",
         "_targets",
         "_then",
+        "commits_left",
+        "is_in_order",
     )
 
     def __init__(
@@ -37,8 +41,8 @@ class InProcess:
         cost: int = 1,
         *,
         size_bytes: int | None = None,
-        complete: bool = True,
         then: Continuation | None = None,
+        relay: Relay | None = None,
     ) -> None:
         """`cost` and `size_bytes` are what its window counts; None: its payload."""
         self._deliveries = deliveries
@@ -50,28 +54,68 @@ class InProcess:
         """When it was decoded."""
         self._cost = cost
         self._size_bytes = len(message.payload) if size_bytes is None else size_bytes
-        self._complete = complete
+        self._complete = True
         """Of those before the targets nobody who keeps up went without it."""
         self._then = then
         """What is done when these have it."""
+        self._relay = relay
+        self.commits_left = 1 if relay is None else 1 + relay.commits_count
+        """Number of commits that its answer waits for: that of this node, and those of peers."""
+        self.is_in_order = False
+        """True if its answer must not leave before those of its client's messages before it."""
 
     def enter(self, ops: list[StoreOp], now_s: float, heavy_count: int) -> None:
         """Into the journal with these; `heavy_count`: deliveries, where these weigh anything."""
+        self.begin()
         journal = self._deliveries.journal
         if heavy_count:
             journal.append_heavy(ops, self.committed, heavy_count, now_s)
         else:
             journal.append(ops, self.committed, now_s)
 
+    def enter_peers(self, now_s: float) -> None:
+        """Peers alone have something to commit."""
+        self.begin()
+        self.committed(now_s)
+
+    def begin(self) -> None:
+        """Forward it, and keep its place among the messages of its client."""
+        peers = self._deliveries.peers
+        if self._relay is not None or peers.ordered_answers.orders:
+            inbound = self._inbound if self._message.qos == 1 else None
+            peers.begin(inbound, self, self._relay)
+
     def committed(self, now_s: float) -> None:
-        deliveries, inbound, message = self._deliveries, self._inbound, self._message
+        deliveries, inbound = self._deliveries, self._inbound
         complete = deliveries.deliver_to(self._targets, now_s) and self._complete
         if self._then is not None:
             self._then(now_s)
-        if inbound is None:
-            return
-        if not complete:
+        if self._relay is not None:
+            self._relay.committed()
+            deliveries.peers.wake()
+        if inbound is not None and not complete:
             self._refuse(inbound, now_s)
+        self.part_done(now_s)
+
+    def committed_last(self, targets: list[Target], complete: bool, now_s: float) -> None:
+        """All others have got it before; `complete` is False if one went without it."""
+        self._targets, self._complete = targets, complete
+        self.committed(now_s)
+
+    def part_done(self, now_s: float) -> None:
+        """One of the commits is done that its answer waits for."""
+        self.commits_left -= 1
+        inbound = self._inbound
+        if self.commits_left or inbound is None:
+            return
+        if self.is_in_order:
+            self._deliveries.peers.ordered_answers.release(inbound, now_s)
+        else:
+            self.answer(inbound, now_s)
+
+    def answer(self, inbound: Inbound, now_s: float) -> None:
+        """Acknowledge it to its publisher."""
+        deliveries, message = self._deliveries, self._message
         inbound.published(message, self._reason_code)
         inbound.window.worked(1 + len(self._targets))
         inbound.settle(self._cost, self._size_bytes)

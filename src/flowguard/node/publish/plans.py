@@ -20,10 +20,13 @@ reach it by the others alone, at their QoS and with their identifiers: that is w
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 from flowguard.flow import Budget, Cost
+from flowguard.node.peers.messages import NO_SHARES
+from flowguard.node.peers.peer import Peer
+from flowguard.node.peers.peer_routes import PeerRoutes
 from flowguard.node.publish.grouping import Group, Grouping, Match
 from flowguard.routing import (
     ChangedFilters,
@@ -44,7 +47,7 @@ MATCHES_PIECE: Final = 4_000
 """Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
 RIGHTS_PIECE: Final = 500
 """Subscriptions of which the rights are asked in one stretch: up to three milliseconds."""
-PLAN_BYTES: Final = 360
+PLAN_BYTES: Final = 400
 GROUP_BYTES: Final = 200
 PLACE_BYTES: Final = 10
 IDENTIFIER_BYTES: Final = 40
@@ -95,7 +98,15 @@ class Plan:
     """Of the subscriptions, when it was last found to be right."""
     making: "Making | None" = None
     """It is not made yet: what it says of its size is what it may come to."""
+    peers: tuple[Peer, ...] = ()
+    """Peers whose sessions get these messages."""
+    shares: bytes = NO_SHARES
+    """Nodes that serve shared subscriptions, encoded for these peers."""
+    is_detour: bool = False
+    """True if it is wide or has peers."""
     durable: bool = field(init=False)
+    has_more: bool = field(init=False)
+    """True if there are receivers besides `groups`."""
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
@@ -104,7 +115,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.durable = self.ops > 0
-        self.is_empty = not self.groups and not self.shared
+        self.has_more = bool(self.shared or self.own or self.peers)
+        self.is_empty = not self.groups and not self.shared and not self.peers
         self.solo = self._solo()
         self.burst_qos = self._burst_qos()
 
@@ -112,15 +124,15 @@ class Plan:
         """These are its groups; of `cost` units."""
         groups, shared = grouping.groups(), self.shared
         self.groups, self.own = groups, own
-        deliveries = len(shared)
-        size_bytes = PLAN_BYTES + PLACE_BYTES * len(shared)
+        deliveries = len(shared) + len(self.peers)
+        size_bytes = PLAN_BYTES + PLACE_BYTES * deliveries + len(self.shares)
         for group in groups:
             deliveries += len(group.sessions) + len(group.identifiers)
             size_bytes += _group_bytes(group)
         for group in own:
             size_bytes += _group_bytes(group)
         self.deliveries = deliveries
-        self.ops = len(shared) + grouping.ops
+        self.ops = len(shared) + grouping.ops + len(self.peers)
         self.size_bytes = size_bytes
         self.weigh(cost)
         self.__post_init__()
@@ -131,6 +143,11 @@ class Plan:
         self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
         self.heavy_count = self.deliveries if self.is_heavy else 0
         self.is_wide = self.deliveries > WIDE_DELIVERIES
+        self.is_detour = self.is_wide or len(self.peers) > 0
+
+    def with_shared(self, shared: list[Shared]) -> "Plan":
+        """Return this plan with these shared subscriptions alone."""
+        return replace(self, shared=shared)
 
     @property
     def takes_durable_bursts(self) -> bool:
@@ -138,7 +155,7 @@ class Plan:
         return self.solo is not None and self.durable and not (self.logs or self.is_heavy)
 
     def _solo(self) -> Session | None:
-        if len(self.groups) != 1 or self.shared or self.own:
+        if len(self.groups) != 1 or self.has_more:
             return None
         group = self.groups[0]
         if len(group.sessions) != 1 or group.no_local or group.identifiers:
@@ -146,7 +163,7 @@ class Plan:
         return group.sessions[0]
 
     def _burst_qos(self) -> int:
-        if self.refused is not None or self.shared or self.own or self.is_wide:
+        if self.refused is not None or self.has_more or self.is_wide:
             return -1
         if any([group.no_local or group.identifiers for group in self.groups]):
             return -1
@@ -183,6 +200,7 @@ class Plans:
         self._cost = cost
         self._levels_max = levels_max
         self.budget = Budget(bytes_max)
+        self.peer_routes = PeerRoutes()
         self.by_topic: dict[str, Plan] = {}
         """Those whose `version` is behind may not be right any more: ask `find`."""
         self.log_threshold = 0
@@ -369,6 +387,7 @@ class Plans:
                 heard.group(piece)
                 yield True
             own = heard.groups()
+        plan.peers, plan.shares = self.peer_routes.find(topic, plan.shared)
         plan.made(grouping, own, self._cost)
         if self.uses_log and plan.ops:
             plan.logs = self._logs(plan, grouping.ops)
@@ -420,7 +439,7 @@ def cut(plan: Plan) -> Iterator[Plan]:
                 yield Plan(groups, [], logs=plan.logs)
                 groups = []
                 room = DELIVERIES_PIECE
-    yield Plan(groups, [], own=plan.own, logs=plan.logs)
+    yield Plan(groups, [], own=plan.own, logs=plan.logs, peers=plan.peers, shares=plan.shares)
     for start in range(0, len(plan.shared), DELIVERIES_PIECE):
         yield Plan([], plan.shared[start : start + DELIVERIES_PIECE], logs=plan.logs)
 

@@ -15,6 +15,7 @@ from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.applications.log_readers import LogReaders, expiry_of
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.journal import Journal
+from flowguard.node.peers.peers import Peers
 from flowguard.node.publish.deliveries import (
     NO_MATCHING_SUBSCRIBERS,
     SUCCESS,
@@ -25,9 +26,10 @@ from flowguard.node.publish.deliveries import (
 from flowguard.node.publish.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.publish.in_process import InProcess, appends
 from flowguard.node.publish.plans import Plan, Plans, Table
+from flowguard.node.publish.retaining import Retaining
 from flowguard.node.shared.shared_queues import SharedQueues
-from flowguard.records import DropRetained, PutInbound, PutRetained, Settle, StoreOp
-from flowguard.routing import RetainedMessages, RetainOutcome
+from flowguard.records import PutInbound, Settle, StoreOp
+from flowguard.routing import RetainedMessages
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
@@ -68,17 +70,28 @@ class Router:
             bytes_max=node.bounds.plans_bytes,
         )
         self.plans.asks_rights = hooks.rules is not None
+        self.peers = Peers(node, journal, self.plans.peer_routes)
         self.log = LogReaders(node, self.plans)
         self.applications = Applications(node, self.plans, self.log)
         self.queues = SharedQueues(
-            node, self.plans, journal, self.log, self.applications, queue_budget, lane.hand_over
+            node,
+            self.plans,
+            journal,
+            self.log,
+            self.applications,
+            self.peers,
+            queue_budget,
+            lane.hand_over,
         )
-        self.deliveries = Deliveries(node, journal, self.plans, self.log, self.queues, self.cost)
+        self.deliveries = Deliveries(
+            node, journal, self.plans, self.log, self.queues, self.peers, self.cost
+        )
         self.acknowledgements = self.deliveries.acknowledgements
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
             bytes_max=node.bounds.retained_bytes,
         )
+        self.retaining = Retaining(node, journal, self.retained, self.peers)
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
         """A client's PUBLISH; see `Routing.publish`."""
@@ -86,8 +99,8 @@ class Router:
         plan = plans.by_topic.get(message.topic)
         if plan is None or plan.version != plans.version:
             plan = plans.find(message.topic)
-        if plan.is_wide:
-            return self._publish_widely(inbound, plan, message, now_s)
+        if plan.is_detour and (code := self._detour(inbound, plan, message, now_s)) is not None:
+            return code
         size_bytes = len(message.payload)
         if (
             message.qos
@@ -149,16 +162,31 @@ class Router:
             ops.append(self.log.append(session.client_id, message, now_s))
         if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
-        if not ops and not message.retain and not inbound.must_wait:
+        relay = None
+        if plan.peers or message.retain:
+            relay = self.peers.relay(plan, message, session.client_id, ops, now_s)
+        is_stored = bool(ops) or message.retain or inbound.must_wait
+        if not is_stored and relay is None:
             complete = deliveries.deliver_to(targets, now_s)
             return code if complete else deliveries.answer(session, message, code)
         size_bytes = len(message.payload)
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
-        pending = InProcess(deliveries, inbound, message, targets, code, now_s, cost)
-        pending.enter(ops, now_s, plan.heavy_count)
+        pending = InProcess(deliveries, inbound, message, targets, code, now_s, cost, relay=relay)
+        if is_stored:
+            pending.enter(ops, now_s, plan.heavy_count)
+        else:
+            pending.enter_peers(now_s)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
+
+    def _detour(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int | None:
+        """Return the answer for a message that waits for links, or is for many; else None."""
+        if not self.peers.has_capacity(plan, inbound, message):
+            return WAITS
+        if plan.is_wide:
+            return self._publish_widely(inbound, plan, message, now_s)
+        return None
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Piece by piece: it fills its client's window until everybody has it.
@@ -228,7 +256,7 @@ class Router:
         if not self._node.settings.session.retain_available:
             # [MQTT-3.2.2-14]
             raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
-        if self._retain(message, now_s):
+        if self.retaining.keep(message, expiry_of(message, now_s)):
             return None
         return self.deliveries.refusal_to(session, message)
 
@@ -242,7 +270,7 @@ class Router:
         What is noted in the same stretch becomes durable with it.
         """
         if message.retain:
-            self._retain(message, now_s)
+            self.retaining.keep(message, expiry_of(message, now_s))
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
@@ -252,8 +280,16 @@ class Router:
         else:
             self.route_own(plan, message, now_s, settle)
 
-    def route_own(self, plan: Plan, message: Publish, now_s: float, settle: Settle | None) -> None:
-        """The node's own, to those of a plan."""
+    def route_own(
+        self,
+        plan: Plan,
+        message: Publish,
+        now_s: float,
+        settle: Settle | None,
+        *,
+        is_local: bool = False,
+    ) -> None:
+        """The node's own, to those of a plan; if `is_local`, not to peers."""
         admitted: list[Admitted] = []
         self.deliveries.admit(admitted, plan, message, None, now_s)
         ops: list[StoreOp] = []
@@ -262,22 +298,8 @@ class Router:
         ops += appends(targets)
         if plan.logs and message.qos:
             ops.append(self.log.append("", message, now_s))
-        pending = InProcess(self.deliveries, None, message, targets, SUCCESS, now_s, then=then)
+        relay = None if is_local else self.peers.relay_own(plan, message, ops, now_s)
+        pending = InProcess(
+            self.deliveries, None, message, targets, SUCCESS, now_s, then=then, relay=relay
+        )
         pending.enter(ops, now_s, plan.heavy_count)
-
-    def _retain(self, message: Publish, now_s: float) -> bool:
-        """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].
-
-        False: there is no room for it. The one it was to replace is gone all the same: nobody
-        should take it for the last one.
-        """
-        expires_at_s = expiry_of(message, now_s)
-        outcome = self.retained.put(message, expires_at_s)
-        if outcome.is_refusal:
-            self._node.counters.drop(Reason.RETAINED_FULL)
-            self.retained.discard(message.topic)
-        if not message.topic.startswith("$SYS/"):
-            kept = outcome is RetainOutcome.KEPT
-            put = PutRetained(message, expires_at_s)
-            self.journal.note(put if kept else DropRetained(message.topic))
-        return not outcome.is_refusal

@@ -59,4 +59,4 @@ class LeftMessages(Chore):
         key = parse_shared(delivery.share)
         group = self._router.table.group(*key) if key is not None else None
         if group is not None:
-            self._router.route_own(Plan([], [group]), message, now_s, None)
+            self._router.route_own(Plan([], [group]), message, now_s, None, is_local=True)

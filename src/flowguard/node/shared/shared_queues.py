@@ -14,6 +14,7 @@ from flowguard.flow import FairBudget
 from flowguard.node.applications.applications import Applications
 from flowguard.node.applications.log_readers import LogReaders
 from flowguard.node.journal import Journal
+from flowguard.node.peers.peers import Peers
 from flowguard.node.publish.plans import Plans, Shared
 from flowguard.node.shared.shared_queue import HandOver, SharedQueue, granted
 from flowguard.node.shared.spread_queues import SpreadQueues
@@ -71,10 +72,12 @@ class SharedQueues:
         journal: Journal,
         log: LogReaders,
         applications: Applications,
+        peers: Peers,
         budget: FairBudget,
         hand_over: HandOver,
     ) -> None:
         self._node = node
+        self._peers = peers
         self._log = log
         self._applications = applications
         self._table = plans.table
@@ -118,6 +121,7 @@ class SharedQueues:
         """Into the table: is it new? And what must be durable besides the subscription itself."""
         version = self._table.version
         is_new = self._table.subscribe(filter, session, options)
+        self._peers.subscribed(filter, is_new=is_new)
         group = self._group(filter)
         if self._table.version != version:
             self._plans.changed(filter if group is None else group.filter)
@@ -156,7 +160,8 @@ class SharedQueues:
         """Out of the table; what must be durable besides."""
         group = self._group(filter)
         version = self._table.version
-        self._table.unsubscribe(filter, session)
+        if self._table.unsubscribe(filter, session):
+            self._peers.unsubscribed(filter)
         if self._table.version != version:
             self._plans.changed(filter if group is None else group.filter)
         if group is None:

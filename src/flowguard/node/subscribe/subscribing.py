@@ -107,7 +107,11 @@ class TableChange(Chore):
         raise NotImplementedError
 
     def committed(self, now_s: float) -> None:
-        """Answer: the change is durable."""
+        """The change is durable."""
+        self.finish(now_s)
+
+    def finish(self, now_s: float) -> None:
+        """Answer, and give the client's window back."""
         self.answer(now_s)
         if self._admitted:
             self._settle()
@@ -167,6 +171,13 @@ class Subscribing(TableChange):
             if code >= UNSPECIFIED_ERROR:
                 node.reject_subscription(self.inbound.session.client_id, filter, code)
 
+    def committed(self, now_s: float) -> None:
+        """The SUBACK waits for the peers: a PUBLISH to one after it reaches the subscription."""
+        peers = self.subscriptions.peers
+        if not peers.is_confirmed:
+            self.admit()
+        peers.when_confirmed(self.finish, now_s)
+
     def answer(self, now_s: float) -> None:
         session, outbound = self.inbound.session, self.inbound.session.outbound
         properties = NO_PROPERTIES
@@ -216,6 +227,7 @@ class Subscriptions:
         self.node = node
         self.full_queues = full_queues
         self._router = router
+        self.peers = router.peers
         self._hooks = hooks
         self.searches = Searches(node, router.retained)
 

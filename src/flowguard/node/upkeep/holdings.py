@@ -44,6 +44,7 @@ def _long_bytes(node: Node) -> int:
         + node.input_budget.used_bytes
         + node.router.plans.budget.used_bytes
         + node.router.queues.spread.budget.used_bytes
+        + node.router.peers.held_bytes
     )
 
 

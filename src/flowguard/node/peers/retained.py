@@ -1,0 +1,154 @@
+"""RetainedSync: every node has all retained messages, and all nodes have the same.
+
+Each topic has an owner, by the hash that also gives sessions an owner. The node of the publisher
+keeps a retained message at once, and forwards it to the owner. The owner keeps it, and sends it to
+all peers: links keep its order, so all nodes end with the owner's last one. A node reads what other
+nodes keep one way of a link later.
+
+A peer that is down gets nothing. With its next link, or if the link was full, it gets all retained
+messages of the topics that this node owns. It drops those that are missing.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from flowguard.cluster import Members
+from flowguard.flow import Reason
+from flowguard.node.peers.messages import (
+    APPLY,
+    BEGINS,
+    ENDS,
+    NO_SHARES,
+    ORDER,
+    encode_forwarded,
+    encode_mark,
+)
+from flowguard.node.peers.peer import Peer
+from flowguard.records import NEVER_S
+from flowguard.routing import RetainedMessages
+from flowguard.session.node_state import NodeState
+from flowguard.types import Publish
+
+TOPICS_PIECE: Final = 500
+"""Number of topics that are looked at in one piece: up to three milliseconds."""
+
+
+def _nothing(_: float) -> None:
+    """Nothing waits for the commit of the peer."""
+
+
+@final
+class RetainedSync:
+    """One per node with peers."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        retained: RetainedMessages,
+        apply: Callable[[Publish, float], bool],
+        members: Members,
+        peers: dict[str, Peer],
+    ) -> None:
+        """`apply` keeps a retained message, or drops that of its topic, at this node alone."""
+        self._retained = retained
+        self._apply = apply
+        self._node = node
+        self._members = members
+        self._peers = peers
+
+    def owner_of(self, topic: str) -> Peer | None:
+        """Return the peer that orders the retained messages of a topic, or None for this node."""
+        return self._peers.get(self._members.owner_of(topic))
+
+    def changed(self, message: Publish, expires_at_s: float, *, is_kept: bool) -> None:
+        """This node has kept a retained message, or dropped that of its topic."""
+        owner = self.owner_of(message.topic)
+        if owner is None:
+            change = message if is_kept else Publish(message.topic, b"", retain=True)
+            data = encode_forwarded(change, APPLY, expires_at_s, "", NO_SHARES)
+            for peer in self._peers.values():
+                self._send(peer, data)
+        elif not message.qos:
+            if owner.outgoing.has_capacity():
+                data = encode_forwarded(message, ORDER, expires_at_s, "", NO_SHARES)
+                owner.outgoing.put(data, _nothing)
+            else:
+                self._node.counters.drop(Reason.LINK_FULL)
+
+    def opened(self, peer: Peer) -> None:
+        """A link to a peer is open."""
+        incarnation = self._members.peers[peer.name].incarnation
+        if peer.met_incarnation != incarnation:
+            peer.met_incarnation = incarnation
+            peer.is_behind = True
+            peer.topics = None
+        self._send_some(peer)
+
+    def begins(self, peer: Peer) -> None:
+        """A peer begins to send all retained messages of its topics."""
+        peer.seen = set()
+        peer.unseen = None
+
+    def applied(self, peer: Peer, message: Publish, expires_at_s: float) -> None:
+        """A peer has sent a retained message of one of its topics."""
+        if peer.seen is not None:
+            peer.seen.add(message.topic)
+        self._apply(message, expires_at_s)
+
+    def ends(self, peer: Peer) -> None:
+        """The peer has sent all."""
+        if peer.seen is not None:
+            peer.unseen = self._retained.topics()
+
+    def tick(self, peer: Peer) -> None:
+        """Every 100 ms: do a piece of what is left to send to a peer, and to drop."""
+        if peer.unseen is not None:
+            self._drop_unseen(peer, peer.unseen)
+        self._send_some(peer)
+
+    def _drop_unseen(self, peer: Peer, unseen: list[str]) -> None:
+        """Drop retained messages of the peer's topics that the peer does not have."""
+        assert peer.seen is not None
+        for _ in range(min(TOPICS_PIECE, len(unseen))):
+            topic = unseen.pop()
+            if topic not in peer.seen and self._members.owner_of(topic) == peer.name:
+                self._apply(Publish(topic, b"", retain=True), NEVER_S)
+        if not unseen:
+            peer.seen = peer.unseen = None
+
+    def _send_some(self, peer: Peer) -> None:
+        """Send the next retained messages to a peer that needs all."""
+        if not (peer.outgoing.is_open and peer.outgoing.has_capacity()):
+            return
+        retained = self._retained
+        if peer.is_behind:
+            peer.is_behind = False
+            peer.topics = retained.topics()
+            peer.outgoing.put(encode_mark(BEGINS), _nothing)
+        topics = peer.topics
+        if topics is None:
+            return
+        for _ in range(min(TOPICS_PIECE, len(topics))):
+            if not peer.outgoing.has_capacity():
+                return
+            topic = topics.pop()
+            entry = retained.get(topic)
+            if entry is not None and self.is_own(topic):
+                data = encode_forwarded(entry.publish, APPLY, entry.expires_at_s, "", NO_SHARES)
+                peer.outgoing.put(data, _nothing)
+        if not topics:
+            peer.topics = None
+            peer.outgoing.put(encode_mark(ENDS), _nothing)
+
+    def is_own(self, topic: str) -> bool:
+        """True if this node orders the retained messages of a topic."""
+        return not topic.startswith("$SYS/") and self.owner_of(topic) is None
+
+    def _send(self, peer: Peer, data: bytes) -> None:
+        outgoing = peer.outgoing
+        if peer.is_behind:
+            return
+        if outgoing.is_open and outgoing.has_capacity():
+            outgoing.put(data, _nothing)
+        else:
+            peer.is_behind = True

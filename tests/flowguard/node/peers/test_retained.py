@@ -1,0 +1,116 @@
+"""Retained messages: every node has all of them, in the order of their topics' owners."""
+
+import pytest
+
+from flowguard.codec.packets import Puback
+from tests.support.machine import Machine, answers
+
+
+def retained(machine: Machine) -> list[dict[str, bytes]]:
+    """Return the retained messages of each node, without `$SYS`."""
+    found = []
+    for worker in machine.workers.values():
+        messages = worker.node.router.retained
+        entries = [messages.get(topic) for topic in sorted(messages.topics())]
+        found.append(
+            {
+                each.publish.topic: each.publish.payload
+                for each in entries
+                if each is not None and not each.publish.topic.startswith("$SYS/")
+            }
+        )
+    return found
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("owner", ["a", "b", "c"])
+def test_every_node_has_a_retained_message(owner: str, qos: int) -> None:
+    machine = Machine("a", "b", "c")
+    topic = machine.owned_by(owner)
+    publisher = machine["a"].connect("p")
+    publisher.publish(topic, b"x", qos=qos, retain=True)
+    assert retained(machine) == [{topic: b"x"}] * 3
+    subscriber = machine["c"].connect("s")
+    subscriber.subscribe(topic, qos=2)
+    (received,) = subscriber.publishes()
+    assert (received.payload, received.qos, received.retain) == (b"x", qos, True)
+    publisher.publish(topic, b"", qos=qos, retain=True)
+    assert retained(machine) == [{}] * 3
+
+
+def test_live_retained_message_is_delivered_once() -> None:
+    machine = Machine("a", "b", "c")
+    topic = machine.owned_by("b")
+    subscribers = [machine[name].connect(f"s-{name}") for name in "abc"]
+    for subscriber in subscribers:
+        subscriber.subscribe(topic, qos=2)
+    for qos in (0, 1, 2):
+        machine["a"].connect("p").publish(topic, b"%d" % qos, qos=qos, retain=True)
+    for subscriber in subscribers:
+        assert [each.payload for each in subscriber.publishes()] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("owner", ["a", "b", "c"])
+def test_two_changes_at_once_end_equal_on_all_nodes(owner: str) -> None:
+    machine = Machine("a", "b", "c")
+    topic = machine.owned_by(owner)
+    first, second = machine["a"].connect("p"), machine["b"].connect("q")
+    machine.is_carrying = False
+    first.publish(topic, b"1", qos=1, retain=True)
+    second.publish(topic, b"2", qos=1, retain=True)
+    machine.is_carrying = True
+    machine.settle()
+    found = retained(machine)
+    assert found[0] == found[1] == found[2]
+    assert found[0][topic] in (b"1", b"2")
+    assert len(answers(first, Puback)) == len(answers(second, Puback)) == 1
+
+
+def test_node_that_was_down_gets_what_changed() -> None:
+    machine = Machine("a", "b")
+    topics = [machine.owned_by(owner, what) for what in ("kept", "dropped") for owner in "ab"]
+    publisher = machine["a"].connect("p")
+    for topic in topics:
+        publisher.publish(topic, b"1", qos=1, retain=True)
+    machine.kill("b")
+    for topic in topics[:2]:
+        publisher.publish(topic, b"2", retain=True)
+    for topic in topics[2:]:
+        publisher.publish(topic, b"", retain=True)
+    machine.start("b")
+    machine.advance(0.5)
+    found = retained(machine)
+    assert found == [dict.fromkeys(topics[:2], b"2")] * 2
+
+
+def test_change_of_a_node_that_ended_before_the_owner_had_it_is_undone() -> None:
+    """It was not acknowledged, and all nodes have the same again."""
+    machine = Machine("a", "b")
+    topic = machine.owned_by("b")
+    publisher = machine["a"].connect("p")
+    machine.cut.add("b")
+    machine.drop_links("b")
+    publisher.publish(topic, b"x", qos=1, retain=True)
+    assert answers(publisher, Puback) == []
+    machine.kill("a")
+    machine.cut.clear()
+    machine.start("a")
+    machine.advance(0.5)
+    assert retained(machine) == [{}, {}]
+
+
+def test_many_retained_messages_reach_a_new_node_piece_by_piece() -> None:
+    machine = Machine("a", "b")
+    machine.kill("b")
+    publisher = machine["a"].connect("p")
+    count = 0
+    owned = machine["a"].mesh.members.owner_of
+    for number in range(2_000):
+        if owned(f"t/{number}") == "a":
+            publisher.publish(f"t/{number}", b"x", qos=1, retain=True)
+            count += 1
+    machine.start("b")
+    machine.advance(0.1)
+    machine.advance(2)
+    assert retained(machine)[1].keys() == retained(machine)[0].keys()
+    assert len(retained(machine)[1]) == count

@@ -1,0 +1,92 @@
+"""SUBACK waits for peers; capacity of links; the load of peers."""
+
+from flowguard.codec.packets import Puback, Suback, Subscribe
+from flowguard.node.peers import peers
+from flowguard.node.upkeep.holdings import held_bytes
+from flowguard.types import SubscriptionOptions
+from tests.support.machine import Machine, answers
+
+
+def test_suback_waits_for_a_peer_that_is_suspect() -> None:
+    machine = Machine("a", "b")
+    machine["b"].is_paused = True
+    client = machine["a"].connect("s")
+    client.send(Subscribe(1, (("t", SubscriptionOptions(qos=1)),)))
+    machine.advance(5)
+    assert answers(client, Suback) == []
+    machine["b"].is_paused = False
+    machine.settle()
+    assert len(answers(client, Suback)) == 1
+
+
+def test_suback_leaves_when_the_peer_is_dead() -> None:
+    machine = Machine("a", "b")
+    machine["b"].is_paused = True
+    client = machine["a"].connect("s")
+    client.send(Subscribe(1, (("t", SubscriptionOptions(qos=1)),)))
+    assert answers(client, Suback) == []
+    machine.kill("b")
+    assert len(answers(client, Suback)) == 1
+
+
+def test_publisher_is_paused_while_a_link_is_full() -> None:
+    machine = Machine("a", "b", settings={"flow": {"window_max": 64}})
+    subscriber = machine["b"].connect_durable("s")
+    subscriber.subscribe("t", qos=1)
+    local = machine["a"].connect("l")
+    local.subscribe("local", qos=1)
+    stream = machine["a"].mesh.outgoing["b"]
+    stream._messages_max = 5
+    machine.cut.add("b")
+    machine.drop_links("b")
+    publisher = machine["a"].connect("p")
+    other = machine["a"].connect("q")
+    for number in range(20):
+        publisher.publish("t", b"%d" % number, qos=1)
+    other.publish("local", b"x", qos=1)
+    assert stream.messages_count == 5
+    assert publisher.connection.blocked
+    assert [each.payload for each in local.publishes()] == [b"x"]
+    machine.cut.clear()
+    machine.advance(0.5)
+    assert [int(each.payload) for each in subscriber.publishes()] == list(range(20))
+    assert len(answers(publisher, Puback)) == 20
+
+
+def test_full_journal_rejects_the_stream_and_takes_it_later() -> None:
+    machine = Machine("a", "b", settings={"flow": {"journal_ops_max": 4}})
+    subscriber = machine["b"].connect_durable("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = machine["a"].connect("p")
+    machine["b"].hold_commits = True
+    for number in range(10):
+        publisher.publish("t", b"%d" % number, qos=1)
+    machine["b"].release_commits()
+    machine.advance(1)
+    assert [int(each.payload) for each in subscriber.publishes()] == list(range(10))
+    assert len(answers(publisher, Puback)) == 10
+
+
+def test_memory_of_waiting_messages_is_counted() -> None:
+    machine = Machine("a", "b")
+    machine["b"].connect_durable("s").subscribe("t", qos=1)
+    machine["b"].is_paused = True
+    before = held_bytes(machine["a"].node)
+    machine["a"].connect("p").publish("t", bytes(10_000), qos=1)
+    assert machine["a"].node.router.peers.held_bytes >= 10_000
+    assert held_bytes(machine["a"].node) >= before + 10_000
+
+
+def test_window_follows_the_load_of_peers_on_the_path() -> None:
+    machine = Machine("a", "b", settings={"flow": {"cluster_rule": "path"}})
+    machine["b"].connect("s").subscribe("t")
+    machine.advance(1)
+    cluster = machine["a"].node.router.peers._cluster
+    assert cluster is not None
+    assert [record.node for record in cluster.peers(machine.now_s)] == ["b"]
+    assert cluster.path == frozenset()
+    machine["a"].connect("p").publish("t", b"x")
+    machine.advance(0.1)
+    assert cluster.path == {"b"}
+    machine.advance(2 * peers.PATH_S)
+    assert cluster.path == frozenset()
