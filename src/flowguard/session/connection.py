@@ -4,7 +4,7 @@
        \\________________________\\_______________________________/
                malformed, refused, timed out, closed by either side
 
-It holds no rule of its own: `handshake`, `input`, `inbound` and `outbound` do. Whoever moves bytes
+It holds no rule of its own: `handshake`, `input`, `inbound` and `outbound` do. The driver
 calls `receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the outbox of `outbound`,
 and closes the socket once it `may_close` and its outbox is empty.
 """
@@ -73,12 +73,12 @@ class ServerConnection(Conversation):
         """In the kernel, before it was accepted."""
         # Three bits and a small number share eight bytes.
         self.waits = False
-        """True while packets of it wait for room in a window: `NodeState.paused_count`."""
+        """True while its packets wait for a window: `NodeState.paused_count`."""
         self.will_discarded = False
         self.is_parting = False
         """True while what its client's DISCONNECT has changed is not durable."""
         self.receive_maximum: i32 = 0
-        """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
+        """The value of CONNACK; the setting `session.receive_maximum` is the limit."""
         self.state: State = OPENED
         self.input = Input(node)
         self.connect_packet: Connect | None = None
@@ -93,12 +93,12 @@ class ServerConnection(Conversation):
         self.received_bytes = 0  # From its peer, since it was accepted.
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
-        self.tenant = ""  # The user name, whose clients share one turn.
+        self.tenant = ""  # The user name; its clients share one turn.
         self.outbound = Outbound(self, node, MQTT_5)
 
     @property
     def window(self) -> AdmissionWindow | None:
-        """The window that its packets count in; None: it is no client yet, or any more."""
+        """The window that counts its packets, or None before CONNACK and after the end."""
         return None if self.inbound is None else self.inbound.window
 
     def limit_window(self, limit_max: int) -> None:
@@ -112,7 +112,7 @@ class ServerConnection(Conversation):
 
     @property
     def client_id(self) -> str | None:
-        """The client's own name, or the one it was given; None: it has not said, or it is over."""
+        """The client id, chosen or assigned, or None before CONNECT and after the end."""
         if self.session is not None:
             return self.session.client_id
         return None if self.connect_packet is None else self.connect_packet.client_id
@@ -228,7 +228,7 @@ class ServerConnection(Conversation):
             if self.state is CONNECTED:
                 inbound = self.inbound
                 assert inbound is not None
-                # Packets that waited count, too: who was held back by us has not been silent.
+                # Packets that waited count, too: a client that was paused has not been silent.
                 waited, counters = not self.drained, self._node.counters
                 count = counters.messages_received
                 self.drained = inbound.run(now_s)
@@ -261,7 +261,7 @@ class ServerConnection(Conversation):
             self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
 
     def _wait_for_room(self, inbound: Inbound, now_s: float) -> None:
-        """Packets are left: for the next turn if the window has room, else for its opening."""
+        """Handle the packets left in the next turn, or when the window opens."""
         if inbound.room():
             if self.waits:
                 self._wait_no_more()
@@ -374,7 +374,7 @@ class ServerConnection(Conversation):
     ) -> None:
         """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7].
 
-        `why` is for the log: whom we do not know we tell no more than the reason code.
+        `why` is for the log; an unknown client gets no more than the reason code.
         """
         self._lifecycle.refused(self, reason, why, now_s)
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
@@ -390,7 +390,7 @@ class ServerConnection(Conversation):
             self._lifecycle.failed(self, error, now_s)
 
     def _broken(self, error: PeerError, now_s: float) -> None:
-        """The one place where a peer's error becomes an answer [MQTT-4.13.1-1]."""
+        """Answer a peer's error, in this one place [MQTT-4.13.1-1]."""
         self._node.counters.malformed += 1
         if self.state is OPENED:
             if (
@@ -441,7 +441,7 @@ class ServerConnection(Conversation):
         self._node.dirty.append(self)
 
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
-        """Stop the conversation; with a reason a 5.0 client is told. Safe to call twice."""
+        """Stop the conversation; a 5.0 client gets the reason, if any. Safe to call twice."""
         state = self.state
         if state is ENDED:
             return

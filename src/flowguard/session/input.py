@@ -6,7 +6,7 @@ count against the node's input budget.
 
 from typing import Final, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i32, mypyc_attr
 
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
@@ -36,9 +36,9 @@ class Input:
     def __init__(self, node: NodeState) -> None:
         limits = node.settings.session
         self.decoder = PacketDecoder(limits.packet_size_max, strict=not limits.control_characters)
-        self.charged_bytes = 0
+        self.charged_bytes: i32 = 0
         """Bytes that the node's input budget holds for this connection."""
-        self.unweighed_bytes = 0
+        self.unweighed_bytes: i32 = 0
         """At least the bytes that are buffered; small chunks are not looked at more closely."""
         self.has_ended = False
         """Whether the peer sends no more."""

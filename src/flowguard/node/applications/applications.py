@@ -1,16 +1,16 @@
 """Applications: clients that consume everything, however far they fall behind; others are devices.
 
-Who is one is decided at CONNECT: by the first of its roles that says so, else by the settings'
+CONNECT decides whether a client is one: the first of its roles with such a rule, else the settings'
 patterns for user names and client ids. A session that ends with its connection is a device's. The
-class is stored with the session: it holds while the client is away, and after a restart.
+class is stored with the session: it holds while the client is offline, and after a restart.
 
-Where there is a durable log, all that is for an application is stored there, and what finds no room
-in its queue is read from there (`log_readers`). So nothing has to be copied when the class changes:
-what waits in the queue is older than what is logged from then on, and is sent first; and a device
-that was an application reads on until it has all that was logged for it.
+With a durable log, all messages for an application are stored there, and those beyond its queue are
+read from there (`log_readers`). So nothing has to be copied when the class changes: messages in the
+queue are older than those that are logged from then on, and are sent first. A device that was an
+application reads on until it has all that was logged for it.
 
 A store may keep the queues of applications itself, apart from others (`ApplicationStore`). Then it
-is told the class with the session, and those queues have no bounds here.
+gets the class with the session, and those queues have no bounds here.
 """
 
 import re
@@ -52,13 +52,13 @@ class Applications:
         self._node = node
         self._is_stored_apart = False
         self._budget = FairBudget(UNKNOWN_DISK_BYTES)
-        """What waits for them where the store keeps that apart, in bounds of its own."""
+        """Budget of the messages that wait for them in a store of their own."""
         self._users = _matcher(settings.application_users)
         self._client_ids = _matcher(settings.application_client_ids)
         self._plans = plans
         self._log = log
         self._here: dict[Session, bool] = {}
-        """Sessions of applications: whether their client is here."""
+        """Sessions of applications, with True if their client is connected."""
         self.connected_count = 0
         self.lost_count = 0
         """Messages that a store which keeps them apart has lost to retention, since the start."""
@@ -93,18 +93,18 @@ class Applications:
         self._here[session] = False
 
     def left(self, session: Session) -> None:
-        """The client of a session is away, or never came to be here."""
+        """Note that the client of a session has left, or was never connected."""
         if self._here.get(session, False):
             self._here[session] = False
             self.connected_count -= 1
 
     def ended(self, session: Session) -> None:
-        """The session is over."""
+        """Forget a session that has ended."""
         self.left(session)
         self._here.pop(session, None)
 
     def _change(self, session: Session, is_one: bool) -> None:
-        """The plans of what it subscribes are made anew: its messages are logged, or not."""
+        """Make the plans of its subscriptions again: its messages are logged, or no longer."""
         if not is_one:
             self._here.pop(session, None)
         if not self.keep(session, is_one):
@@ -116,7 +116,7 @@ class Applications:
             self._plans.changed(filter)
 
     def keep(self, owner: MessageSink, is_one: bool) -> bool:
-        """Whether its messages wait elsewhere from now on; its plans are to be made anew."""
+        """Whether its messages wait elsewhere from now on, so that its plans must be made again."""
         owner.is_application = is_one
         if not self._is_stored_apart:
             return self._log.keep(owner, is_one)
@@ -131,5 +131,5 @@ class Applications:
 
 
 def _matcher(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One expression for all of them, upper and lower case apart; None: there are none."""
+    """Return one expression for all of them, case-sensitive, or None if there are none."""
     return re.compile("|".join(map(translate, patterns))) if patterns else None

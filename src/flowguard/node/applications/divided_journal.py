@@ -1,7 +1,7 @@
-"""DividedJournal: two journals, one for all who append, where applications have a store apart.
+"""DividedJournal: two journals behind one interface, for applications with a store of their own.
 
-The first is this one. What is under certain names (`names`) enters the second, which has a store of
-its own and may wait for that: whoever has nothing there waits for nobody.
+The first is this one. Operations under the keys of `names` enter the second one, which has another
+store and may wait for it. Work without such operations does not wait.
 """
 
 from typing import final
@@ -14,7 +14,7 @@ from flowguard.records import DropSession, PutWill, StoreOp
 
 @final
 class DividedJournal(Journal):
-    """The journal of everything else, and of everything for who asks and appends."""
+    """The journal of all other operations, and the entry to both."""
 
     def __init__(
         self, *, ops_max: int, bytes_max: int, window: NodeWindow | None, observer: Observer

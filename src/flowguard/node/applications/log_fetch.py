@@ -88,7 +88,7 @@ OF_ANY_MEMBER: Final = LogOptions(2, True, ())
 def options_of(
     reader: MessageSink, topic: str, publisher: str, stamp: int, batch: LogBatch | None
 ) -> LogOptions | None:
-    """For a message of `batch`, or one since; None: it does not match any."""
+    """Return the options for a message of `batch` or a later one, or None if none matches."""
     if isinstance(reader, SharedQueue):
         return OF_ANY_MEMBER if matches(reader.filter, topic) else None
     assert isinstance(reader, Session)

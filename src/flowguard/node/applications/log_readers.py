@@ -1,19 +1,19 @@
-"""LogReaders: who reads the durable log instead of getting messages into a queue, and until when.
+"""LogReaders: sessions that read the durable log instead of getting messages into their queue.
 
 A message of a plan that `logs` is stored once. It enters the queues of those durable sessions that
 are connected and have caught up, in the same commit; all others have a place in the log, and pass
-it by. Who comes back reads on from its place: a page at a time moves from the log into its queue,
-messages and new place in one commit, so nothing is missed and nothing comes twice, whatever ends
-when. From there on it is like any other message: identifiers, windows, QoS 2.
+it by. A client that reconnects reads on from its place. A page at a time moves from the log into
+its queue, messages and new place in one commit, so nothing is missed and nothing comes twice. From
+there on each is like any other message: identifiers, windows, QoS 2.
 
-The last page meets what is logged at that moment. All that entered the journal is kept here for a
-while, in its order (`_tail`), and a page says how much of that was committed when it was read. So
-the rest follows from memory, and in the same stretch the session begins to get messages by its
-queue: none lies between the two.
+The last page meets what is logged at that moment. The last messages that entered the journal are
+kept here, in their order (`_tail`). A page has the number of those that were committed when it was
+read. So the rest follows from memory, and in the same stretch the session begins to get messages by
+its queue: none lies between the two.
 
-An application (`applications`) has all that is for it in the log, and falls behind while its client
-is here, too: from the first message on that finds no room in its queue, it reads on from there.
-The same holds for the queue of a shared subscription of applications, whoever of them is here.
+An application (`applications`) has all its messages in the log, and may fall behind while it is
+connected: from the first message on that its queue rejects, it reads from the log. The same holds
+for the queue of a shared subscription of applications.
 
 A subscription that starts in the past has a place of its own, in what was logged before it was
 made. That is read first, for it alone; then its session reads on with all of them. One that is made
@@ -111,10 +111,10 @@ class LogReaders:
         self._node = node
         self._plans = plans
         self._reading: dict[MessageSink, bool] = {}
-        """Who catches up: sessions of clients that are here, and queues of shared subscriptions;
-        False: their place is not stored yet."""
+        """Sessions of connected clients, and queues of shared subscriptions, that catch up. False
+        while their place is not stored."""
         self._starts: dict[MessageSink, Starts] = {}
-        """Of sessions that have some, until they have caught up."""
+        """Subscriptions that started in the past, by session, until it has caught up."""
         self._fetching: set[MessageSink] = set()
         """Those whose next page must wait: one is asked for, or on its way into a queue."""
         self.appended_count = 0
@@ -122,15 +122,15 @@ class LogReaders:
         self.read_count = 0
         """Messages that sessions have got from there, each counted."""
         self.readings: dict[MessageSink, Reading] = {}
-        """Of those that have read it and are not over."""
+        """Progress of sessions that have read the log and have not ended."""
         self._tail: deque[AppendToLog] = deque()
         """The last of them."""
         self._tail_bytes = 0
         self._shared: dict[tuple[int, int, bool, tuple[int, ...]], Delivery] = {}
         self._keeps_applications = False
-        """There is a log, and it is where messages wait for applications."""
+        """Whether messages for applications wait in a log."""
         self.wide_count = 0
-        """Messages that are on their way to the log, and have passed somebody by already."""
+        """Messages on their way to the log that some session has passed by."""
 
     def use(self, store: Store, threshold: int, *, keeps_applications: bool) -> None:
         """Before sessions are recovered: whether there is a log, and when it is written to."""
@@ -155,8 +155,8 @@ class LogReaders:
     # --- who reads ----------------------------------------------------------------------------
 
     def keep(self, owner: MessageSink, is_application: bool) -> bool:
-        """Whether all that is for it is logged is no longer as it was; its plans are to be made
-        anew."""
+        """Set whether all its messages are logged; True if that has changed, so that its plans have
+        to be made again."""
         is_logged = is_application and self._keeps_applications
         if is_logged == owner.is_logged:
             return False
@@ -165,8 +165,10 @@ class LogReaders:
         return True
 
     def falls_behind(self, owner: MessageSink, size_bytes: int, now_s: float) -> bool:
-        """Whether a message that is about to be logged finds no room in the queue of an
-        application, which reads on from there then; else it has a place."""
+        """Reserve a slot in an application's queue for a message that is about to be logged.
+
+        True if the queue rejects it, and the application reads on from the log.
+        """
         queue = own_queue(owner, self._node)
         if queue.count < QUEUE_MAX and queue.reserve(size_bytes) is None:
             return False
@@ -194,7 +196,7 @@ class LogReaders:
             self.left(session)
 
     def left(self, session: Session) -> None:
-        """The client of a session that goes on is away: its place is here, unless it has one."""
+        """Note that a client has left: the place of its session in the log is now, or earlier."""
         self._reading.pop(session, None)
         if session.reads_log or is_unbounded(session):
             return
@@ -203,14 +205,16 @@ class LogReaders:
             self._node.journal.note(PutLogPlace(session.client_id, None))
 
     def ended(self, owner: MessageSink) -> None:
-        """The session is over, or the shared subscription."""
+        """Forget a session or a shared subscription that has ended."""
         self._reading.pop(owner, None)
         self._starts.pop(owner, None)
         self.readings.pop(owner, None)
 
     def start(self, session: Session, filter: str, since_s: float) -> list[StoreOp]:
-        """A new subscription of a client that is here starts in the past: the operations, which
-        enter the journal in the same stretch. `catch_up` follows, when they are durable."""
+        """Return the operations for a new subscription that starts in the past.
+
+        They enter the journal at once. `catch_up` follows when they are durable.
+        """
         ops: list[StoreOp] = []
         if not session.reads_log:
             session.reads_log = True
@@ -224,7 +228,7 @@ class LogReaders:
         return ops
 
     def unsubscribed(self, session: Session, filter: str) -> list[StoreOp]:
-        """A subscription is over; what is to be stored for that."""
+        """Return the operations for the end of a subscription."""
         starts = self._starts.get(session)
         if starts is None or filter not in starts.filters:
             return []
@@ -232,7 +236,7 @@ class LogReaders:
         return [PutLogStart(session.client_id, filter, b"")]
 
     def catch_up(self, owner: MessageSink) -> None:
-        """Its places are stored: it reads on, if its client is here."""
+        """Let a session whose places are stored read on, if its client is connected."""
         if owner in self._reading:
             self._reading[owner] = True
             self._ask(owner)
@@ -241,7 +245,7 @@ class LogReaders:
         def begin(now_s: float) -> None:
             self.catch_up(owner)
 
-        # Its place must be in the store before it is read.
+        # The store must have the place before it is read.
         self._reading[owner] = False
         self._node.when_durable(begin, now_s, owner.client_id)
 
@@ -271,7 +275,7 @@ class LogReaders:
         if reader in self._fetching or 2 * queue.count > room:
             return
         if queue.count and (queue.size_bytes > bytes_max or queue.node_refusal(bytes_max)):
-            return  # What would find no place stays in the log.
+            return  # Messages beyond the limits stay in the log.
         self._fetching.add(reader)
         starts = self._starts.get(reader)
         count_max = max(1, min(room // 2, self._node.moving.page_max))
@@ -280,7 +284,7 @@ class LogReaders:
     # --- reading ------------------------------------------------------------------------------
 
     def came(self, fetch: LogFetch, now_s: float) -> None:
-        """A page is there: into the queue with it, together with the new place."""
+        """Move a page into the queue, together with the new place."""
         reader, batch = fetch.reader, fetch.batch
         gone = reader.ended or reader not in self._reading
         if gone or batch is None or self._is_stale(fetch):
@@ -337,8 +341,7 @@ class LogReaders:
 
     @property
     def catching_up_count(self) -> int:
-        """Sessions of clients that are here, and shared subscriptions, that read what they have
-        missed."""
+        """Sessions of connected clients, and shared subscriptions, that read missed messages."""
         return len(self._reading)
 
     def _all_read(self, reader: MessageSink) -> list[StoreOp]:
@@ -370,8 +373,10 @@ class LogReaders:
         expires_at_s: float,
         batch: LogBatch | None = None,
     ) -> Delivery | None:
-        """Its delivery, if one of its subscriptions wants it; `source`: its number, and who
-        published; `batch`: with which it came."""
+        """Return the delivery of a message, or None if no subscription wants it.
+
+        `source`: number and publisher of the message; `batch`: the page that it came with.
+        """
         number, publisher = source
         found = options_of(reader, message.topic, publisher, number, batch)
         qos = 0 if found is None else min(found.qos, message.qos)
@@ -396,7 +401,7 @@ class LogReaders:
         ops: list[StoreOp] = []
         targets: list[tuple[int, Delivery]] = []
         for delivery in deliveries:
-            # There is room for a page: nothing that waits in the log is dropped for want of it.
+            # The queue has capacity for a page, so no message from the log is dropped.
             own_queue(reader, node).promise(delivery.size_bytes)
             pos = reader.take_position()
             targets.append((pos, delivery))

@@ -1,12 +1,12 @@
-"""Names: of which sessions and shared subscriptions a second journal has the operations.
+"""Names: the keys of sessions and groups whose operations are in a second journal.
 
-They are those of applications, where the store keeps them apart: it may be away for a while, and
-nothing of a device is to be behind that. Under such a name everything is there, but what a
-publisher has in use (`PutInbound`): that is the business of its messages, whoever gets them; and
-but for the end of a will, which becomes durable with what it says to devices.
+They are those of applications with a store of their own. That store may be unavailable for a while,
+and no operation of a device may wait for it. The second journal has all operations of such a key,
+with two exceptions: identifiers in use by a publisher (`PutInbound`), and the end of a will, which
+becomes durable with its message to devices.
 
-A name changes sides seldom. One that comes waits until the first journal has done all it had, and
-one that goes leaves with the last batch that has something of it: until then the old side has it.
+A key changes sides seldom. One that enters waits until the first journal has done all its work. One
+that leaves does so with the last batch that has an operation of it.
 """
 
 from typing import Final, final
@@ -58,7 +58,7 @@ class NamesApart:
         return op.client_id in self.names or (isinstance(op, PutSession) and op.is_application)
 
     def take_any(self, ops: list[StoreOp], name: str) -> bool:
-        """Whether work belongs there; `name`: under which it is, where no operation says so."""
+        """Whether work belongs there; `name`: its key, if no operation has one."""
         return name in self.names or any([self.take(op) for op in ops])
 
     def follow(self, op: StoreOp, number: int) -> bool:
@@ -74,9 +74,9 @@ class NamesApart:
             self.names.add(name)
             self._leaving.pop(name, None)
         elif isinstance(op, PutWill):
-            is_to_wait = True  # The one before it is there.
+            is_to_wait = True  # The first journal has the one before it.
         elif isinstance(op, DropSession):
-            is_to_wait = True  # Identifiers of it that are in use are there.
+            is_to_wait = True  # The first journal has its identifiers in use.
             self._leaving[name] = number
         elif isinstance(op, PutSession) or name in self._leaving:
             self._leaving[name] = number

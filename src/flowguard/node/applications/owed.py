@@ -1,15 +1,15 @@
-"""Owed: what the store of applications has not got yet, where it is one apart: messages of the
-node's own (wills, dead letters), and releases of what their groups have handed to devices.
+"""Owed: work that the store of applications does not have yet. It is messages of the node's own
+(wills, dead letters), and releases of messages that groups of applications gave to devices.
 
-Nobody waits outside with such a message, and what ends the reason for it (a will is part of a
-session, a dead letter takes the place of a message) goes on without Kafka. So it enters the first
-journal in one batch with that and with devices' part, once for all applications, under a name of
-its own, and is released in one batch with what shared subscriptions get. After a crash it is routed
-anew to those who have nothing as late (`Forward`): everybody has it once.
+No publisher waits with such a message, and its cause ends without Kafka: the session of a will, the
+message that a dead letter replaces. So the message enters the first journal, once for all
+applications, under a key of its own. The end of its cause and the devices' part are in the same
+batch. The release is in one batch with the messages for shared subscriptions. After a crash the
+message is routed again to all applications whose store has nothing as late (`Forward`).
 
-A device that gets a message from a shared subscription of applications waits for them no more than
-others. So its copy enters the first journal together with the word that this message has left the
-group; after a crash that is done again, before anybody can be given it.
+A device that gets a message from a group of applications does not wait for their store. Its copy
+enters the first journal together with a note that the message has left the group. After a crash the
+release is done again, before any member gets the message.
 """
 
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Owed:
         self.size_bytes = 0
 
     def take(self, admitted: list[Admitted]) -> list[Admitted]:
-        """Take applications out of `admitted`; who of them gets the message: none without room."""
+        """Take applications out of `admitted`, and return those that get the message."""
         names = self._apart.names
         here = [each for each in admitted if each[1].qos and each[0].client_id in names]
         if not here:
@@ -152,7 +152,7 @@ class Owed:
         settle: Settle | None,
         now_s: float,
     ) -> None:
-        """To applications; then to who was one, and is a device by now."""
+        """Give it to applications, then to those that became devices meanwhile."""
         if settle is not None:
             self._journal.note(settle)
         names, left = self._apart.names, [each for each in admitted if not each[0].ended]
@@ -187,7 +187,7 @@ class Owed:
     def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation | None:
         """Add to `ops`, by which a member gets a message of its group, that the release is owed.
 
-        Returns what is to be called when they are durable; None: one store has all of it."""
+        Returns what is to be called when they are durable; None if one store has both."""
         names = self._journal.names
         if not ops or names.take_any(ops, "") or not names.take(release):
             return None
@@ -222,7 +222,7 @@ class Owed:
     def recover(
         self, deliveries: Deliveries, record: SessionRecord, store: Store, now_s: float
     ) -> None:
-        """All sessions are there: applications get what they were owed before anything else."""
+        """Give applications the messages that they are owed, before all others."""
         apart: object = store
         assert isinstance(apart, ApplicationStore)
         self._is_stored = True

@@ -60,7 +60,7 @@ class DurableBursts:
             Append(client_id, pos, delivery) for pos, delivery in enumerate(deliveries, first_pos)
         ]
         in_process = BurstInProcess(
-            node, self._router, inbound, burst, session, first_pos, deliveries, now_s
+            self._router, inbound, burst, session, first_pos, deliveries, now_s
         )
         self._router.journal.append_burst(ops, size_bytes, in_process.committed, now_s)
         return burst
@@ -75,7 +75,6 @@ class BurstInProcess:
         "_deliveries",
         "_first_pos",
         "_inbound",
-        "_node",
         "_router",
         "_session",
         "_since_s",
@@ -83,7 +82,6 @@ class BurstInProcess:
 
     def __init__(
         self,
-        node: NodeState,
         router: Router,
         inbound: Inbound,
         burst: Burst,
@@ -93,7 +91,6 @@ class BurstInProcess:
         since_s: float,
     ) -> None:
         """`session` has `deliveries` from `first_pos` on; `since_s`: when it was decoded."""
-        self._node = node
         self._router = router
         self._inbound = inbound
         self._burst = burst
@@ -104,7 +101,8 @@ class BurstInProcess:
 
     def committed(self, now_s: float) -> None:
         burst, inbound, session = self._burst, self._inbound, self._session
-        if not session.offer_burst(burst, self._first_pos, self._deliveries, self._node):
+        node = self._router.deliveries.node
+        if not session.offer_burst(burst, self._first_pos, self._deliveries, node):
             self._go_one_by_one(now_s)
             return
         inbound.unacknowledged -= burst.count
