@@ -259,17 +259,19 @@ def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
             said = step
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
+        if not process.returncode and live.disable:
+            console.print(f"{live.tasks[0].elapsed:5.0f} s  done: the next start uses this build")
 
 
 def progress(build: Path) -> tuple[str, str]:
     """Return the current step of mypyc, found by the files it has written, and its progress."""
     sources = len(list(build.rglob("*.c")))
     if not sources:
-        return "checking types and writing C", ""
+        return "1 of 3: checking types and writing C", ""
     objects = len(list(build.rglob("*.o")))
     if not objects:
-        return "compiling all packages as one file", ""
-    return "compiling one module per source file", f"{objects} of {sources}"
+        return "2 of 3: compiling all packages as one file", ""
+    return "3 of 3: compiling one module per source file", f"{objects} of {sources}"
 
 
 def main() -> None:

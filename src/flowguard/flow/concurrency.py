@@ -2,7 +2,9 @@
 
 The limit is the value of a `controller`. Its pressure is the 90th percentile of service time by its
 objective, less the time for which a packet of a connected client would have waited as well. Only
-CONNECTs admitted since the last cut count. docs/explain/overload.md, "CONNECT", has the rest, and
+CONNECTs admitted since the last cut count. Between ticks the limit doubles with each round of
+`limit` CONNECTs that are fast and use all slots. A crowd of a second does not wait for ticks.
+docs/explain/overload.md, "CONNECT", has the rest, and
 docs/develop/decisions/0005-limit-of-connects-in-process.md the reasons.
 """
 
@@ -37,6 +39,8 @@ NODE_FROM: Final = HARD_CUT_ABOVE
 PACKETS: Final = 2.0
 """Packets, one after the other, for whose time a CONNECT waits like any packet: its time is the
 longest of nine in ten, and of packets only the mean is known."""
+FAST: Final = 0.2
+"""A CONNECT that takes at most this share of the objective is fast."""
 PERCENTILE: Final = 0.9
 SAMPLES_MAX: Final = 512
 """The newest of them: enough for a percentile, and sorted in less than 0.1 ms per tick."""
@@ -49,7 +53,10 @@ class ConcurrencyLimit:
 
     __slots__ = (
         "_controller",
+        "_fast_count",
+        "_is_calm",
         "_peak",
+        "_round_s",
         "_samples",
         "_since_s",
         "_used_s",
@@ -69,6 +76,12 @@ class ConcurrencyLimit:
         """Most CONNECTs in process since the last tick."""
         self._since_s = -inf
         """Only CONNECTs admitted since then count."""
+        self._round_s = -inf
+        """Start of the round under the limit of now."""
+        self._fast_count = 0
+        """CONNECTs of the round that were fast, one after the other."""
+        self._is_calm = True
+        """False if the last tick found no reason to grow."""
         self._used_s = inf
         """When half of the slots were in use last; `inf` before the first tick."""
         self._controller = LogController(LIMIT_START, min(LIMIT_MIN, limit_max), limit_max, TUNING)
@@ -87,6 +100,7 @@ class ConcurrencyLimit:
         self._controller = LogController(limit, old.value_min, old.value_max, TUNING)
         self._samples.clear()
         self._since_s = self._used_s = now_s
+        self._begin_round(now_s)
 
     def admitted(self, in_process: int) -> None:
         """One more is in process, `in_process` in all."""
@@ -95,8 +109,21 @@ class ConcurrencyLimit:
 
     def settled(self, admitted_s: float, now_s: float) -> None:
         """A CONNECT admitted at `admitted_s` is answered, or its connection is gone."""
-        if admitted_s >= self._since_s:
-            self._samples.append((now_s, now_s - admitted_s))
+        if admitted_s < self._since_s:
+            return
+        service_s = now_s - admitted_s
+        self._samples.append((now_s, service_s))
+        if service_s > FAST * self.objective_s:
+            self._fast_count = 0
+        elif admitted_s >= self._round_s:
+            self._fast_count += 1
+            if self._fast_count >= self.limit <= self._peak and self._is_calm:
+                self._controller.move(2 * self.limit)
+                self._begin_round(now_s)
+
+    def _begin_round(self, now_s: float) -> None:
+        self._round_s = now_s
+        self._fast_count = 0
 
     def store_stands(self, connects_count: int) -> None:
         """Allow all `connects_count` CONNECTs in process, those that wait included.
@@ -124,6 +151,7 @@ class ConcurrencyLimit:
         service_s = self._service_s()
         late = max(0.0, service_s - PACKETS * packet_s) / self.objective_s
         worst = max(late, pressure if pressure > NODE_FROM else 0.0)
+        self._is_calm = worst < GROW_BELOW
         # CONNECTs in process of which none is done are no sign of calm.
         may_grow = used and (samples or not in_process)
         if worst < GROW_BELOW and not may_grow:
@@ -136,6 +164,7 @@ class ConcurrencyLimit:
         if is_cut:
             samples.clear()
             self._since_s = now_s
+            self._begin_round(now_s)
 
     def _service_s(self) -> float:
         """90th percentile of the service times that count; 0 without any."""

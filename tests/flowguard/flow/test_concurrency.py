@@ -1,7 +1,8 @@
 """Laws of the concurrency limit:
 
 1. It stays within [4, maximum], or at the maximum where that is smaller.
-2. It grows by 15 % a tick while service is fast enough and half of its slots are in use.
+2. It grows by 15 % a tick while service is below its objective and half of its slots are in use. It
+   doubles with each round of CONNECTs that are fast and use all slots.
 3. Only what it causes itself counts: the CONNECTs' own time, beyond that of packets, and a pressure
    of the node above what windows hold. Publishers without end do not wear it down.
 4. Afterwards higher pressure never gives a larger next limit, from any state.
@@ -24,6 +25,8 @@ from flowguard.flow.verdict import Cut
 
 OBJECTIVE_S = 0.25
 FAST_S = 0.1 * OBJECTIVE_S
+CALM_S = 0.5 * OBJECTIVE_S
+"""Below the objective, and not fast."""
 SLOW_S = 2.0 * OBJECTIVE_S
 
 PRESSURES = st.floats(0.0, PRESSURE_MAX, allow_nan=False)
@@ -99,17 +102,53 @@ def test_it_never_leaves_its_bounds(
     assert bench.limit == min(LIMIT_MIN, limit_max)
 
 
-def growth(bench: Bench, ticks: int, used: float = 1.0) -> list[int]:
-    """The limits after ticks in each of which so much of it was served fast."""
+def growth(bench: Bench, ticks: int, used: float = 1.0, service_s: float = CALM_S) -> list[int]:
+    """The limits after ticks in each of which this share of it was served."""
     seen = []
     for _ in range(ticks):
-        bench.serve(FAST_S, used=ceil(used * bench.limit))
+        bench.serve(service_s, used=ceil(used * bench.limit))
         seen.append(bench.tick())
     return seen
 
 
 def test_it_grows_by_fifteen_percent_a_tick_after_three_calm_ones() -> None:
     assert growth(Bench(limit_max=40), 10) == [16, 16, 18, 21, 24, 27, 32, 37, 40, 40]
+
+
+def test_it_doubles_with_each_round_that_is_fast_and_uses_all_slots() -> None:
+    bench = Bench(limit_max=200)
+    limits = []
+    for _ in range(5):
+        bench.serve(FAST_S)
+        limits.append(bench.limit)
+    assert limits == [32, 64, 128, 200, 200]
+    assert set(growth(Bench(), 2, used=0.9, service_s=FAST_S)) == {LIMIT_START}
+
+
+def test_one_connect_that_is_not_fast_begins_the_count_of_a_round_again() -> None:
+    bench = Bench()
+    bench.law.admitted(LIMIT_START)
+    for service_s in [*[FAST_S] * (LIMIT_START - 1), CALM_S, *[FAST_S] * (LIMIT_START - 1)]:
+        bench.law.settled(0.0, service_s)
+    assert bench.limit == LIMIT_START
+    bench.law.settled(0.0, FAST_S)
+    assert bench.limit == 2 * LIMIT_START
+
+
+def test_connects_admitted_before_the_last_doubling_do_not_double_it_again() -> None:
+    bench = Bench()
+    bench.law.admitted(LIMIT_START)
+    for _ in range(4 * LIMIT_START):
+        bench.law.settled(0.0, FAST_S)
+    assert bench.limit == 2 * LIMIT_START
+
+
+def test_it_does_not_double_after_a_tick_without_reason_to_grow() -> None:
+    bench = Bench()
+    bench.tick(NODE_FROM + 0.1)
+    limit = bench.limit
+    bench.serve(FAST_S)
+    assert bench.limit == limit
 
 
 def test_it_does_not_grow_while_more_than_half_of_its_slots_are_free() -> None:

@@ -309,13 +309,13 @@ def test_a_shrink_cancels_nobody_and_admits_nobody() -> None:
     for name in "abcdefghijklmnop":
         assert gate.offer(name, arrival_of(), 0.0) is Verdict.ADMIT
     assert gate.offer("q", arrival_of(), 0.0) is Verdict.DELAY
-    gate.peer_lost(0.0)
+    gate.peer_lost(0.1)
     assert (gate.limit, gate.in_process) == (4, 16)
     for name in "abcdefghijkl":
-        gate.settle(name, 0.0)
-        assert gate.admit_next(0.0) is None
-    gate.settle("m", 0.0)
-    assert gate.admit_next(0.0) == ("q", Verdict.ADMIT)
+        gate.settle(name, 0.1)
+        assert gate.admit_next(0.1) is None
+    gate.settle("m", 0.1)
+    assert gate.admit_next(0.1) == ("q", Verdict.ADMIT)
 
 
 def test_fast_service_opens_the_gate_and_a_tick_under_pressure_closes_it_a_little() -> None:
@@ -324,17 +324,9 @@ def test_fast_service_opens_the_gate_and_a_tick_under_pressure_closes_it_a_littl
         gate.offer(key, arrival_of(), 0.0)
     for key in range(16):
         gate.settle(key, 0.01)
+    assert gate.limit == 32
+    tick(gate, 0.1, 16.0)
     assert gate.limit == 16
-    for number in range(1, 4):
-        tick(gate, 0.1 * number, 0.0)
-        gate.offer(20 + number, arrival_of(), 0.1 * number)
-        for key in range(100 * number, 100 * number + 12):
-            gate.offer(key, arrival_of(), 0.1 * number)
-        for key in range(100 * number, 100 * number + 12):
-            gate.settle(key, 0.1 * number + 0.01)
-    assert gate.limit == 18
-    tick(gate, 0.5, 16.0)
-    assert gate.limit == 9
 
 
 def test_who_waits_holds_no_more_than_memory_has_left_between_two_ticks() -> None:

@@ -263,3 +263,27 @@ def test_clients_that_obey_the_hint_are_in_sooner_with_fewer_attempts() -> None:
     assert obeying.finished_s() < half.finished_s() < deaf.finished_s()
     assert obeying.finished_s() <= 1.15 * IDEAL_S
     assert sum(obeying.attempts) < sum(half.attempts) < sum(deaf.attempts)
+
+
+def test_crowd_that_only_waits_for_commits_comes_in_as_fast_as_they_allow() -> None:
+    """Each CONNECT takes 30 ms, however many are in process; the objective is 250 ms."""
+    gate: ConnectGate[Attempt] = ConnectGate(FlowSettings())
+    commit_s, now_s, ticked_s = 0.03, 0.0, 0.0
+    in_process: deque[tuple[float, Attempt]] = deque()
+    connected_s: list[float] = []
+    for client in range(CLIENTS // 2):
+        attempt = Attempt(client)
+        if gate.offer(attempt, Arrival("", 100), now_s) is Verdict.ADMIT:
+            in_process.append((now_s + commit_s, attempt))
+    while len(connected_s) < CLIENTS // 2 and now_s < TIMEOUT_S:
+        while in_process and in_process[0][0] <= now_s:
+            gate.settle(in_process.popleft()[1], now_s)
+            connected_s.append(now_s)
+        while (waiting := gate.admit_next(now_s)) is not None:
+            in_process.append((now_s + commit_s, waiting[0]))
+        if now_s - ticked_s >= TICK_S:
+            ticked_s = now_s
+            gate.tick(Sample(now_s), CALM)
+        now_s += 0.005
+    assert len(connected_s) == CLIENTS // 2
+    assert connected_s[-1] < 1.0
