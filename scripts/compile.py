@@ -128,6 +128,7 @@ def up_to_date() -> Path:
         if not build.is_up_to_date(ROOT):
             print(STARTED, file=sys.stderr)
             compile_into(ROOT / build.ROOMS)
+            print("done: the next start uses this build", file=sys.stderr)
     return ROOT / build.ROOMS
 
 
@@ -259,8 +260,6 @@ def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
             said = step
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
-        if not process.returncode and live.disable:
-            console.print(f"{live.tasks[0].elapsed:5.0f} s  done: the next start uses this build")
 
 
 def progress(build: Path) -> tuple[str, str]:

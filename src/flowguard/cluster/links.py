@@ -40,6 +40,10 @@ Then: TypeAlias = Callable[[float], None]
 """A continuation that is called once, with the time in seconds."""
 
 
+def nothing_waits(_: float) -> None:
+    """The continuation of a message whose commit has no waiting sender."""
+
+
 @final
 class Forwarded:
     """A message that is sent or is to be sent; `then` is called when it is durable."""

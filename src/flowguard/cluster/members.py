@@ -9,7 +9,7 @@ and client id. If a node is added or removed, only sessions of its own share mov
 down keeps its sessions, because they are in its own store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from hashlib import blake2b
 from math import inf
@@ -46,6 +46,17 @@ class Member:
         self.is_dead = False
 
 
+def owner_among(names: Iterable[str], key: str) -> str:
+    """Return the node with the highest hash of its name and a key. Cost: one hash per node."""
+    what = key.encode()
+    owner, highest = "", b""
+    for name in names:
+        digest = blake2b(name.encode() + b"\0" + what, digest_size=_HASH_BYTES).digest()
+        if digest > highest:
+            owner, highest = name, digest
+    return owner
+
+
 class Members:
     """All nodes, by name; `peers` are the nodes besides this one."""
 
@@ -62,13 +73,7 @@ class Members:
 
     def owner_of(self, client_id: str) -> str:
         """Return the node that owns the session of a client. Cost: one hash per node."""
-        client = client_id.encode()
-        owner, highest = "", b""
-        for name in self._names:
-            digest = blake2b(name.encode() + b"\0" + client, digest_size=_HASH_BYTES).digest()
-            if digest > highest:
-                owner, highest = name, digest
-        return owner
+        return owner_among(self._names, client_id)
 
     def meet(self, name: str, incarnation: int, now_s: float) -> str:
         """A node has said hello; return "", or why it is rejected."""

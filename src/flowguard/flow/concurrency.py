@@ -154,7 +154,7 @@ class ConcurrencyLimit:
         self._is_calm = worst < GROW_BELOW
         # CONNECTs in process of which none is done are no sign of calm.
         may_grow = used and (samples or not in_process)
-        if worst < GROW_BELOW and not may_grow:
+        if self._is_calm and not may_grow:
             return
         before = self._controller.value
         is_cut, _ = self._controller.step(worst, now_s, service_s)

@@ -102,6 +102,6 @@ class Input:
 
 
 def room_ahead_bytes(node: NodeState) -> int:
-    """Half of the input budget less what is used: the rest is there to complete packets."""
+    """Return half of the input budget less its use; the other half is for packets under way."""
     budget = node.input_holders.budget
     return budget.limit_bytes // 2 - budget.used_bytes

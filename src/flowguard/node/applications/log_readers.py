@@ -12,8 +12,8 @@ read. So the rest follows from memory, and in the same stretch the session begin
 its queue: none lies between the two.
 
 An application (`applications`) has all its messages in the log, and may fall behind while it is
-connected: from the first message on that its queue rejects, it reads from the log. The same holds
-for the queue of a shared subscription of applications.
+connected: from the first message on that its queue rejects, it reads from the log. So does
+the queue of a shared subscription of applications.
 
 A subscription that starts in the past has a place of its own, in what was logged before it was
 made. That is read first, for it alone; then its session reads on with all of them. One that is made

@@ -7,9 +7,9 @@ applications, under a key of its own. The end of its cause and the devices' part
 batch. The release is in one batch with the messages for shared subscriptions. After a crash the
 message is routed again to all applications whose store has nothing as late (`Forward`).
 
-A device that gets a message from a group of applications does not wait for their store. Its copy
-enters the first journal together with a note that the message has left the group. After a crash the
-release is done again, before any member gets the message.
+A device that gets a message from a group of applications does not wait for their store. The message
+for the device enters the first journal together with a note that it has left the group. After a
+crash the release is done again, before any member gets the message.
 """
 
 from dataclasses import dataclass

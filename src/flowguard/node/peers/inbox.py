@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final, final
 
 from flowguard.cluster import NOT_OWED, LinkMessage
-from flowguard.cluster.links import Then
+from flowguard.cluster.links import Then, nothing_waits
 from flowguard.flow import Reason
 from flowguard.node.journal import Journal
 from flowguard.node.peers.messages import (
@@ -36,10 +36,6 @@ from flowguard.session.node_state import NodeState
 from flowguard.types import Publish, ReasonCode
 
 SUCCESS: Final = ReasonCode.SUCCESS
-
-
-def _nothing(_: float) -> None:
-    """Nothing waits for a QoS 0 message."""
 
 
 @final
@@ -160,7 +156,7 @@ class Inbox:
         if forwarded.shares:
             self._peers.pass_on(forwarded, plan, [])
         if plan.is_wide:
-            source = PeerSource(forwarded.publisher, [], None, _nothing)
+            source = PeerSource(forwarded.publisher, [], None, nothing_waits)
             self._fan_out(plan, message, now_s, source)
         else:
             self._router.deliveries.deliver_qos_0(plan, message, None, now_s)

@@ -23,11 +23,11 @@ BEGINS: Final = 8
 """All retained messages of the sender's topics follow."""
 ENDS: Final = 16
 """They are complete."""
+ONE_SHARE: Final = 32
+"""For members of the only shared subscription that the message names."""
 
 _HEAD: Final = Struct(">BdH")
 _U16: Final = Struct(">H")
-ONE_SHARE: Final = 32
-"""For members of the only shared subscription that the message names."""
 NO_SHARES: Final = b"\0\0"
 _NOTHING: Final = Publish("", b"")
 
@@ -66,6 +66,7 @@ def encode_shares(shares: dict[str, str]) -> bytes:
 def encode_forwarded(
     message: Publish, flags: int, expires_at_s: float, publisher: str, shares: bytes
 ) -> bytes:
+    """Encode a message with the flags above; `shares` are those of `encode_shares`."""
     client_id = publisher.encode()
     head = _HEAD.pack(flags, expires_at_s, len(client_id))
     return b"".join((head, client_id, shares, encode_message(message)))
@@ -77,7 +78,7 @@ def encode_mark(flags: int) -> bytes:
 
 
 def decode_forwarded(data: bytes) -> ForwardedMessage:
-    """Raises `MalformedPacket`."""
+    """Return what `encode_forwarded` has encoded. Raises `MalformedPacket`."""
     try:
         flags, expires_at_s, size = _HEAD.unpack_from(data, 0)
         pos = _HEAD.size + size

@@ -70,6 +70,7 @@ class Peer:
         self.unseen: list[str] | None = None
         """Topics that are still to be compared with those it has sent, or None."""
         self.last_forward_s = -NEVER_S
+        """When a message was forwarded to it last."""
 
     def put(self, mark: OwedAddress) -> PutSession:
         """Return the operation that stores the epoch and a mark."""

@@ -4,9 +4,9 @@ Each shared subscription is served by one node: by the publisher's if it has a m
 peer that has. All nodes with sessions that match get the same bytes, which name the serving node.
 """
 
-from hashlib import blake2b
 from typing import final
 
+from flowguard.cluster.members import owner_among
 from flowguard.node.peers.messages import NO_SHARES, encode_shares
 from flowguard.node.peers.peer import Peer
 from flowguard.routing import SharedGroup, SubscriptionTable, parse_shared
@@ -58,10 +58,5 @@ class PeerRoutes:
 
 def _server_of(group: PeerGroup) -> Peer:
     """Return the peer that serves a shared subscription."""
-    members = group.members()
-    found, highest = members[0][0], b""
-    for peer, _ in members:
-        digest = blake2b(f"{peer.name}\0{group.share}".encode(), digest_size=8).digest()
-        if digest > highest:
-            found, highest = peer, digest
-    return found
+    peers = {peer.name: peer for peer, _ in group.members()}
+    return peers[owner_among(peers, group.share)]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from flowguard.cluster import Members
+from flowguard.cluster.links import nothing_waits
 from flowguard.flow import Reason
 from flowguard.node.peers.messages import (
     APPLY,
@@ -31,10 +32,6 @@ from flowguard.types import Publish
 
 TOPICS_PIECE: Final = 500
 """Number of topics that are looked at in one piece: up to three milliseconds."""
-
-
-def _nothing(_: float) -> None:
-    """Nothing waits for the commit of the peer."""
 
 
 @final
@@ -71,7 +68,7 @@ class RetainedSync:
         elif not message.qos:
             if owner.outgoing.has_capacity():
                 data = encode_forwarded(message, ORDER, expires_at_s, "", NO_SHARES)
-                owner.outgoing.put(data, _nothing)
+                owner.outgoing.put(data, nothing_waits)
             else:
                 self._node.counters.drop(Reason.LINK_FULL)
 
@@ -124,7 +121,7 @@ class RetainedSync:
         if peer.is_behind:
             peer.is_behind = False
             peer.topics = retained.topics()
-            peer.outgoing.put(encode_mark(BEGINS), _nothing)
+            peer.outgoing.put(encode_mark(BEGINS), nothing_waits)
         topics = peer.topics
         if topics is None:
             return
@@ -135,10 +132,10 @@ class RetainedSync:
             entry = retained.get(topic)
             if entry is not None and self.is_own(topic):
                 data = encode_forwarded(entry.publish, APPLY, entry.expires_at_s, "", NO_SHARES)
-                peer.outgoing.put(data, _nothing)
+                peer.outgoing.put(data, nothing_waits)
         if not topics:
             peer.topics = None
-            peer.outgoing.put(encode_mark(ENDS), _nothing)
+            peer.outgoing.put(encode_mark(ENDS), nothing_waits)
 
     def is_own(self, topic: str) -> bool:
         """True if this node orders the retained messages of a topic."""
@@ -149,6 +146,6 @@ class RetainedSync:
         if peer.is_behind:
             return
         if outgoing.is_open and outgoing.has_capacity():
-            outgoing.put(data, _nothing)
+            outgoing.put(data, nothing_waits)
         else:
             peer.is_behind = True
