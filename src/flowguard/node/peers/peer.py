@@ -31,12 +31,12 @@ class Peer:
     """One peer."""
 
     __slots__ = (
+        "cost_factor",
         "epoch",
         "incoming",
         "is_behind",
         "is_known",
         "key",
-        "last_forward_s",
         "met_incarnation",
         "name",
         "next_pos",
@@ -69,8 +69,8 @@ class Peer:
         """Topics that it has sent since it began to send all of its own."""
         self.unseen: list[str] | None = None
         """Topics that are still to be compared with those it has sent, or None."""
-        self.last_forward_s = -NEVER_S
-        """When a message was forwarded to it last."""
+        self.cost_factor = 1.0
+        """Cost of a message for it, as a multiple of that of a message for this node alone."""
 
     def put(self, mark: OwedAddress) -> PutSession:
         """Return the operation that stores the epoch and a mark."""

@@ -4,7 +4,8 @@ A node without a cluster has this object as well. It has no peer then, and does 
 """
 
 from collections import deque
-from typing import Final, final
+from math import ceil
+from typing import final
 
 from flowguard.cluster import Cluster, Mesh
 from flowguard.flow import Reason
@@ -29,9 +30,6 @@ from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
 from flowguard.types import Publish
-
-PATH_S: Final = 1.0
-"""A peer is on the path of this node's clients for this long after a message, seconds."""
 
 
 @final
@@ -105,6 +103,14 @@ class Peers:
                 return False
         return True
 
+    def cost(self, plan: Plan, cost: int) -> int:
+        """Return the cost of a client's message for the peers of a plan.
+
+        A peer with a smaller window than this node's lets the client have less in process, as far
+        as its messages are for this peer.
+        """
+        return ceil(cost * max([peer.cost_factor for peer in plan.peers], default=1.0))
+
     def relay(
         self, plan: Plan, message: Publish, publisher: str, ops: list[StoreOp], now_s: float
     ) -> Relay | None:
@@ -140,7 +146,6 @@ class Peers:
             order = encode_forwarded(message, flags, expires_at_s, publisher, shares)
             parts.append(RelayPart(owner, order, 0))
         for part in parts:
-            part.peer.last_forward_s = now_s
             if is_owed:
                 append = part.peer.owe(part.data)
                 part.position = append.pos
@@ -206,7 +211,6 @@ class Peers:
         data = encode_forwarded(message, DELIVER, expires_at_s, publisher, plan.shares)
         for peer in plan.peers:
             if peer.is_known or peer.outgoing.is_open:
-                peer.last_forward_s = now_s
                 peer.outgoing.put_unnumbered(data)
         self.wake()
 
@@ -260,13 +264,12 @@ class Peers:
         self.mesh.reopen()
         self.ordered_answers.tick()
         dropped_count = 0
-        path: list[str] = []
+        window = self._cluster.window_for(frozenset(), now_s)
         for peer in self.by_name.values():
             self._retained.tick(peer)
             dropped_count += peer.outgoing.dropped_count
-            if now_s - peer.last_forward_s <= PATH_S:
-                path.append(peer.name)
-        self._cluster.path = frozenset(path)
+            path = frozenset((peer.name,))
+            peer.cost_factor = max(1.0, window / self._cluster.window_for(path, now_s))
         self._node.counters.drop(Reason.LINK_FULL, dropped_count - self._dropped_count)
         self._dropped_count = dropped_count
         self.wake()

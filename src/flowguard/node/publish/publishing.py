@@ -162,15 +162,16 @@ class Router:
             ops.append(self.log.append(session.client_id, message, now_s))
         if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
+        size_bytes = len(message.payload)
+        cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         relay = None
         if plan.peers or message.retain:
             relay = self.peers.relay(plan, message, session.client_id, ops, now_s)
+            cost = self.peers.cost(plan, cost)
         is_stored = bool(ops) or message.retain or inbound.must_wait
         if not is_stored and relay is None:
             complete = deliveries.deliver_to(targets, now_s)
             return code if complete else deliveries.answer(session, message, code)
-        size_bytes = len(message.payload)
-        cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(deliveries, inbound, message, targets, code, now_s, cost, relay=relay)
         if is_stored:

@@ -1,7 +1,7 @@
 """SUBACK waits for peers; capacity of links; the load of peers."""
 
+from flowguard.cluster import PressureRecord
 from flowguard.codec.packets import Puback, Suback, Subscribe
-from flowguard.node.peers import peers
 from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.types import SubscriptionOptions
 from tests.support.machine import Machine, answers
@@ -77,16 +77,24 @@ def test_memory_of_waiting_messages_is_counted() -> None:
     assert held_bytes(machine["a"].node) >= before + 10_000
 
 
-def test_window_follows_the_load_of_peers_on_the_path() -> None:
-    machine = Machine("a", "b", settings={"flow": {"cluster_rule": "path"}})
-    machine["b"].connect("s").subscribe("t")
-    machine.advance(1)
-    cluster = machine["a"].node.router.peers._cluster
-    assert cluster is not None
-    assert [record.node for record in cluster.peers(machine.now_s)] == ["b"]
-    assert cluster.path == frozenset()
-    machine["a"].connect("p").publish("t", b"x")
+def test_window_is_that_of_the_peer_for_messages_to_it() -> None:
+    machine = Machine("a", "b", settings={"flow": {"window_max": 20}})
+    for name, topic in (("b", "remote"), ("a", "local")):
+        machine[name].connect_durable(f"s-{topic}").subscribe(topic, qos=1)
+    machine.advance(0.5)
+    machine.is_carrying = False
+    machine["a"].hold_commits = True
+    record = PressureRecord("b", 1, 1_000, 4.0, 0.5, None, 1)
+    machine["a"].mesh._host.pressure_received(record, machine.now_s)
     machine.advance(0.1)
-    assert cluster.path == {"b"}
-    machine.advance(2 * peers.PATH_S)
-    assert cluster.path == frozenset()
+    in_process = {}
+    for topic in ("remote", "local"):
+        publisher = machine["a"].connect(f"p-{topic}", version=4)
+        machine["a"].release_commits()
+        machine["a"].hold_commits = True
+        for _ in range(30):
+            publisher.publish(topic, b"x", qos=1)
+        inbound = publisher.connection.inbound
+        assert inbound is not None
+        in_process[topic] = inbound.unacknowledged
+    assert in_process == {"remote": 4, "local": 20}
