@@ -81,6 +81,8 @@ class Hasty:
     def __init__(self, scheme: str, address: tuple[str, int], context: ssl.SSLContext) -> None:
         self._is_websocket = scheme in ("ws", "wss")
         self.sock = socket.create_connection(address, TEST_S)
+        # Nagle's algorithm may hold back the last words, and the reset would discard them.
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._secret = Secret(context) if scheme in ("mqtts", "wss") else None
         if self._secret is not None:
             while not self._secret.step(self.sock):
