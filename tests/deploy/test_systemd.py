@@ -128,5 +128,5 @@ def test_a_log_for_programs_has_a_json_object_in_each_line(
     for line in lines:
         assert {"event", "level", "timestamp"} <= set(line)
     if events:
-        assert {line["event"] for line in lines} >= {"store opened", "drained"}
+        assert {line["event"] for line in lines} >= {"started", "drained"}
         assert {line["level"] for line in lines} <= {"info", "warning"}

@@ -117,7 +117,7 @@ async def soak(
     flow = {"memory_max_bytes": limit_bytes, **CALM}
     settings: dict[str, dict[str, Any]] = {"flow": flow, "store": STORE}
     async with victim(folder, settings, store="rocks") as broker:
-        show(next((line for line in broker.logged.splitlines() if "store opened" in line), ""))
+        show(next((line for line in broker.logged.splitlines() if "started" in line), ""))
         await loaded(Load(broker.address, rate), FIRST_LAP_S)
         before = await left(broker, data, None)
         show(f"before       {before}")

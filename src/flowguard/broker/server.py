@@ -2,7 +2,7 @@
 
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from flowguard import build
+from flowguard import __version__, build
 from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
@@ -127,9 +127,9 @@ async def serve(
     with _closing(store, doorways, reactor) as opened:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
-        _tell_what_there_is(node, store, sessions, descriptors)
         _warn_of_open_listeners(doorways, hooks, checks)
         _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
+        _log_start(node, store, doorways, sessions, descriptors)
         addresses, stop = [doorway.address for doorway in doorways], trio.Event()
         running = Running(node, addresses, stop, committer.backup, [], reactor.adopt, clock)
         overload_log = OverloadLog(node, clock())
@@ -189,17 +189,25 @@ def _asked_by(checks: "IdentityChecks", hooks: Hooks) -> Hooks:
     return replace(hooks, checker=checks, methods={**(hooks.methods or {}), **checks.methods})
 
 
-def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: Descriptors) -> None:
+def _log_start(
+    node: Node, store: Store, doorways: list[Doorway], sessions: int, descriptors: Descriptors
+) -> None:
     for part in check_restored(node):
         log.warning("stored data exceed their limit; kept", what=str(part))
     log.info(
-        "store opened",
-        durability=store.durability.name.lower(),
+        "started",
+        version=__version__,
         build=build.name(),
+        listens_on=_listed(doorways),
+        durability=store.durability.name.lower(),
         sessions=sessions,
         retained=len(node.router.retained),
         connections_max=places_for(node.bounds, descriptors),
     )
+
+
+def _listed(doorways: Iterable[Doorway]) -> str:
+    return ", ".join(str(each.address) for each in doorways)
 
 
 async def _check_who_comes(
@@ -229,7 +237,7 @@ def _warn_of_open_listeners(
         log.warning(
             "authentication is disabled: anyone who can reach these listeners can connect; "
             "keep them on 127.0.0.1 or behind a proxy that authenticates",
-            listens_on=", ".join(str(each.address) for each in listeners),
+            listens_on=_listed(listeners),
         )
 
 

@@ -70,6 +70,8 @@ async def on_signals(
         task_status.started()
         stopping = False
         async for number in signals:
+            if on_hang_up is not None:  # A server; other commands have a screen, and no log.
+                log.info("signal received", signal=signal.Signals(number).name)
             closed = had_terminal and not _has_terminal()
             if number == signal.SIGHUP and on_hang_up is not None and not closed:
                 on_hang_up()
@@ -77,8 +79,6 @@ async def on_signals(
             if stopping:
                 os._exit(128 + number)  # At once: an exception would wait for every task's end.
             stopping = True
-            if on_hang_up is not None:  # A server; other commands have a screen, and no log.
-                log.info("signal received", signal=signal.Signals(number).name)
             stop()
 
 

@@ -92,7 +92,7 @@ class Flowguard(Generic[K]):
         is_cut = window < before
         leverage = self._leverage.share
         if leverage is not None and self._leverage.pressure_max <= CUT_ABOVE < pressure.value:
-            why = f"{why}; windows hold {leverage:.0%} of the loop's work"
+            why = f"{why}; smaller windows could put off {leverage:.0%} of the loop's work"
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
         self._gate.tick(sample, pressure)

@@ -12,10 +12,11 @@ import trio
 from structlog.testing import capture_logs
 
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker.logs.error_log import SHOWN_MAX, ErrorLog
+from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, ErrorLog
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect, Suback, Subscribe
+from flowguard.flow import Reason
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault
 from flowguard.node.connect.authentication import Hooks
@@ -73,6 +74,11 @@ async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) 
     assert line["address"] == f"{host}:{port}"
     assert line["client_id"] == "intruder"
     assert line["reason"] == "0x87 not_authorized"
+
+
+def test_each_rejection_by_the_gate_has_words() -> None:
+    rejections = [reason for reason in Reason if reason.name.startswith("GATE_")]
+    assert sorted(GATE_TEXTS) == sorted(rejections)
 
 
 async def test_a_peer_that_breaks_the_protocol_is_named_with_what_it_did() -> None:

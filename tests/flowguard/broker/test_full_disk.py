@@ -82,7 +82,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
         await back.send(connect_packet("offline", durable=True))
         await back.expect(Connack)
         assert [(await back.expect(Publish)).payload for _ in range(3)] == [b"1", b"2", b"5"]
-        assert running.node.counters.dropped == {Reason.DISK_FULL: 2}
+        assert running.node.counters.dropped == {Reason.STORE_FULL: 2}
         for wire in (publisher, other, back):
             await wire.close()
 

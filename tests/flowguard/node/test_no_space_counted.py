@@ -41,7 +41,7 @@ def test_a_refused_publish_is_counted(
     publisher = stage.connect("p")
     publisher.send(Publish("t", b"x", qos, retain, packet_id=1))
     assert publisher.expect(answer).reason_code == QUOTA_EXCEEDED
-    assert dropped(stage) == {Reason.DISK_FULL: 1}
+    assert dropped(stage) == {Reason.STORE_FULL: 1}
 
 
 def test_a_publish_that_waits_for_room_is_not_counted() -> None:
@@ -58,7 +58,7 @@ def test_each_refused_filter_is_counted() -> None:
     filters = tuple((name, SubscriptionOptions(1)) for name in ("a", "b"))
     client.send(Subscribe(1, filters))
     assert client.expect(Suback).reason_codes == (QUOTA_EXCEEDED, QUOTA_EXCEEDED)
-    assert dropped(stage) == {Reason.DISK_FULL: 2}
+    assert dropped(stage) == {Reason.STORE_FULL: 2}
 
 
 @pytest.mark.parametrize("finds_out", [False, True])
@@ -75,4 +75,4 @@ def test_a_refused_connect_is_counted_and_the_log_is_told_why(finds_out: bool) -
         stage.settle()
     assert client.expect(Connack).reason_code == QUOTA_EXCEEDED
     assert told == [(QUOTA_EXCEEDED, "the store is full")]
-    assert dropped(stage) == {Reason.DISK_FULL: 1}
+    assert dropped(stage) == {Reason.STORE_FULL: 1}

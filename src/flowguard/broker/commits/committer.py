@@ -244,6 +244,6 @@ class Committer:
             return
         self._is_waiting = error is not None
         if error is not None:
-            log.warning("store unavailable; commits are queued", why=str(error))
+            log.warning("store unavailable; writes and their acknowledgements wait", why=str(error))
         else:
-            log.info("store available again")
+            log.info("store available again; writes go on")

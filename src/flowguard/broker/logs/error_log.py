@@ -23,6 +23,17 @@ SHOWN_MAX: Final = 3
 """Lines of each kind that are shown per interval."""
 TEXT_MAX: Final = 64
 """Characters of a client id or a topic that are shown."""
+GATE_TEXTS: Final[dict[str, str]] = {
+    Reason.GATE_BUFFER_FULL: "the connect queue is full, by number",
+    Reason.GATE_BUFFER_BYTES: "the connect queue is full, by bytes",
+    Reason.GATE_DEADLINE: "its CONNECT waited in the connect queue for too long",
+    Reason.GATE_WAIT: "its CONNECT would wait in the connect queue for too long",
+    Reason.GATE_MEMORY: "no memory for further CONNECTs in the connect queue",
+    Reason.GATE_LIMIT: "too many CONNECTs are in process",
+    Reason.GATE_RATE: "too many CONNECTs per second",
+    Reason.GATE_SUPERSEDED: "its client id has sent another CONNECT",
+}
+"""Reason of the gate to reject a CONNECT -> its words in the log."""
 
 log = structlog.get_logger()
 
@@ -92,7 +103,7 @@ class PeerLog(BoundedLog):
             return
         link, client_id = connection.transport, connection.client_id
         named = {"client_id": printable(client_id)} if client_id else {}
-        detail = {"why": why} if why else {}
+        detail = {"why": GATE_TEXTS.get(why, why)} if why else {}
         self.show(
             address=link.peer() if isinstance(link, Link) else "unknown",
             **named,

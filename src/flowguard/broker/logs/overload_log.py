@@ -23,13 +23,15 @@ class OverloadLog:
     def __init__(self, node: Node, now_s: float) -> None:
         self._node = node
         self._due_s = now_s
+        self._logged_s = now_s
+        """When the last line was written; its counts are those of `_logged`."""
         self._logged: dict[str, int] = {}
         self._window_min = node.window.limit_max
         self._worst = Grant(self._window_min)
         self._since_s: float | None = None
         """The start of the overload, or None if there is none."""
         self._before: dict[str, int] = {}
-        """The counts at that time."""
+        """The counts of the last line before it."""
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; log what has changed, if it is time."""
@@ -46,39 +48,46 @@ class OverloadLog:
         changed = _difference(counts, self._logged)
         grant, pressed = self._worst, self._worst.pressure.value > CUT_ABOVE
         if self._since_s is not None and not pressed and self._window_min == node.window.limit_max:
-            seconds = round(now_s - self._since_s, 1)
-            log.warning("overload ended", seconds=seconds, **_difference(counts, self._before))
+            changed = _difference(counts, self._before)
+            log.warning("overload ended", seconds=_seconds(now_s - self._since_s), **changed)
             self._since_s = None
-            self._logged = counts
-            self._due_s = now_s + INTERVAL_S
+            self._wrote(counts, now_s)
         elif changed or (pressed and self._window_min < node.window.limit_max):
-            if pressed and self._since_s is None:
-                self._since_s, self._before = now_s, self._logged
+            seconds = _seconds(now_s - self._logged_s)
             if pressed:
                 log.warning(
-                    "overload",
-                    **changed,
-                    window_packets=node.window.limit,
-                    window_min_packets=self._window_min,
-                    pressure_max=round(grant.pressure.value, 2),
+                    "overload" if self._since_s is None else "overload continues",
                     cause=cause_text(grant.pressure),
-                    why=f"each client's window {grant.why}",
+                    pressure_max=round(grant.pressure.value, 2),
+                    seconds=seconds,
+                    **changed,
+                    window=f"each client's window {grant.why}",
+                    window_packets=node.window.limit,
+                    window_lowest_packets=self._window_min,
                 )
             else:
-                log.warning("rejections, drops or errors", **changed)
-            self._logged = counts
-            self._due_s = now_s + INTERVAL_S
+                log.warning("rejections, drops or errors", seconds=seconds, **changed)
+            if pressed and self._since_s is None:
+                self._since_s, self._before = now_s, self._logged
+            self._wrote(counts, now_s)
         self._window_min = node.window.limit
         self._worst = Grant(self._window_min)
+
+    def _wrote(self, counts: dict[str, int], now_s: float) -> None:
+        self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
 
     def _counts(self) -> dict[str, int]:
         node = self._node
         counts = {f"rejected_{reason}": count for reason, count in node.guard.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
-        counts |= {f"listener_paused_{reason}": count for reason, count in node.door.rests.items()}
+        counts |= {f"listener_pauses_{reason}": count for reason, count in node.door.rests.items()}
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts
+
+
+def _seconds(seconds: float) -> float:
+    return round(seconds, 1)
 
 
 def _difference(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:

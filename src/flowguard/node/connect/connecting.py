@@ -37,7 +37,7 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 if TYPE_CHECKING:
     from flowguard.node.node import Node
 
-DISK_FULL: Final = "the store is full"
+STORE_FULL: Final = "the store is full"
 WILL_REFUSED: Final = "its user may not publish to the topic of its will"
 AWAY: Final = "the store of applications is unavailable"
 STORE_AWAY: Final = "the store did not answer in time"
@@ -362,8 +362,8 @@ class Handshakes:
             return ""
         # A client takes what fills the store out of it, unless its CONNECT could not be stored.
         if node.state.read_only and (not is_kept or node.journal.is_refused):
-            node.counters.drop(Reason.DISK_FULL)
-            return DISK_FULL
+            node.counters.drop(Reason.STORE_FULL)
+            return STORE_FULL
         if is_kept or node.registry.kept_count < node.bounds.sessions_max:
             return ""
         node.counters.turn_away(Reason.SESSIONS_MAX)
@@ -381,8 +381,8 @@ class Handshakes:
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
                 continue
-            self._node.counters.drop(Reason.DISK_FULL)
-            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=DISK_FULL)
+            self._node.counters.drop(Reason.STORE_FULL)
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=STORE_FULL)
             if not claim.answer.present and not claim.session.ended:
                 self._node.registry.end(claim.session, now_s)
 

@@ -233,7 +233,7 @@ class Router:
             return None
         refused = self.deliveries.refusal_to(session, message)
         if refused is not None:
-            self._node.counters.drop(Reason.DISK_FULL)
+            self._node.counters.drop(Reason.STORE_FULL)
         return refused
 
     def _admit(
@@ -252,7 +252,7 @@ class Router:
         if not message.retain:
             return None
         if self._node.read_only:
-            self._node.counters.drop(Reason.DISK_FULL)
+            self._node.counters.drop(Reason.STORE_FULL)
             return self.deliveries.refusal_to(session, message)
         if not self._node.settings.session.retain_available:
             # [MQTT-3.2.2-14]

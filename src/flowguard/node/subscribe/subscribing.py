@@ -363,7 +363,7 @@ class Subscriptions:
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
         if self.node.read_only and session.durable:
-            self.node.counters.drop(Reason.DISK_FULL)
+            self.node.counters.drop(Reason.STORE_FULL)
             return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None
