@@ -20,6 +20,8 @@ from tests.support.stage import TICK_S, Client, Stage
 
 P = TypeVar("P", bound=Packet)
 PASSES_MAX = 10_000
+BEFORE = 1_800_000_000_000
+"""Number before the first incarnation: a start in milliseconds, as the supervisor has it."""
 
 
 def answers(client: Client, kind: type[P]) -> list[P]:
@@ -99,7 +101,7 @@ class Machine:
         self.is_carrying = True
         """False: no bytes arrive."""
         self.workers: dict[str, Worker] = {}
-        self._incarnations = dict.fromkeys(names, 0)
+        self._incarnations = dict.fromkeys(names, BEFORE)
         for name in names:
             self.start(name)
 

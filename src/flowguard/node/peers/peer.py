@@ -3,7 +3,7 @@
 The store keeps one queue for each peer (`SinkKind.PEER`): the QoS 2 messages that this node owes to
 it. The row of this queue has the epoch of its positions, and the mark: the highest address that was
 taken from the peer. The epoch is the incarnation that made the queue. So (epoch, position) only
-grows, also if a node restarts or loses its store.
+grows, also if a node restarts, loses its store, or runs on an older copy of it.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,8 @@ from flowguard.types import SESSION_NEVER_EXPIRES, Publish
 
 PAGE: Final = 1_000
 """Number of owed messages that are read together."""
+POSITION_BITS: Final = 16
+"""Binary digits that the positions of one incarnation take, which is its start in milliseconds."""
 
 
 @final
@@ -87,8 +89,9 @@ class Peer:
     def restore(self, record: SessionRecord) -> None:
         """Take over the epoch and the mark that the store has."""
         epoch, incarnation, position = map(int, record.user.split())
+        # Peers may have taken more than this store knows, if it is an older copy.
+        self.next_pos = max(record.next_pos, self.epoch << POSITION_BITS)
         self.epoch = epoch
-        self.next_pos = record.next_pos
         self.incoming.mark = (incarnation, position)
 
     def recover(self, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -158,3 +159,35 @@ def test_will_at_qos_1_reaches_a_session_of_a_peer_once(machine: CrashingMachine
     machine.cut.clear()
     machine.advance(0.2)
     assert [each.payload for each in subscriber.publishes()] == [b"gone"]
+
+
+def test_peer_takes_owed_messages_of_a_node_that_runs_on_an_older_copy(tmp_path: Path) -> None:
+    """The copy was made before the peer took what was owed then."""
+    machine = CrashingMachine("a", "b", folder=tmp_path / "stores")
+    subscriber = machine["b"].connect_durable("s")
+    subscriber.subscribe("t", qos=2)
+
+    def publish(payload: bytes) -> None:
+        publisher = machine["a"].connect("p")
+        publisher.publish("t", payload, qos=2)
+        assert len(answers(publisher, Pubrec)) == 1
+
+    publish(b"0")
+    machine.kill("a")
+    copy = tmp_path / "copy"
+    copytree(tmp_path / "stores" / "a", copy)
+    machine.start("a")
+    publish(b"1")
+    machine.kill("a")
+    store = machine.stores["a"]
+    assert isinstance(store, RocksStore)
+    store._engine.close()
+    rmtree(tmp_path / "stores" / "a")
+    copytree(copy, tmp_path / "stores" / "a")
+    machine.stores["a"] = machine.open("a")
+    machine.start("a")
+    publish(b"2")
+    assert [each.payload for each in subscriber.publishes()] == [b"0", b"1", b"2"]
+    for each in machine.stores.values():
+        assert isinstance(each, RocksStore)
+        each._engine.close()

@@ -4,7 +4,7 @@ from flowguard.cluster import PressureRecord
 from flowguard.codec.packets import Puback, Suback, Subscribe
 from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.types import SubscriptionOptions
-from tests.support.machine import Machine, answers
+from tests.support.machine import BEFORE, Machine, answers
 
 
 def test_suback_waits_for_a_peer_that_is_suspect() -> None:
@@ -84,7 +84,7 @@ def test_window_is_that_of_the_peer_for_messages_to_it() -> None:
     machine.advance(0.5)
     machine.is_carrying = False
     machine["a"].hold_commits = True
-    record = PressureRecord("b", 1, 1_000, 4.0, 0.5, None, 1)
+    record = PressureRecord("b", BEFORE + 1, 1_000, 4.0, 0.5, None, 1)
     machine["a"].mesh._host.pressure_received(record, machine.now_s)
     machine.advance(0.1)
     in_process = {}
