@@ -44,6 +44,7 @@ MODULES = (
     "broker/layers/layer_gate.py",
     "broker/sockets/link.py",
     "broker/sockets/listeners.py",
+    "broker/sockets/other_sockets.py",
     "broker/layers/proxied.py",
     "broker/sockets/reactor.py",
     "broker/sockets/socket_set.py",

@@ -42,7 +42,11 @@ def main() -> None:
 def _begin() -> None:
     """Prepare standard streams and signals before anything else; safe to repeat."""
     streams.open_closed()
-    if sys.argv[1:2] in (["serve"], ["proxy"]):  # Until flowguard.cli.signals has handlers.
+    if sys.argv[1:2] in (
+        ["serve"],
+        ["proxy"],
+        ["worker"],
+    ):  # Until flowguard.cli.signals has handlers.
         held = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
         signal.pthread_sigmask(signal.SIG_BLOCK, held)
 

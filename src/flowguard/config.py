@@ -41,6 +41,8 @@ ZSET_MESSAGES_MAX: Final = 65_535
 KAFKA_PACKET_MAX: Final = 63 * MIB
 """A topic's batch has 64 MiB."""
 
+WORKERS_MAX: Final = 64
+
 NO_LESS_THAN = (
     (
         "flow.window_floor",
@@ -228,6 +230,9 @@ class SessionSettings(Section):
 class NodeSettings(Section):
     """Totals of the node; "its share" is its share of the memory limit (docs/explain/limits.md)."""
 
+    workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] | Literal["auto"] = 1
+    """Number of processes that share the clients, or `auto` for one per core
+    (docs/operate/workers.md)."""
     connections_max: int | None = Field(None, ge=1)
     """Maximum number of clients connected or connecting, beyond it CONNACK 0x97; if absent, its
     share."""

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.app.failures import SALVAGE
+from flowguard.app.workers.data_folder import stored_count
 from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask
@@ -369,6 +370,9 @@ def _ask_for_backup(url: str, folder: Path) -> None:
 def _existing(directory: Path, command: str) -> Path:
     if not directory.is_dir():
         raise _wrong(command, f"there is no directory {directory}")
+    if stored_count(directory) is not None:
+        what = "it has the stores of several workers: name one of them"
+        raise _wrong(command, f"{directory}: {what}, {directory}/worker-0")
     return directory
 
 

@@ -32,6 +32,7 @@ from flowguard.node.connect.authentication import Hooks
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
+    from flowguard.app.workers.seat import Seat
     from flowguard.telemetry.runs import RunsKept
 
 HTTP_HINT: Final = (
@@ -66,6 +67,8 @@ class BrokerParts:
     http: socket | None
     http_token: bytes | None
     """The token that HTTP clients of other machines must have."""
+    seat: "Seat | None" = None
+    """The place of this broker among several workers, or None if it is the only one."""
 
     async def run(
         self,
@@ -87,6 +90,7 @@ class BrokerParts:
                 shadow=self.shadow,
                 descriptors=self.descriptors,
                 alone=alone,
+                members=None if self.seat is None else self.seat.members(),
                 start_services=self._start_services,
                 task_status=task_status,
             )
@@ -97,7 +101,9 @@ class BrokerParts:
                 self.runs.close()
 
     async def _start_services(self, running: Running, nursery: trio.Nursery) -> None:
-        """Start the recording and HTTP."""
+        """Start the recording and HTTP; connect with the other workers."""
+        if self.seat is not None:
+            self.seat.join(running, self.files.doorways)
         progress = None
         if self.runs is not None:
             from flowguard.telemetry.recorder import Recorder
@@ -124,13 +130,14 @@ def build_broker(
     http: HttpPort | None = None,
     read_settings: Callable[[], Settings] | None = None,
     on_wait: OnWait | None = None,
+    seat: "Seat | None" = None,
 ) -> BrokerParts:
     """Open the parts of a broker, in the order in which they may fail.
 
     `data`: the directory of a store with files. `store` and `listeners` replace those of the
     settings, `hooks.rules` replaces their rules. `shadow`: limits that only watch.
     `read_settings`: reads the settings again for a reload. `on_wait`: told which broker a
-    stand-by waits for.
+    stand-by waits for. `seat`: the place among several workers, which replaces `http`.
 
     Raises ConfigError and StartError; then every part is closed.
     """
@@ -159,7 +166,9 @@ def build_broker(
         for why in shortfalls(bounds, descriptors):
             log.warning("capacity lacking", why=why)
         warn_of_expired(settings.network)
-        http_listener = None if http is None else _listen_http(http)
+        http_listener = None if http is None else listen_http(http)
+        if seat is not None:
+            http_listener = seat.listen_http()
         if http_listener is not None:
             opened.callback(http_listener.close)
         if store is None:
@@ -169,7 +178,9 @@ def build_broker(
     files = ReloadableFiles(asked, list(listeners), checks, read_settings or (lambda: asked))
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
-    return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token)
+    return BrokerParts(
+        bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token, seat
+    )
 
 
 def _close(doorways: Sequence[Doorway]) -> None:
@@ -184,7 +195,7 @@ def _listen(settings: Settings) -> list[Doorway]:
         raise listen_error(error) from error
 
 
-def _listen_http(port: HttpPort) -> socket | None:
+def listen_http(port: HttpPort) -> socket | None:
     """Listen; return None if the port is taken and HTTP is not required."""
     # Here, because it takes a tenth of a second that --help does not need.
     from flowguard.ops.web.http import listen

@@ -132,6 +132,8 @@ async def open_broker(
     block is raised as it is; one of the broker ends the block, in an `ExceptionGroup`.
     """
     bounds = bounds_of(_checked(settings, durable=data is not None))
+    if bounds.asked.node.workers != 1:
+        raise ConfigError("node.workers: a broker inside a program has one worker")
     if store is None and data is None and bounds.settings.store.kind == "rocks":
         store = MemoryStore()
     try:

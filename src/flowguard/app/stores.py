@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from flowguard.app.workers.data_folder import check_single
 from flowguard.broker.logs.error_log import printable
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
@@ -131,6 +132,8 @@ def open_store(settings: Settings, data: Path, on_wait: OnWait | None = None) ->
             f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT, "
             "or move them back as described in docs/operate/kafka.md"
         )
+    if settings.store.kind == "rocks":
+        check_single(data)
     base = OPENERS[settings.store.kind](settings, data, on_wait)
     if not wants_kafka:
         return base

@@ -4,7 +4,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,7 @@ from flowguard.broker.sockets.descriptors import (
 from flowguard.broker.sockets.listening import Doorway, listen
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.broker.sockets.socket_set import LINGER_S
+from flowguard.cluster import Members
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport
@@ -69,12 +70,18 @@ class Running:
     """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
     onlookers: list[Onlooker]
     """Callbacks that are called with every tick; they must never raise."""
-    adopt: Callable[[socket.socket], None]
-    """Serve a client of this very process, at the other end of a pair of sockets."""
+    reactor: Reactor
+    """The sockets of the broker."""
     clock: Callable[[], float]
     """The clock of the broker."""
     http: tuple[str, int] | None = None
     """The address of metrics, status and page, if they are served."""
+
+    adopt: Callable[[socket.socket], None] = field(init=False)
+    """Serve a client of this very process, at the other end of a pair of sockets."""
+
+    def __post_init__(self) -> None:
+        self.adopt = self.reactor.adopt
 
     @property
     def address(self) -> tuple[str, int]:
@@ -96,13 +103,14 @@ async def serve(
     shadow: FlowSettings | None = None,
     descriptors: Descriptors | None = None,
     alone: bool = False,
+    members: Members | None = None,
     start_services: StartServices | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
     `checks`: the identity checks of clients. `shadow`: limits that only watch. `alone`: this run
-    of trio is the broker's own. Raises `ConfigError`: no descriptors.
+    of trio is the broker's own. `members`: the nodes of its cluster. Raises `ConfigError`.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
@@ -120,6 +128,7 @@ async def serve(
         on_turned_away=turned_away,
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
+        members=members,
     )
     logs = (errors, tick_errors, turned_away, *_logs_of(node))
     committer = Committer(node, store, clock)
@@ -131,7 +140,7 @@ async def serve(
         _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
         _log_start(node, store, doorways, sessions, descriptors)
         addresses, stop = [doorway.address for doorway in doorways], trio.Event()
-        running = Running(node, addresses, stop, committer.backup, [], reactor.adopt, clock)
+        running = Running(node, addresses, stop, committer.backup, [], reactor, clock)
         overload_log = OverloadLog(node, clock())
         seen = (node, store, committer, reactor, clock, running.onlookers)
         tasks: list[Callable[[], Awaitable[None]]] = [
@@ -139,10 +148,8 @@ async def serve(
             partial(keep_house, *seen, overload_log, tick_errors),
             partial(give_back_memory, node, lambda: reactor.idle_s),
             *(reactor.run, *(each.run for each in logs)),
+            *_checking(checks, node, reactor, clock, errors),
         ]
-        if checks is not None:
-            check = partial(_check_who_comes, checks, node, reactor, clock, errors)
-            tasks += [check, checks.limit_log.run]
         # A service may end slowly: sockets and store are closed before it does.
         async with trio.open_nursery() as services:
             with opened.pop_all():
@@ -208,6 +215,20 @@ def _log_start(
 
 def _listed(doorways: Iterable[Doorway]) -> str:
     return ", ".join(str(each.address) for each in doorways)
+
+
+def _checking(
+    checks: "IdentityChecks | None",
+    node: Node,
+    reactor: Reactor,
+    clock: Callable[[], float],
+    on_error: Callable[[BaseException], None],
+) -> list[Callable[[], Awaitable[None]]]:
+    """Return the tasks of identity checks, if there are any."""
+    if checks is None:
+        return []
+    check = partial(_check_who_comes, checks, node, reactor, clock, on_error)
+    return [check, checks.limit_log.run]
 
 
 async def _check_who_comes(

@@ -11,6 +11,7 @@ import typer
 
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.stores import check_store
+from flowguard.app.workers.shares import check_shares, workers_of
 from flowguard.broker.layers.certificates import expired
 from flowguard.broker.sockets.descriptors import descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import check_doorways
@@ -41,6 +42,9 @@ def check(
             listeners_count = check_doorways(network)
         with _collected(lacking):
             checks_of(network)
+        workers_count = workers_of(settings)
+        if workers_count > 1:
+            check_shares(settings, workers_count, loaded.bounds.memory_bytes)
         rules = rules_of(network)
         read_token(settings.http.token_file)
         with _collected(lacking):

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -15,8 +16,11 @@ from flowguard.config import LogSettings
 LEVELS: Final = logging.getLevelNamesMapping()
 
 
-def log_to_stderr(settings: LogSettings) -> None:
-    """Log there, from now on, in the form and from the level that the settings say."""
+def log_to_stderr(settings: LogSettings, worker: str = "") -> None:
+    """Log there, from now on, in the form and from the level that the settings say.
+
+    `worker`: the name of this process, if there are several.
+    """
     # Its usual tracebacks show the values of variables: passwords, tokens, payloads.
     traceback = structlog.dev.plain_traceback
     colors = sys.stderr.isatty()
@@ -27,12 +31,17 @@ def log_to_stderr(settings: LogSettings) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
+            *([partial(_named, worker)] if worker else []),
             structlog.processors.TimeStamper(fmt="iso"),
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level.upper()]),
         logger_factory=lambda *_: STDERR,
     )
+
+
+def _named(worker: str, logger: object, method: str, event: EventDict) -> EventDict:
+    return {**event, "worker": worker}
 
 
 def _shown(logger: object, method: str, event: EventDict) -> EventDict:

@@ -37,6 +37,8 @@ OWN: Final = {
     }.items()
 }
 """Our own, in the order in which `--help` lists them: a function each, or a group of commands."""
+HIDDEN: Final = {"worker": EntryPoint("worker", "flowguard.cli.worker:worker", GROUP)}
+"""A command that a program starts: `serve --workers` starts it."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
 
 
@@ -47,7 +49,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name; one that cannot be imported says what it needs."""
-        plug = OWN.get(cmd_name) or _plugged_in().get(cmd_name)
+        plug = OWN.get(cmd_name) or HIDDEN.get(cmd_name) or _plugged_in().get(cmd_name)
         if plug is None:
             names: Any = dict.fromkeys(self.list_commands(ctx))
             self.commands = names  # of which typer names the nearest

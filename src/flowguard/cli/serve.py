@@ -2,16 +2,19 @@
 
 import gc
 import os
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import structlog
 import trio
+import typer
 
 from flowguard.address import KAFKA, Address, parse_address
 from flowguard.app.broker import BrokerParts, HttpPort, build_broker
 from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
+from flowguard.app.workers.shares import workers_of
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.logs.output_lines import STDOUT
 from flowguard.broker.server import Running
@@ -20,15 +23,18 @@ from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
-from flowguard.cli.settings import Given, Limits, LoadedSettings, load, read_limits, with_limits
+from flowguard.cli.settings import read_limits
 from flowguard.cli.signals import on_signals, start_signals
+from flowguard.cli.sources import Sources, shadow_of
 from flowguard.cli.systemd import StandingBy, systemd_socket, tell_systemd
 from flowguard.config import LogSettings
 from flowguard.errors import ConfigError
-from flowguard.flow.policies import MINDED
 from flowguard.network_settings import NetworkSettings
+from flowguard.ops.condition import condition_of
+from flowguard.ops.status import status_of
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from flowguard.app.workers.supervisor import Supervisor
 
 
 def serve(
@@ -46,6 +52,7 @@ def serve(
     data: options.Data = Path("flowguard-data"),
     config: options.Config = None,
     limits: options.LimitsFile = None,
+    workers: options.Workers = None,
     store: options.StoreName = None,
     redis_url: options.RedisUrl = None,
     takeover: options.Takeover = False,
@@ -72,6 +79,7 @@ def serve(
         "network.allow_all_topics": ("--allow-all-topics", allow_all_topics or None),
         "network.allow_anonymous": ("--allow-anonymous", allow_anonymous or None),
         "network.allow_plaintext": ("--allow-plaintext", allow_plaintext or None),
+        "node.workers": ("--workers", workers),
         "store.kind": ("--store", store),
         "store.application_store": ("--kafka-servers", kafka_servers and "kafka"),
         "redis.url": ("--redis-url", redis_url),
@@ -80,45 +88,44 @@ def serve(
         _record_setting(record): ("--record", record),
     }
     chosen = {name: option for name, option in given.items() if option[1] is not None}
+    sources = Sources(chosen, config, limits, shadow)
     with start_signals():
-        broker = _build(chosen, config, data, limits, shadow, http)
+        broker = _build(sources, data, http)
+    if not isinstance(broker, BrokerParts):
+        trio.run(run_supervisor, broker)
+        if broker.exit_code:
+            raise typer.Exit(broker.exit_code)
+        return
     try:
-        trio.run(_main, broker)
+        trio.run(run_broker, broker, _present)
     except BaseExceptionGroup as group:
         raise refused(*end_of(group)) from group
 
 
-def _build(
-    given: Given,
-    config: Path | None,
-    data: Path,
-    limits: Path | None,
-    shadow: Path | None,
-    http: str | None,
-) -> BrokerParts:
+def _build(sources: Sources, data: Path, http: str | None) -> "BrokerParts | Supervisor":
     """Read the settings and open all parts; print the reason and exit if one fails."""
     try:
-        shadow_limits = read_limits(shadow)
-
-        def read() -> LoadedSettings:
-            return load(config, os.environ, read_limits(limits), given)
-
-        loaded = read()
+        shadow = read_limits(sources.shadow)
+        loaded = sources.load()
         settings = loaded.bounds.settings
         log_to_stderr(settings.log)
         use_all_descriptors()
-        if limits is not None:
-            log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
-        if shadow_limits is not None:
-            log.info("shadow", file=str(shadow), **_judged(shadow_limits))
+        sources.log_limits(loaded, shadow)
+        count = workers_of(settings)
+        port = _http_port(http, settings.network)
+        if count > 1:
+            # Here, because one worker needs none of it.
+            from flowguard.app.workers.supervisor import build_supervisor
+
+            return build_supervisor(loaded.bounds, count, data, port, sources.as_json())
         listener = systemd_socket(os.environ, os.getpid()) if settings.redis.takeover else None
         with nullcontext() if listener is None else closing(listener):
             return build_broker(
                 loaded.bounds,
                 data=data,
-                shadow=None if shadow_limits is None else with_limits(settings, shadow_limits),
-                http=_http_port(http, settings.network),
-                read_settings=lambda: read().settings,
+                shadow=shadow_of(shadow, settings),
+                http=port,
+                read_settings=lambda: sources.load().settings,
                 on_wait=StandingBy(listener, unix_clock()),
             )
     except ConfigError as error:
@@ -143,20 +150,13 @@ def _http_port(http: str | None, network: NetworkSettings) -> HttpPort | None:
     return HttpPort(HTTP_HOST, 0 if 0 in ports else HTTP_PORT, is_required=False)
 
 
-def _in_force(limits: Path, loaded: LoadedSettings) -> dict[str, object]:
-    """The values of a file of limits, except those that a variable or an option overrides."""
-    values = loaded.settings.flow.model_dump()
-    keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]
-    return {key: values[key] for key in (key.partition(".")[2] for key in keys)}
-
-
-def _judged(limits: Limits) -> dict[str, object]:
-    """The values that a shadow judges by, and the keys that no policy looks at."""
-    judged = {key: value for key, value in limits.values.items() if key in MINDED}
-    return {"judged": judged, "not_judged": sorted(limits.values.keys() - judged.keys())}
-
-
-async def _main(broker: BrokerParts) -> None:
+async def run_broker(
+    broker: BrokerParts,
+    present: Callable[[Running, trio.Nursery], None],
+    *,
+    is_worker: bool = False,
+) -> None:
+    """Run a broker until a signal; `present` reports that it has started."""
     async with trio.open_nursery() as nursery:
         started: list[Running] = []
         has_started = trio.Event()
@@ -171,27 +171,25 @@ async def _main(broker: BrokerParts) -> None:
             await has_started.wait()
             await broker.files.reload_on_signal(started[0].node)
 
-        await nursery.start(on_signals, stop, partial(nursery.start_soon, reload_started))
+        reload = partial(nursery.start_soon, reload_started)
+        await nursery.start(partial(on_signals, stop, reload, is_worker=is_worker))
         nursery.start_soon(log_ignored)
         running: Running = await nursery.start(_run, broker, nursery.cancel_scope)
         started.append(running)
         has_started.set()
         # Else the collector's first look, in the first crowd, takes in what was made last here.
         gc.freeze()
-        for address in running.addresses:
-            _announce("listening", f"{address.place} {address.scheme}")
-        if running.http is not None:
-            _announce("http", _shown(running.http))
-        nursery.start_soon(tell_systemd, running, running.clock)
+        present(running, nursery)
 
 
-def _announce(what: str, place: str) -> None:
-    STDOUT.write(f"{what} on {place}\n")
+def _present(running: Running, nursery: trio.Nursery) -> None:
+    """Print the addresses, and report to systemd."""
+    announce(running.addresses, running.http)
+    nursery.start_soon(tell_systemd, running.stop, partial(_sentence, running))
 
 
-def _shown(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _sentence(running: Running) -> str:
+    return condition_of(status_of(running.node, running.clock()))[1]
 
 
 async def _run(
@@ -200,3 +198,25 @@ async def _run(
     """Run the broker; with it the process ends."""
     await broker.run(alone=True, task_status=task_status)
     process.cancel()
+
+
+async def run_supervisor(supervisor: "Supervisor") -> None:
+    """Run several workers until a signal."""
+    async with trio.open_nursery() as nursery:
+        reload = partial(nursery.start_soon, supervisor.reload_on_signal)
+        await nursery.start(on_signals, supervisor.stop.set, reload)
+        nursery.start_soon(log_ignored)
+        http = await nursery.start(supervisor.run)
+        if not supervisor.stop.is_set():
+            announce(supervisor.addresses, http)
+        nursery.start_soon(tell_systemd, supervisor.stop, supervisor.sentence)
+        await supervisor.ended.wait()
+        nursery.cancel_scope.cancel()
+
+
+def announce(addresses: Sequence[Address], http: tuple[str, int] | None) -> None:
+    for address in addresses:
+        STDOUT.write(f"listening on {address.place} {address.scheme}\n")
+    if http is not None:
+        host, port = http
+        STDOUT.write(f"http on {f'[{host}]' if ':' in host else host}:{port}\n")

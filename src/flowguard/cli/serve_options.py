@@ -80,6 +80,14 @@ Takeover = Annotated[
         "--takeover", help="Stand by until the broker that owns this store ends (redis.takeover)."
     ),
 ]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        help="Number of processes that share the clients; auto is one per core (node.workers).",
+    ),
+]
 PolicyOption = Annotated[str | None, typer.Option(help="Overload policy (flow.policy).")]
 ShadowPolicy = Annotated[
     str | None, typer.Option(help="Policy that is evaluated without effect (flow.shadow_policy).")

@@ -57,10 +57,12 @@ async def on_signals(
     stop: Callable[[], None],
     on_hang_up: Callable[[], None] | None = None,
     *,
+    is_worker: bool = False,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """The first signal calls `stop`, the second one ends the process; runs until cancelled.
 
+    A worker ignores the second one: systemd and the supervisor send one each.
     SIGHUP calls `on_hang_up` instead, where there is one, and no terminal has been closed.
     """
     had_terminal = _has_terminal()
@@ -75,6 +77,8 @@ async def on_signals(
             closed = had_terminal and not _has_terminal()
             if number == signal.SIGHUP and on_hang_up is not None and not closed:
                 on_hang_up()
+                continue
+            if stopping and is_worker:
                 continue
             if stopping:
                 os._exit(128 + number)  # At once: an exception would wait for every task's end.

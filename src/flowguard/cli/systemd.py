@@ -13,10 +13,6 @@ from typing import Final, final
 import structlog
 import trio
 
-from flowguard.broker.server import Running
-from flowguard.ops.condition import condition_of
-from flowguard.ops.status import status_of
-
 STATUS_S: Final = 10.0
 """How often it is told how the broker is, where it wants no signs of life."""
 START_S: Final = 300.0
@@ -80,24 +76,26 @@ class StandingBy:
         self._listener.tell(f"EXTEND_TIMEOUT_USEC={extended_us}", f"STATUS=stands by: {who}")
 
 
-async def tell_systemd(running: Running, clock: Callable[[], float]) -> None:
-    """Tell whoever started this process, as long as it lives; nobody, where nobody asks."""
+async def tell_systemd(stop: trio.Event, sentence: Callable[[], str]) -> None:
+    """Report to systemd, if it has started this process, until `stop` is set and later.
+
+    `sentence` returns the state of the broker.
+    """
     listener = systemd_socket(os.environ, os.getpid())
     if listener is None:
         return
     first = ["READY=1"]
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_tell_of_the_end, running, listener)
+            nursery.start_soon(_tell_of_the_end, stop, listener)
             while True:
-                _, sentence = condition_of(status_of(running.node, clock()))
-                listener.tell(*first, "WATCHDOG=1", f"STATUS={sentence}")
+                listener.tell(*first, "WATCHDOG=1", f"STATUS={sentence()}")
                 first = []
                 await trio.sleep(listener.interval_s)
     finally:
         listener.close()
 
 
-async def _tell_of_the_end(running: Running, listener: SystemdSocket) -> None:
-    await running.stop.wait()
+async def _tell_of_the_end(stop: trio.Event, listener: SystemdSocket) -> None:
+    await stop.wait()
     listener.tell("STOPPING=1")

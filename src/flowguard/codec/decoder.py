@@ -96,6 +96,11 @@ class PacketDecoder:
         self._deferred = self._tail = None
         self.has_failed = False
 
+    def rest(self) -> bytes:
+        """Return the bytes that are buffered; the control lane has not looked ahead."""
+        assert self._deferred is None
+        return self._data[self._pos :] + (self._tail or b"")
+
     @property
     def has_deferred(self) -> bool:
         """Whether complete packets wait behind the end that `next_control` found when it returned

@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """CONNECT that asks for a durable session: the maximum number of sessions exists."""
     ROLE_CONNECTIONS_MAX = "role_connections_max"
     """CONNECT: the maximum number of clients of its role is connected."""
+    WORKER_UNAVAILABLE = "worker_unavailable"
+    """CONNECT: the worker that owns its session did not start again in time."""
     QUEUE_MESSAGES = "queue_messages"
     """Message: the client's queue is full, by number."""
     QUEUE_BYTES = "queue_bytes"

@@ -32,6 +32,7 @@ AT_THE_GATE: Final = tuple(
 FOR_CONNECTS: Final = (
     *AT_THE_GATE,
     *map(str, (Reason.CONNECTIONS_MAX, Reason.SESSIONS_MAX, Reason.ROLE_CONNECTIONS_MAX)),
+    str(Reason.WORKER_UNAVAILABLE),
 )
 """Those and the bounds on clients and sessions; all other reasons are for dropping a message."""
 FOR_MESSAGES: Final = tuple(str(reason) for reason in Reason if str(reason) not in FOR_CONNECTS)

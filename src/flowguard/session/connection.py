@@ -15,6 +15,7 @@ from mypy_extensions import i32
 
 from flowguard.access.rights import Principal
 from flowguard.bounds import INPUT_FREE_BYTES
+from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
 from flowguard.flow import AdmissionWindow, Pause, Reason
@@ -301,6 +302,11 @@ class ServerConnection(Conversation):
             self._node.runnable.append(self)
 
     # --- handshake ---------------------------------------------------------------------------
+
+    def sent_so_far(self) -> bytes:
+        """Return what a client has sent that waits for its CONNACK, for another worker."""
+        assert self.connect_packet is not None
+        return encode(self.connect_packet, self.version) + self.input.decoder.rest()
 
     def _await_connect(self, now_s: float) -> None:
         packet = self.input.decoder.next()

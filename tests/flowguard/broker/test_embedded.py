@@ -255,6 +255,7 @@ async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
         ({"store": [("kind", "memory")]}, "^store: "),
         ({"nothing": {}}, "^nothing: "),
         ({5: {}}, "^5: "),
+        ({"node": {"workers": 2}}, r"^node\.workers: "),
         (5, "settings are expected to be Settings, or their sections .* not int"),
         ([("flow", {})], "not list"),
         ("flow", "not str"),

@@ -77,6 +77,7 @@ BOTH = '[telemetry]\nrecord_dir = "runs"\nrecord_topic = "kafka://127.0.0.1:1/ru
         (REDIS + 'url = "http://foo"\n', RULES, "redis.url is no address"),
         (REDIS + 'url = "redis+sentinel://foo:1"\n', RULES, "no name of a primary"),
         (REDIS + 'url = "redis+cluster://foo"\n', RULES, "redis.url names the node 'foo'"),
+        ("[node]\nworkers = 2\nconnections_max = 1\n", RULES, "node.connections_max: 1 cannot be"),
         (BOTH, RULES, "telemetry.record_dir and telemetry.record_topic: choose one of them"),
         ('[telemetry]\nrecord_topic = "runs"\n', RULES, "telemetry.record_topic: "),
         (

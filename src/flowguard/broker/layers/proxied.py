@@ -10,7 +10,7 @@ https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
 from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import MSG_DONTWAIT
-from typing import Final, NoReturn, final
+from typing import Final, NoReturn, Self, final
 
 from flowguard.broker.layers.layer import ByteStream, OnSocket
 from flowguard.node.connect.accept_state import LayerFault, OnFault
@@ -30,7 +30,15 @@ ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 class ProxiedStream(OnSocket):
     """A layer (`flowguard.broker.layers.layer.Layer`) that knows the client's own address."""
 
-    __slots__ = ("_header", "_is_trusted", "_on_fault", "_peer", "_trusted", "established")
+    __slots__ = (
+        "_header",
+        "_is_trusted",
+        "_on_fault",
+        "_peer",
+        "_trusted",
+        "established",
+        "identity",
+    )
 
     def __init__(
         self,
@@ -47,16 +55,23 @@ class ProxiedStream(OnSocket):
         self._is_trusted = False
         self._peer: tuple[str, int] | None = None
         self.established = False
+        self.identity: str | None = None  # A proxy proves nothing about its client.
+
+    @classmethod
+    def handed_over(
+        cls, sock: ByteStream, peer: tuple[str, int] | None, identity: str | None
+    ) -> Self:
+        """The stream of a client whose address and identity another worker has learned."""
+        stream = cls(sock, (), _no_fault)
+        stream._peer = peer
+        stream.identity = identity
+        stream.established = True
+        return stream
 
     @property
     def begun(self) -> bool:
         """Nothing of it is costly."""
         return self.established
-
-    @property
-    def identity(self) -> str | None:
-        """A proxy proves nothing about its client."""
-        return None
 
     def getpeername(self) -> object:
         """Return the client's address, as far as the proxy has said it."""
@@ -125,6 +140,10 @@ class ProxiedStream(OnSocket):
     def _refuse(self, why: str, fault: LayerFault = LayerFault.NOT_PROXIED) -> NoReturn:
         self._on_fault(fault, self, why)
         raise ConnectionResetError(why)
+
+
+def _no_fault(fault: LayerFault, stream: object, why: str) -> None:
+    raise AssertionError(why)
 
 
 def is_within(host: str, networks: Collection[Network]) -> bool:

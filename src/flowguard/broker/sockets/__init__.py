@@ -6,5 +6,6 @@
 - `listening`    a listening socket, and the layers of its connections
 - `link`         a socket and its conversation
 - `descriptors`  how many connections the file descriptors allow
+- `other_sockets`  sockets that are neither clients nor listeners
 - `other_tasks`  whether another task can run
 """

@@ -14,6 +14,7 @@ from socket import socket
 from time import thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
+from flowguard.broker.layers.layer import Layer
 from flowguard.broker.layers.layer_gate import LayerGate, has_left
 from flowguard.broker.sockets.link import Carried, Link
 from flowguard.broker.sockets.listening import Doorway
@@ -86,6 +87,8 @@ class Listeners(Generic[C]):
         self._layer_gate = layer_gate
         self._door = host.door
         self._places = 0
+        self.piped = 0
+        """Sockets of connections whose bytes are passed on to other workers."""
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
         self._behind: set[int] = set()
@@ -113,6 +116,33 @@ class Listeners(Generic[C]):
         link.connection = self._host.opened(link, now_s)
         self._links[link.fd] = link
         self.newcomers[link] = now_s
+
+    def take_over(
+        self, sock: socket, doorway: Doorway, layer: Layer | None, waited_s: float, now_s: float
+    ) -> Link[C] | None:
+        """Serve a client that another worker has accepted; return None without capacity for it."""
+        if doorway.is_full or self.places_taken >= self._places:
+            self._host.counters.drop(Reason.DESCRIPTORS)
+            sock.close()
+            return None
+        sock.setblocking(False)
+        link: Link[C] = Link(sock, READ)
+        try:
+            self._epoll.register(link.fd, READ)
+        except OSError:  # The kernel has no memory for another watch.
+            sock.close()
+            return None
+        link.doorway, link.layer, link.sock = doorway, layer, sock if layer is None else layer
+        link.connection = self._host.opened(link, now_s, waited_s)
+        self._host.counters.connections_accepted -= 1  # The other worker has counted it.
+        self._links[link.fd] = link
+        doorway.count += 1
+        return link
+
+    @property
+    def places_taken(self) -> int:
+        """Number of open sockets, and of sockets for the memory of unfinished handshakes."""
+        return len(self._links) + self._layer_gate.places + self.piped
 
     def close(self) -> None:
         """Close every listener: new clients are refused by the kernel."""
@@ -162,7 +192,7 @@ class Listeners(Generic[C]):
         else:
             if doorway.is_full:  # Then a place that becomes free elsewhere is of no use here.
                 self._make_room(doorway, heard_s, now_s)
-            elif len(self._links) + self._layer_gate.places >= self._places:
+            elif self.places_taken >= self._places:
                 self._make_room(None, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
@@ -190,7 +220,7 @@ class Listeners(Generic[C]):
         gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
-        while len(self._links) + self._layer_gate.places < self._places:
+        while self.places_taken < self._places:
             if doorway.has_layers and self._layer_gate.is_crowded:
                 self._rest(listener, Rest.HANDSHAKES)
                 return

@@ -3,7 +3,7 @@
 import errno
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -29,6 +29,7 @@ class Doorway:
     """A listening socket; `connections_max` at once may come in through it, None: any number."""
 
     __slots__ = (
+        "_is_shared",
         "_on_fault",
         "_proxies",
         "_websocket",
@@ -45,10 +46,13 @@ class Doorway:
         settings: ListenerSettings = DEFAULT,
         files: TlsFiles | None = None,
         websocket: WebSocketMaker | None = None,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        """`websocket` makes that layer, None: there is none. Raises ConfigError for a certificate
-        that cannot be used."""
+        """`websocket` makes that layer, None: there is none. `is_shared`: other processes listen on
+        the socket, too. Raises ConfigError for a certificate that cannot be used."""
         self.sock = sock
+        self._is_shared = is_shared
         self.settings = settings
         self.connections_max = settings.connections_max
         self._proxies = settings.proxies
@@ -106,12 +110,12 @@ class Doorway:
         return Address(self.scheme, host, port)
 
     def close(self) -> None:
-        """Stop listening; a Unix socket's file goes, too."""
+        """Stop listening; a Unix socket's file goes, too, unless other processes listen on it."""
         if self.sock.fileno() < 0:
             return
         name = self.sock.getsockname()
         self.sock.close()
-        if isinstance(name, str) and name:
+        if isinstance(name, str) and name and not self._is_shared:
             Path(name).unlink(missing_ok=True)
 
 
@@ -172,6 +176,17 @@ def open_doorways(network: NetworkSettings) -> list[Doorway]:
             doorway.close()
         raise
     return doorways
+
+
+def shared_doorways(network: NetworkSettings, descriptors: Sequence[int]) -> list[Doorway]:
+    """Listen on the sockets that the supervisor has opened, in the order of the settings.
+
+    Raises ConfigError.
+    """
+    return [
+        Doorway(socket.socket(fileno=fd), listener, files, websocket, is_shared=True)
+        for fd, (listener, _, files, websocket) in zip(descriptors, _wanted(network), strict=True)
+    ]
 
 
 def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSettings) -> None:

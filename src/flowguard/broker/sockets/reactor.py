@@ -12,6 +12,7 @@ from time import thread_time
 from typing import Final, final
 
 from flowguard.broker.commits.presence import Presence
+from flowguard.broker.layers.layer import Layer
 from flowguard.broker.sockets.link import Link
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.sockets.socket_set import READ, WRITE, Event, SocketSet
@@ -65,6 +66,8 @@ class Reactor(NodePorts[Event]):
         """Some of it is of who is no client yet, and may be refused."""
         self._is_tight = False
         """So little memory is left for input that each is asked for how much it may bring."""
+        self.on_slice: Callable[[], None] | None = None
+        """Called at the end of each slice, or None without other workers."""
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -154,6 +157,11 @@ class Reactor(NodePorts[Event]):
             return False
         self._update_interest(connection.transport)
         return True
+
+    def leave(self) -> list[ServerConnection]:
+        if self.on_slice is not None:
+            self.on_slice()
+        return super().leave()
 
     def send(self, connections: list[ServerConnection], now_s: float) -> None:
         if self._presence.look():
@@ -278,6 +286,20 @@ class Reactor(NodePorts[Event]):
         """Serve a client of this very process, at the other end of `sock`."""
         self.sockets.listeners.adopt(sock, self._clock())
 
+    def take_over(
+        self,
+        sock: socket,
+        doorway: Doorway,
+        layer: Layer | None,
+        waited_s: float,
+        data: bytes,
+    ) -> None:
+        """Serve a client that another worker has accepted; `data` is what it has sent so far."""
+        now_s = self._clock()
+        link = self.sockets.listeners.take_over(sock, doorway, layer, waited_s, now_s)
+        if link is not None and not link.connection.receive_data(data, now_s):
+            self._update_interest(link)
+
     def stop_listening(self) -> None:
         """Close every listener: new clients are refused by the kernel."""
         self.sockets.listeners.close()
@@ -298,4 +320,4 @@ class Reactor(NodePorts[Event]):
     @property
     def is_empty(self) -> bool:
         """Whether every socket of a client is closed."""
-        return not self._links
+        return not self._links and not self.sockets.listeners.piped

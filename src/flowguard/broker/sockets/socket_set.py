@@ -19,6 +19,7 @@ from flowguard.broker.layers.layer_gate import LayerGate
 from flowguard.broker.sockets.link import Carried, Link
 from flowguard.broker.sockets.listeners import Host, Listeners
 from flowguard.broker.sockets.listening import Doorway
+from flowguard.broker.sockets.other_sockets import OtherSockets
 from flowguard.broker.sockets.other_tasks import OtherTasks
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import Pressure
@@ -74,6 +75,7 @@ class SocketSet(Generic[C]):
         self._their_event: Event = (-1, 0)
         """Trio has something to do for them."""
         self._spare_until_s = 0.0
+        self.others = OtherSockets(self._epoll)
 
     # --- events ------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class SocketSet(Generic[C]):
     @property
     def count(self) -> int:
         """How many may be ready at once, at most."""
-        return len(self.links) + self.listeners.count + 1
+        return len(self.links) + self.listeners.count + len(self.others) + 1
 
     def poll(self, count_max: int, stay_s: float) -> list[Event]:
         """Return what is ready now, or becomes so within `stay_s`; handshakes go before."""
@@ -163,7 +165,7 @@ class SocketSet(Generic[C]):
             eventfd_read(fd)
         elif fd == self._their_event[0]:
             self._spare_until_s = 0.0
-        else:
+        elif not self.others.serve(fd):
             self.listeners.accept(fd, heard_s, now_s)
 
     def add(self, link: Link[C]) -> None:
@@ -280,6 +282,16 @@ class SocketSet(Generic[C]):
         """Close it at once, without a word; safe to repeat."""
         if link.fd < 0:
             return
+        self._forget(link)
+        link.sock.close()
+
+    def release(self, link: Link[C]) -> None:
+        """Forget an open link; its stream is the caller's."""
+        if link.interest:  # Another process may keep the socket open, and thereby its watch.
+            self._epoll.unregister(link.fd)
+        self._forget(link)
+
+    def _forget(self, link: Link[C]) -> None:
         del self.links[link.fd]
         self.listeners.newcomers.pop(link, None)
         link.fd = -1
@@ -288,7 +300,6 @@ class SocketSet(Generic[C]):
             link.doorway.count -= 1
         if link.layer is not None:
             self.layer_gate.left(link)
-        link.sock.close()
         link.connection.transport = None
         self._host.closed()
 

@@ -55,4 +55,8 @@ def _watch(history: StatusHistory, console: Console) -> None:
 
 
 def _status(url: str) -> Status:
-    return understood(url, *ask(url, "/status"), Status, READ)
+    code, answer = ask(url, "/status")
+    if isinstance(answer, dict) and "workers" in answer:
+        workers = f"{url.rstrip('/')}/workers/0"
+        raise NoAnswer(f"{url}: it has several workers: watch one of them: flowguard top {workers}")
+    return understood(url, code, answer, Status, READ)

@@ -1,6 +1,7 @@
 """CONNECT, the rights of clients, and the registry of sessions.
 
 - `connecting`      the path of a CONNECT: capacity, guard, authentication, claim, CONNACK
+- `placement`       the worker that owns the session of a client
 - `attempts`        counts of connections that have not finished CONNECT
 - `accept_state`    whether sockets are accepted
 - `registry`        all sessions: their clients, take-over, expiry and wills

@@ -33,6 +33,10 @@ class Attempts:
         if self.tell is not None:
             self._since_s[connection] = since_s
 
+    def handed_over(self, connection: "ServerConnection") -> None:
+        """Another worker continues the attempt, and reports its end."""
+        self._since_s.pop(connection, None)
+
     def ended(self, connection: "ServerConnection", outcome: str, now_s: float) -> None:
         """It became a client, or never will; what was told of, or began unseen, is not."""
         if self._since_s:

@@ -19,6 +19,7 @@ from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Reason, Verdict
 from flowguard.node.connect.authentication import Accept, Exchange, Proceed, Refuse
+from flowguard.node.connect.placement import OneWorker, Placement
 from flowguard.node.connect.proof_times import ProofTimes
 from flowguard.records import WillRecord
 from flowguard.session.connection import ServerConnection
@@ -80,6 +81,7 @@ class Handshakes:
         self._methods: dict[ServerConnection, str] = {}
         """By which a client authenticates, if by more than its CONNECT: until it leaves."""
         self._proof_times = ProofTimes()
+        self.placement: Placement = OneWorker()
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
         """Admission: capacity, then the guard; see `Lifecycle.connect`."""
@@ -87,6 +89,8 @@ class Handshakes:
         if node.draining:
             node.counters.turn_away(Reason.DRAINING)
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)
+        elif packet.client_id and not self.placement.is_here(packet.client_id):
+            self.placement.hand_over(connection, packet, now_s)
         elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
             why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
             node.counters.turn_away(Reason.CONNECTIONS_MAX)
@@ -447,8 +451,9 @@ class Handshakes:
             node.router.queues.connected(session)
 
     def _unused_id(self) -> str:
-        """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""
-        while (client_id := self._random_id()) in self._node.registry.sessions:
+        """Return an id without a session, which this worker is to own [MQTT-3.2.2-16]."""
+        sessions = self._node.registry.sessions
+        while (client_id := self._random_id()) in sessions or not self.placement.is_here(client_id):
             pass
         return client_id
 

@@ -15,7 +15,7 @@ too many, the oldest that waits for its peer is closed. Answers that cost time o
 are made in turns; /health costs none, and waits for no turn.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from socket import socket
 from typing import Final, final
@@ -51,6 +51,7 @@ CONNECTIONS_MAX: Final = 32
 ACCEPTS_MAX: Final = CONNECTIONS_MAX // 2
 """Connections accepted in a row: each is read before a newcomer can take its place."""
 BACKLOG: Final = 256
+LOOPBACK: Final = "127.0.0.1"
 ACCEPT_REST_S: Final = 1.0
 """Pause after an accept that failed: there are no descriptors, and clients of MQTT go first."""
 TURNS_WAITING_MAX: Final = CONNECTIONS_MAX // 2
@@ -98,19 +99,25 @@ async def serve_http(
         )
         errors = ErrorLog("http request failed")
         sampler = Sampler(view, errors)
-        keys = _Keys(frozenset(node.settings.http.names), token)
+        keys = Keys(frozenset(node.settings.http.names), token)
         backups = Backups(backup, trio.current_time, node.settings.http.backup_interval_s)
-        server = _Server(Endpoints(view), keys, backups, reload, Viewers(sampler), errors)
-        listener.setblocking(False)
+        answers = _Answers(Endpoints(view), keys, backups, reload, Viewers(sampler))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             nursery.start_soon(sampler.run)
             task_status.started(listener.getsockname()[:2])
-            while True:
-                await trio.lowlevel.wait_readable(listener)
-                for connection in await _accept(listener):
-                    server.let_in(connection)
-                    nursery.start_soon(server.serve, connection)
+            await accept_all(listener, HttpServer(answers.respond, errors))
+
+
+async def accept_all(listener: socket, server: "HttpServer") -> None:
+    """Serve each connection, until cancelled."""
+    listener.setblocking(False)
+    async with trio.open_nursery() as nursery:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            for connection in await _accept(listener):
+                server.let_in(connection)
+                nursery.start_soon(server.serve, connection)
 
 
 async def _accept(listener: socket) -> list[HttpConnection]:
@@ -127,7 +134,8 @@ async def _accept(listener: socket) -> list[HttpConnection]:
                 await trio.sleep(ACCEPT_REST_S)
             break
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        connections.append(HttpConnection(stream, address[0]))
+        # A Unix socket has no address; the supervisor has judged whom it asks for.
+        connections.append(HttpConnection(stream, address[0] if address else LOOPBACK))
     return connections
 
 
@@ -155,7 +163,7 @@ class AnswerTurns:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Keys:
+class Keys:
     """The names and the token that a caller has to know."""
 
     names: frozenset[str]
@@ -173,25 +181,16 @@ class _Keys:
         return refusal_of_stranger(request, self.token)
 
 
+Respond = Callable[[Request, HttpConnection, "HttpServer"], Awaitable[Response | None]]
+"""Answers a request, or returns None if its connection is answered already."""
+
+
 @final
-class _Server:
+class HttpServer:
     """Lets connections in, bounded in number, and answers each of them once."""
 
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        keys: _Keys,
-        backups: Backups,
-        reload: Reload | None,
-        viewers: Viewers,
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self._endpoints = endpoints
-        self._keys = keys
-        self._backups = backups
-        self._reload = reload
-        self._viewers = viewers
-        self._turns = AnswerTurns()
+    def __init__(self, respond: Respond, on_error: Callable[[BaseException], None]) -> None:
+        self._respond_to = respond
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
         """Open connections, in the order in which they came."""
@@ -204,6 +203,10 @@ class _Server:
             oldest.close()
             del self._open[oldest]
         self._open[connection] = None
+
+    def leave_out(self, connection: HttpConnection) -> None:
+        """Count the connection no longer: it has a place elsewhere."""
+        self._open.pop(connection, None)
 
     async def serve(self, connection: HttpConnection) -> None:
         """Serve one connection, from its first byte to its last."""
@@ -223,7 +226,7 @@ class _Server:
         """The answer to its request; None: there was none. Raises trio's errors of a lost peer."""
         try:
             request = await connection.request()
-            return None if request is None else await self._respond_to(request, connection)
+            return None if request is None else await self._respond_to(request, connection, self)
         except BadRequest as refusal:
             return json_response({"error": str(refusal)}, refusal.code)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -232,14 +235,36 @@ class _Server:
             self._on_error(error)
             return json_response({"error": "the broker's log says more"}, 500)
 
-    async def _respond_to(self, request: Request, connection: HttpConnection) -> Response | None:
+
+@final
+class _Answers:
+    """The answers of one broker."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        keys: Keys,
+        backups: Backups,
+        reload: Reload | None,
+        viewers: Viewers,
+    ) -> None:
+        self._endpoints = endpoints
+        self._keys = keys
+        self._backups = backups
+        self._reload = reload
+        self._viewers = viewers
+        self._turns = AnswerTurns()
+
+    async def respond(
+        self, request: Request, connection: HttpConnection, server: HttpServer
+    ) -> Response | None:
         refusal = self._keys.refusal_of(request)
         if refusal is not None:
             return refusal
         if request.path == EVENTS and request.method == "GET":
             refusal = self._viewers.refusal()
             if refusal is None:
-                self._open.pop(connection, None)  # Viewers have places of their own.
+                server.leave_out(connection)  # Viewers have places of their own.
                 await self._viewers.watch(connection)
             return refusal
         if request.path == HEALTH and request.method in READS:

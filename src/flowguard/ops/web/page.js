@@ -347,7 +347,7 @@ async function ask() {
   const client = asked;
   let sentences;
   try {
-    const answer = await fetch(`/explain/${encodeURIComponent(client)}`);
+    const answer = await fetch(`explain/${encodeURIComponent(client)}`);
     if (answer.status === 503) return; // Too many ask: the next sample asks again.
     const said = await answer.json();
     sentences = answer.ok ? said.sentences : [answer.status === 404 ? `There is no session of ${client} here.` : said.error];
@@ -377,7 +377,7 @@ function named(fields, values) {
 let fields = [];
 
 function listen() {
-  source = new EventSource("/events");
+  source = new EventSource("events");
   source.addEventListener("history", (event) => {
     const told = JSON.parse(event.data);
     fields = told.fields;

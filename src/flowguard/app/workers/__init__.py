@@ -1,0 +1,9 @@
+"""Several processes as one broker: `flowguard serve --workers N` (docs/operate/workers.md).
+
+- `supervisor`   starts the workers, starts one again that has ended, passes signals on
+- `process`      one worker as a process, and the lines that it exchanges with the supervisor
+- `data_folder`  what workers have in the data directory
+- `shares`       the settings of one worker, and its part of what they limit
+- `seat`         one worker as it knows itself, and what connects it with the others
+- `machine_http` metrics and status of all workers on one port
+"""

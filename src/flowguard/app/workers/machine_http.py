@@ -1,0 +1,320 @@
+"""HTTP of several workers, on the port of the supervisor.
+
+    GET /                      links to the pages of the workers
+    GET /metrics               samples of all workers, with the label `worker`
+    GET /status                {"workers": [...]}: the status of each worker, null if it is down
+    GET /explain/{client_id}   the answer of the worker that owns the session
+    GET /health                200 while all workers serve, 503 otherwise
+    GET /workers/{K}/{path}    the answer of worker K
+    POST /reload               see `flowguard.ops.web.reload`
+    POST /backup               a copy of each store, in subdirectories of the folder
+
+Each worker answers on a Unix socket in the data directory. The supervisor judges callers, and the
+workers trust it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from socket import socket
+from typing import Any, Final, final
+from urllib.parse import quote
+
+import h11
+import trio
+
+from flowguard.app.workers.data_folder import take
+from flowguard.app.workers.process import Worker, sentence_of
+from flowguard.app.workers.seat import HTTP, name_of, socket_path
+from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.workers.unix_sockets import connect_unix
+from flowguard.cluster.members import Members
+from flowguard.ops.web.backup import folder_of
+from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
+from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, READS, RELOAD
+from flowguard.ops.web.http import HttpServer, Keys, accept_all
+from flowguard.ops.web.http_connection import (
+    HttpConnection,
+    Request,
+    Response,
+    json_response,
+    text_response,
+)
+from flowguard.ops.web.page import page_response, workers_page
+from flowguard.ops.web.reload import Reload, reload_response
+from flowguard.ops.web.viewers import EVENT_STREAM
+
+ASK_S: Final = 5.0
+"""Maximum wait for the answer of a worker, in seconds."""
+BACKUP_S: Final = 600.0
+"""Maximum wait for the copy of one store, in seconds."""
+READ_BYTES: Final = 65_536
+LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
+WORKERS: Final = "/workers/"
+PATHS: Final = {
+    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH} or {WORKERS}K/PATH; "
+    f"POST {BACKUP} or {RELOAD}"
+}
+
+
+@final
+class MachineAnswers:
+    """The answers of all workers together."""
+
+    def __init__(self, workers: Sequence[Worker], data: Path, reload: Reload, keys: Keys) -> None:
+        self._workers = workers
+        self._data = data
+        self._reload = reload
+        self._keys = keys
+        names = {worker.name: "" for worker in workers}
+        self._members = Members(name_of(0), 1, names)
+        self._is_copying = False
+
+    async def respond(
+        self, request: Request, connection: HttpConnection, server: HttpServer
+    ) -> Response | None:
+        index, path = self._target(request.path)
+        refusal = self._keys.refusal_of(replace(request, path=path))
+        if refusal is not None:
+            return refusal
+        connection.is_served = True
+        try:
+            if request.method == "POST" and index is None:
+                return await self._change(request, connection)
+            if request.method not in READS:
+                return json_response(PATHS, 405, allow=", ".join(READS))
+            if index is None:
+                return await self._read(path)
+            if path == PAGE:
+                return page_response()
+            if path == EVENTS and request.method == "GET":
+                return await self._watch(index, connection, server)
+            return await self._forward(index, path)
+        finally:
+            connection.is_served = False
+
+    def _target(self, path: str) -> tuple[int | None, str]:
+        """Return the worker that a path names, or None, and the path at this worker."""
+        index, slash, rest = path.removeprefix(WORKERS).partition("/")
+        is_one = path.startswith(WORKERS) and slash and index.isdecimal()
+        if is_one and int(index) < len(self._workers):
+            return int(index), f"/{rest}"
+        return None, path
+
+    async def _read(self, path: str) -> Response:
+        if path == PAGE:
+            return workers_page(sentence_of(self._workers), [each.name for each in self._workers])
+        if path == HEALTH:
+            is_well = all(worker.is_ready for worker in self._workers)
+            return text_response(sentence_of(self._workers), 200 if is_well else 503)
+        if path == "/metrics":
+            return await self._metrics()
+        if path == "/status":
+            answers = await self._ask_all(path)
+            return json_response({"workers": [_json(answer) for answer in answers]})
+        if path.startswith(EXPLAIN):
+            owner = self._members.owner_of(path.removeprefix(EXPLAIN))
+            return await self._forward([each.name for each in self._workers].index(owner), path)
+        return json_response(PATHS, 404)
+
+    async def _forward(self, index: int, path: str) -> Response:
+        answer = await self._ask(index, path)
+        return _unavailable(index) if answer is None else answer
+
+    async def _metrics(self) -> Response:
+        answers = await self._ask_all("/metrics")
+        texts = {
+            str(index): answer.body.decode()
+            for index, answer in enumerate(answers)
+            if answer is not None and answer.code == 200
+        }
+        ready = "".join(
+            f'flowguard_worker_up{{worker="{worker.index}"}} {int(worker.is_ready)}\n'
+            for worker in self._workers
+        )
+        restarts = "".join(
+            f'flowguard_worker_restarts_total{{worker="{worker.index}"}} {worker.restarts_count}\n'
+            for worker in self._workers
+        )
+        own = (
+            "# HELP flowguard_worker_up 1 if the worker serves.\n"
+            f"# TYPE flowguard_worker_up gauge\n{ready}"
+            "# HELP flowguard_worker_restarts_total Restarts of the worker.\n"
+            f"# TYPE flowguard_worker_restarts_total counter\n{restarts}"
+        )
+        content_type = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(200, (own + merged(texts)).encode(), content_type)
+
+    async def _change(self, request: Request, connection: HttpConnection) -> Response:
+        if request.path == RELOAD:
+            return await reload_response(self._reload, request)
+        if request.path != BACKUP:
+            return json_response(PATHS, 404)
+        refusal = refusal_of_change(request)
+        if refusal is not None:
+            return refusal
+        folder = folder_of(await connection.body())
+        if folder is None:
+            return json_response({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
+        if self._is_copying:
+            return json_response({"error": "a copy is being made"}, 429, retry_after="1")
+        self._is_copying = True
+        try:
+            return await self._backup(folder)
+        finally:
+            self._is_copying = False
+
+    async def _backup(self, folder: Path) -> Response:
+        """Copy the stores one after the other; the note of their number comes last."""
+        try:
+            await trio.Path(folder).mkdir()
+        except OSError as error:
+            return json_response({"error": f"{folder}: {error.strerror}"}, 409)
+        for index in range(len(self._workers)):
+            body = json.dumps({"folder": str(folder / name_of(index))}).encode()
+            answer = await self._ask(index, BACKUP, body, BACKUP_S)
+            if answer is None:
+                return _unavailable(index)
+            if answer.code != 200:
+                return answer
+        await trio.to_thread.run_sync(take, folder, len(self._workers))
+        return json_response({"folder": str(folder)})
+
+    async def _ask_all(self, path: str) -> list[Response | None]:
+        answers: list[Response | None] = [None] * len(self._workers)
+
+        async def ask(index: int) -> None:
+            answers[index] = await self._ask(index, path)
+
+        async with trio.open_nursery() as nursery:
+            for index in range(len(self._workers)):
+                nursery.start_soon(ask, index)
+        return answers
+
+    def _connect(self, index: int) -> trio.SocketStream | None:
+        """Return a connection to a worker, or None if it does not serve."""
+        ready = self._workers[index].is_ready
+        sock = connect_unix(socket_path(self._data, index, HTTP)) if ready else None
+        return None if sock is None else trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+
+    async def _ask(
+        self, index: int, path: str, body: bytes = b"", timeout_s: float = ASK_S
+    ) -> Response | None:
+        """Return the answer of a worker, or None if it gives none."""
+        stream = self._connect(index)
+        if stream is None:
+            return None
+        answer = None
+        async with stream:
+            with trio.move_on_after(timeout_s), suppress(*LOST):
+                asked = WorkerRequest(stream)
+                await asked.send(path, body)
+                head = await asked.next()
+                if isinstance(head, h11.Response):
+                    answer = await asked.rest(head)
+        return answer
+
+    async def _watch(
+        self, index: int, connection: HttpConnection, server: HttpServer
+    ) -> Response | None:
+        """Pass on the samples of a worker until it or the viewer ends."""
+        stream = self._connect(index)
+        if stream is None:
+            return _unavailable(index)
+        async with stream:
+            with suppress(*LOST):
+                asked = WorkerRequest(stream)
+                await asked.send(EVENTS)
+                head = await asked.next()
+                if not isinstance(head, h11.Response) or head.status_code != 200:
+                    return _unavailable(index)
+                server.leave_out(connection)  # The worker has a limit on viewers.
+                connection.is_served = False
+                await connection.begin(EVENT_STREAM)
+                while isinstance(event := await asked.next(), h11.Data):
+                    await connection.go_on(bytes(event.data))
+        return None
+
+
+async def serve_machine(
+    answers: MachineAnswers,
+    listener: socket,
+    *,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; starts with the address."""
+    errors = ErrorLog("http request failed")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(errors.run)
+        task_status.started(listener.getsockname()[:2])
+        await accept_all(listener, HttpServer(answers.respond, errors))
+
+
+@final
+class WorkerRequest:
+    """One request to a worker, and the parts of its answer."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.CLIENT)
+
+    async def send(self, path: str, body: bytes = b"") -> None:
+        """Raises trio's errors of a lost peer."""
+        headers = [("host", "localhost"), ("x-flowguard", "1"), ("content-length", str(len(body)))]
+        request = h11.Request(method="POST" if body else "GET", target=quote(path), headers=headers)
+        for event in (request, h11.Data(data=body), h11.EndOfMessage()):
+            await self._stream.send_all(self._http.send(event) or b"")
+
+    async def next(self) -> object:
+        """Return the next part. Raises trio's errors of a lost peer, and RemoteProtocolError."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._stream.receive_some(READ_BYTES))
+        return event
+
+    async def rest(self, head: h11.Response) -> Response | None:
+        """Return the answer with this head, or None if the worker ends before."""
+        content = b""
+        while isinstance(event := await self.next(), h11.Data):
+            content += event.data
+        if not isinstance(event, h11.EndOfMessage):
+            return None
+        content_type = dict(head.headers).get(b"content-type", b"text/plain")
+        return Response(head.status_code, content, content_type.decode())
+
+
+def _unavailable(index: int) -> Response:
+    return json_response({"error": f"{name_of(index)} does not answer"}, 503)
+
+
+def _json(answer: Response | None) -> Any:
+    return None if answer is None or answer.code != 200 else json.loads(answer.body)
+
+
+def merged(texts: Mapping[str, str]) -> str:
+    """Return the metrics of all workers, by worker, with the label `worker` in each sample.
+
+    All samples of a metric follow its description.
+    """
+    families: dict[str, list[str]] = {}
+    for worker, text in texts.items():
+        samples: list[str] = []
+        for line in text.splitlines():
+            if line.startswith("# HELP "):
+                samples = families.setdefault(line, [])
+            elif line.startswith("#"):
+                if not samples:
+                    samples.append(line)
+            elif line:
+                samples.append(_labelled(line, worker))
+    return "".join(f"{line}\n" for head, lines in families.items() for line in (head, *lines))
+
+
+def _labelled(line: str, worker: str) -> str:
+    name, brace, labels = line.partition("{")
+    label = f'worker="{worker}"'
+    if brace:
+        return f"{name}{{{label},{labels}"
+    name, _, value = line.partition(" ")
+    return f"{name}{{{label}}} {value}"

@@ -1,0 +1,181 @@
+"""A worker as a process: how the supervisor starts it, and the lines that the two exchange.
+
+The command is `flowguard worker FD`. FD is one end of a pair of sockets. Each message is a line of
+JSON: first the supervisor's `WorkerSpec`, then
+
+    supervisor   {"died": [name, incarnation]}   {"reload": true}
+    worker       {"ready": true}   {"reloaded": {...}}   {"rejected": "why"}
+
+The kernel ends a worker when its supervisor ends (prctl(2), PR_SET_PDEATHSIG).
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from socket import socket, socketpair
+from typing import Any, Final, Self, final
+
+import trio
+
+from flowguard.app.workers.seat import Seat, name_of
+from flowguard.config import Settings
+
+PR_SET_PDEATHSIG: Final = 1
+OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""Variables that are for the supervisor."""
+READ_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """Facts that a worker needs for its start; all values are those of JSON."""
+
+    index: int
+    count: int
+    incarnation: int
+    data: str
+    settings: Mapping[str, Any]
+    """The settings of the whole broker that are in force."""
+    memory_bytes: int
+    """The memory limit of all processes."""
+    disk_bytes: int | None
+    listeners: list[int]
+    """Descriptors of the listening sockets, in the order of the settings."""
+    supervisor: int
+    """The process id of the supervisor."""
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    """The files and options that a reload reads again."""
+
+    @classmethod
+    def receive(cls, control: socket) -> Self:
+        """Read the spec; further lines stay in the socket."""
+        with control.makefile("rb", buffering=0) as lines:
+            return cls(**json.loads(lines.readline()))
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.index, self.count, self.incarnation, Path(self.data))
+
+    @property
+    def whole_settings(self) -> Settings:
+        return Settings.model_validate(self.settings)
+
+
+def end_with_supervisor(supervisor: int) -> None:
+    """Let the kernel kill this process when the supervisor ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # It has ended before this call.
+        os._exit(1)
+
+
+@final
+class Control:
+    """One end of the pair of sockets."""
+
+    def __init__(self, sock: socket) -> None:
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        self._sending = trio.StrictFIFOLock()
+
+    async def tell(self, **message: object) -> None:
+        """Send a message; a process that has ended needs none."""
+        try:
+            async with self._sending:
+                await self._stream.send_all(json.dumps(message).encode() + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async def messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Messages of the other process, until it ends."""
+        rest = b""
+        while data := await self._received():
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
+
+    async def _received(self) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(READ_BYTES))
+        except trio.BrokenResourceError:
+            return b""
+
+    def close(self) -> None:
+        self._stream.socket.close()
+
+
+@final
+class WorkerProcess:
+    """A process that was started; this thread must not end before it."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        """Start it. Raises OSError."""
+        ours, theirs = socketpair()
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "flowguard", "worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *spec.listeners),
+                env={name: text for name, text in os.environ.items() if name not in OF_SYSTEMD},
+                start_new_session=True,  # Ctrl-C is for the supervisor.
+            )
+        with suppress(OSError):  # It has ended already.
+            ours.sendall(json.dumps(asdict(spec)).encode() + b"\n")
+        self.incarnation = spec.incarnation
+        self.control = Control(ours)
+        self._pidfd = os.pidfd_open(self._popen.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def stop(self) -> None:
+        """Let it drain and end."""
+        if self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait for its end; return its exit code, or a negative signal."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+        return self._popen.wait()
+
+    def close(self) -> None:
+        """Kill it if it has not ended."""
+        self._popen.kill()
+        self._popen.wait()
+        self.control.close()
+        os.close(self._pidfd)
+
+
+@final
+class Worker:
+    """One worker, over all its processes."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.name = name_of(index)
+        self.process: WorkerProcess | None = None
+        """The present process, or None between two of them."""
+        self.incarnation = 0
+        """Number of its last process, or 0 before the first."""
+        self.is_ready = False
+        self.restarts_count = 0
+        self.answers: trio.MemorySendChannel[dict[str, Any]] | None = None
+        """Takes the answer to a reload, or None if none is expected."""
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Pass on the answer to a reload, if one is expected."""
+        if self.answers is not None:
+            self.answers.send_nowait(message)
+            self.answers = None
+
+
+def sentence_of(workers: Sequence[Worker]) -> str:
+    """Return the state of the workers in words."""
+    ready_count = sum(worker.is_ready for worker in workers)
+    return f"{ready_count} of {len(workers)} workers serve"

@@ -1,0 +1,280 @@
+"""Handover: connections whose session another worker owns go there once CONNECT was read.
+
+A worker accepts any client. If the rendezvous hash of the client id gives the session to another
+worker, this one sends it the socket and the bytes that it has read (SCM_RIGHTS). With TLS or
+WebSocket it keeps the stream, and sends one end of a pair of sockets (`pipes`).
+
+A connection stays an ordinary one of this worker until it is sent. So it ends here if its client
+leaves, and it is answered with 0x88 (Server unavailable) if the other worker does not come back in
+time. Each worker connects to each other one; nothing is answered on these connections.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from select import EPOLLIN, EPOLLOUT
+from socket import socket, socketpair
+from typing import Any, Final, final
+
+from flowguard.broker.layers.proxied import ProxiedStream
+from flowguard.broker.sockets.link import Link
+from flowguard.broker.sockets.listening import Doorway
+from flowguard.broker.sockets.reactor import Reactor, ServerLink
+from flowguard.broker.workers.fd_frames import (
+    NO_DESCRIPTOR,
+    FdFrame,
+    FdFrameReader,
+    frame_bytes,
+    send_fd,
+)
+from flowguard.broker.workers.pipes import Pipes
+from flowguard.broker.workers.unix_sockets import connect_unix, listen_unix
+from flowguard.cluster.members import Members
+from flowguard.codec.packets import Connect
+from flowguard.flow import Reason
+from flowguard.node.node import Node
+from flowguard.session.connection import ServerConnection
+from flowguard.session.input import LOOKAHEAD_BYTES, READ_BYTES_MAX
+from flowguard.types import ReasonCode
+
+WAITING_MAX: Final = 1_024
+"""Maximum number of connections that wait for one worker."""
+HEAD_BYTES_MAX: Final = 16 * 1024
+AHEAD_BYTES_MAX: Final = LOOKAHEAD_BYTES + READ_BYTES_MAX
+"""Maximum number of bytes that a connection reads behind its CONNECT."""
+
+
+@final
+class OtherWorker:
+    """Another worker, as the destination of connections."""
+
+    __slots__ = ("name", "path", "sock", "unsent", "waiting")
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self.sock: socket | None = None
+        """The connection to it, or None if it has no listener now."""
+        self.unsent = b""
+        """The rest of a frame whose descriptor is sent."""
+        self.waiting: deque[tuple[ServerConnection, float]] = deque()
+        """Connections that are not sent, each with the time since when, in seconds."""
+
+
+@final
+class Handover:
+    """The placement (`flowguard.node.connect.placement`) of one of several workers."""
+
+    def __init__(
+        self,
+        members: Members,
+        paths: Mapping[str, Path],
+        node: Node,
+        reactor: Reactor,
+        doorways: Sequence[Doorway],
+        clock: Callable[[], float],
+    ) -> None:
+        """`paths` has the socket of each worker. Raises OSError."""
+        self._members = members
+        self._node = node
+        self._reactor = reactor
+        self._doorways = doorways
+        self._clock = clock
+        self._pipes = Pipes(reactor, clock)
+        self._peers = {name: OtherWorker(name, paths[name]) for name in members.peers}
+        self._incoming: dict[socket, FdFrameReader] = {}
+        self._frame_bytes_max = (
+            HEAD_BYTES_MAX + node.settings.session.packet_size_max + AHEAD_BYTES_MAX
+        )
+        self._listener = listen_unix(paths[members.name])
+        reactor.sockets.others.watch(self._listener.fileno(), EPOLLIN, self._accept)
+
+    # --- to other workers ------------------------------------------------------------------------
+
+    def is_here(self, client_id: str) -> bool:
+        return self._members.owner_of(client_id) == self._members.name
+
+    def hand_over(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
+        peer = self._peers[self._members.owner_of(packet.client_id)]
+        if len(peer.waiting) >= WAITING_MAX:
+            self._reject(connection, peer, now_s)
+            return
+        peer.waiting.append((connection, now_s))
+        self._send(peer, now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Every 100 ms: connect again, and reject connections that have waited too long."""
+        self._pipes.tick(now_s)
+        self._reactor.sockets.others.rewatch(self._listener.fileno(), EPOLLIN)
+        patience_s = self._node.settings.flow.connect_patience_s
+        for peer in self._peers.values():
+            if peer.sock is None:
+                self._connect(peer, now_s)
+            while peer.waiting and now_s - peer.waiting[0][1] > patience_s:
+                self._reject(peer.waiting.popleft()[0], peer, now_s)
+
+    def _reject(self, connection: ServerConnection, peer: OtherWorker, now_s: float) -> None:
+        if not connection.ended:
+            self._node.counters.turn_away(Reason.WORKER_UNAVAILABLE)
+            why = f"{peer.name}, which owns its session, is unavailable"
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
+
+    def _connect(self, peer: OtherWorker, now_s: float) -> None:
+        sock = connect_unix(peer.path)
+        if sock is None:
+            return
+        peer.sock = sock
+        self._reactor.sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, peer))
+        self._send(peer, now_s)
+
+    def _on_event(self, peer: OtherWorker) -> None:
+        """The worker takes more, or has ended."""
+        assert peer.sock is not None
+        try:
+            has_ended = not peer.sock.recv(1)
+        except BlockingIOError:
+            has_ended = False
+        except OSError:
+            has_ended = True
+        if has_ended:
+            self._disconnect(peer)
+        else:
+            self._send(peer, self._clock())
+
+    def _disconnect(self, peer: OtherWorker) -> None:
+        assert peer.sock is not None
+        self._reactor.sockets.others.unwatch(peer.sock.fileno())
+        peer.sock.close()
+        peer.sock, peer.unsent = None, b""
+
+    def _send(self, peer: OtherWorker, now_s: float) -> None:
+        """Send the connections that wait, as many as the worker takes now."""
+        if peer.sock is None:
+            return
+        try:
+            if peer.unsent:
+                peer.unsent = peer.unsent[peer.sock.send(peer.unsent) :]
+            while peer.waiting and not peer.unsent:
+                connection, _ = peer.waiting[0]
+                if not connection.ended and not self._send_one(peer, peer.sock, connection, now_s):
+                    break
+                peer.waiting.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._disconnect(peer)
+            return
+        is_blocked = bool(peer.waiting or peer.unsent)
+        self._reactor.sockets.others.rewatch(
+            peer.sock.fileno(), EPOLLIN | EPOLLOUT if is_blocked else EPOLLIN
+        )
+
+    def _send_one(
+        self, peer: OtherWorker, sock: socket, connection: ServerConnection, now_s: float
+    ) -> bool:
+        """Send a connection; False if the worker takes nothing now. Raises OSError."""
+        link = connection.transport
+        assert isinstance(link, Link)
+        assert link.doorway is not None
+        head = {
+            "listener": self._doorways.index(link.doorway),
+            "waited_s": connection.waited_s,
+            **_known_of(link),
+        }
+        frame = frame_bytes(head, connection.sent_so_far())
+        try:
+            ours, theirs = socketpair() if _keeps_stream(link) else (None, None)
+        except OSError:  # There are no descriptors.
+            self._reject(connection, peer, now_s)
+            return True
+        try:
+            sent_bytes = send_fd(sock, frame, link.fd if theirs is None else theirs.fileno())
+        except BaseException:
+            if ours is not None:
+                ours.close()
+            raise
+        finally:
+            if theirs is not None:
+                theirs.close()
+        if not sent_bytes:
+            if ours is not None:
+                ours.close()
+            return False
+        peer.unsent = frame[sent_bytes:]
+        self._leave(connection, link, ours, now_s)
+        return True
+
+    def _leave(
+        self, connection: ServerConnection, link: ServerLink, pair: socket | None, now_s: float
+    ) -> None:
+        """The connection is another worker's."""
+        self._reactor.sockets.release(link)
+        self._node.attempts.handed_over(connection)
+        connection.end(None, now_s)
+        if pair is None:
+            link.sock.close()
+        else:
+            assert link.layer is not None
+            self._pipes.add(link.layer, pair)
+
+    # --- from other workers ----------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # There are no descriptors.
+            self._reactor.sockets.others.rewatch(self._listener.fileno(), 0)
+            return
+        sock.setblocking(False)
+        self._incoming[sock] = FdFrameReader(sock, self._frame_bytes_max)
+        self._reactor.sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._receive, sock))
+
+    def _receive(self, sock: socket) -> None:
+        try:
+            frames = self._incoming[sock].read()
+        except (OSError, ValueError) as error:
+            self._node.broke(error)
+            frames = None
+        if frames is None:
+            self._end(sock)
+            return
+        for frame in frames:
+            try:
+                self._take(frame)
+            except Exception as error:
+                self._node.broke(error)
+
+    def _take(self, frame: FdFrame) -> None:
+        if frame.fd == NO_DESCRIPTOR:
+            self._node.counters.drop(Reason.DESCRIPTORS)
+            return
+        sock, head = socket(fileno=frame.fd), frame.head
+        layer = None
+        if "peer" in head:
+            name = head["peer"]
+            peer = None if name is None else (str(name[0]), int(name[1]))
+            layer = ProxiedStream.handed_over(sock, peer, head["identity"])
+        doorway = self._doorways[head["listener"]]
+        self._reactor.take_over(sock, doorway, layer, head["waited_s"], frame.data)
+
+    def _end(self, sock: socket) -> None:
+        self._incoming.pop(sock).close()
+        self._reactor.sockets.others.unwatch(sock.fileno())
+        sock.close()
+
+
+def _keeps_stream(link: ServerLink) -> bool:
+    """True if the layer of a link is more than the address of its client."""
+    return link.layer is not None and not isinstance(link.layer, ProxiedStream)
+
+
+def _known_of(link: ServerLink) -> dict[str, Any]:
+    """Return what the layer of a link has learned of its client."""
+    if link.layer is None:
+        return {}
+    name = link.layer.getpeername()
+    peer = name[:2] if isinstance(name, tuple) else None
+    return {"peer": peer, "identity": link.layer.identity}

@@ -1,0 +1,95 @@
+"""`flowguard worker FD`: one of several workers; `flowguard serve --workers N` starts it."""
+
+from functools import partial
+from socket import socket
+from typing import Annotated
+
+import trio
+import typer
+
+from flowguard.app.broker import BrokerParts, build_broker
+from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
+from flowguard.app.workers.process import Control, WorkerSpec, end_with_supervisor
+from flowguard.app.workers.shares import share_of
+from flowguard.broker.memory import bounds_of
+from flowguard.broker.server import Running
+from flowguard.broker.sockets.listening import shared_doorways
+from flowguard.cli.console import refused
+from flowguard.cli.descriptors import use_all_descriptors
+from flowguard.cli.log_lines import log_to_stderr
+from flowguard.cli.serve import run_broker
+from flowguard.cli.settings import read_limits
+from flowguard.cli.signals import start_signals
+from flowguard.cli.sources import Sources, shadow_of
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+
+
+def worker(
+    control: Annotated[int, typer.Argument(metavar="FD", help="Socket of the supervisor.")],
+) -> None:
+    """Run one of several workers; only `flowguard serve --workers` starts it."""
+    sock = socket(fileno=control)
+    sock.set_inheritable(False)
+    spec = WorkerSpec.receive(sock)
+    end_with_supervisor(spec.supervisor)
+    with start_signals():
+        broker = _build(spec)
+    try:
+        trio.run(_main, broker, sock)
+    except BaseExceptionGroup as group:
+        raise refused(*end_of(group)) from group
+
+
+def _build(spec: WorkerSpec) -> BrokerParts:
+    try:
+        sources = Sources.from_json(spec.sources)
+        settings = _share(spec, spec.whole_settings)
+        log_to_stderr(settings.log, spec.seat.name)
+        use_all_descriptors()
+        return build_broker(
+            bounds_of(settings),
+            data=spec.seat.store_folder,
+            listeners=shared_doorways(settings.network, spec.listeners),
+            shadow=shadow_of(read_limits(sources.shadow), settings),
+            read_settings=lambda: _share(spec, sources.load().settings),
+            seat=spec.seat,
+        )
+    except ConfigError as error:
+        raise refused(f"{spec.seat.name} cannot start", str(error), EXIT_CONFIG) from error
+    except StartError as error:
+        raise refused(f"{spec.seat.name}: {error.what}", error.hint, error.exit_code) from error
+
+
+def _share(spec: WorkerSpec, settings: Settings) -> Settings:
+    return share_of(settings, spec.count, spec.index, spec.memory_bytes, spec.disk_bytes)
+
+
+async def _main(broker: BrokerParts, sock: socket) -> None:
+    control = Control(sock)
+    await run_broker(broker, partial(_present, broker, control), is_worker=True)
+
+
+def _present(
+    broker: BrokerParts, control: Control, running: Running, nursery: trio.Nursery
+) -> None:
+    nursery.start_soon(obey, broker, control, running)
+
+
+async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
+    """Report to the supervisor, and do what it asks for until this worker drains."""
+    mesh = running.node.router.peers.mesh
+    assert mesh is not None
+    await control.tell(ready=True)
+    async for message in control.messages():
+        if running.stop.is_set():  # Sockets and store may be closed already.
+            continue
+        if "died" in message:
+            name, incarnation = message["died"]
+            mesh.died(name, incarnation, running.clock())
+            running.reactor.wake()
+        if "reload" in message:
+            try:
+                await control.tell(reloaded=await broker.files.reload(running.node))
+            except ConfigError as error:
+                await control.tell(rejected=str(error))

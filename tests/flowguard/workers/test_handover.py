@@ -1,0 +1,190 @@
+"""Connections reach the worker that owns their session, over each kind of listener."""
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe, Will
+from flowguard.types import Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.workers.clients import (
+    WORKERS,
+    Client,
+    Stream,
+    WebSocketStream,
+    machine,
+    names,
+    owner,
+    proxied,
+    stopped,
+    tcp,
+    tls,
+    unix,
+    wait_until_ended,
+)
+from tests.support.authority import Authority
+
+pytestmark = pytest.mark.slow
+LARGE = bytes(range(256)) * 2_000
+"""A payload that no socket takes at once."""
+CLIENTS = 3
+CONFIG = """
+[network]
+allow_all_topics = true
+allow_anonymous = true
+cert = "{cert}"
+key = "{key}"
+listeners = [
+    "127.0.0.1:0",
+    {{address = "127.0.0.1:0", proxies = ["127.0.0.1"]}},
+    "mqtts://127.0.0.1:0",
+    "ws://127.0.0.1:0",
+    "wss://127.0.0.1:0",
+    "unix:{folder}/socket",
+]
+"""
+
+
+def echo(client: Client, topic: str, payload: bytes) -> None:
+    """Subscribe, publish to the own subscription, and receive the message."""
+    client.send(Subscribe(1, ((topic, SubscriptionOptions(1)),)))
+    assert isinstance(client.read(), Suback)
+    client.send(Publish(topic, payload, 1, packet_id=2))
+    packets = {type(packet): packet for packet in (client.read(), client.read())}
+    assert isinstance(packets[Puback], Puback)
+    message = packets[Publish]
+    assert isinstance(message, Publish)
+    assert message.payload == payload
+
+
+def test_each_listener_passes_clients_on_to_the_owner_of_their_session(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("127.0.0.1")
+    config = tmp_path / "broker.toml"
+    config.write_text(CONFIG.format(folder=tmp_path, cert=pair.cert, key=pair.key))
+    context = authority.client_context()
+    with machine(tmp_path, "--config", str(config), listen=False) as running:
+        plain, proxy, secure, web, secure_web = running.addresses
+        kinds: dict[str, Callable[[], Stream]] = {
+            "plain": partial(tcp, plain),
+            "proxy": partial(proxied, proxy),
+            "tls": partial(tls, secure, context),
+            "ws": lambda: WebSocketStream(tcp(web)),
+            "wss": lambda: WebSocketStream(tls(secure_web, context)),
+            "unix": partial(unix, tmp_path / "socket"),
+        }
+        clients: list[Client] = []
+        for kind, connect in kinds.items():
+            for index in range(WORKERS):
+                for name in names(index, CLIENTS, kind):
+                    client = Client(connect(), name)
+                    client.accepted()
+                    echo(client, name, LARGE)
+                    clients.append(client)
+        assert running.connected() == [len(kinds) * CLIENTS] * WORKERS
+        for client in clients:
+            client.close()
+
+
+def test_piped_client_hears_of_its_end_and_its_worker_of_the_end_of_the_client(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("127.0.0.1")
+    context = authority.client_context()
+    with machine(
+        tmp_path,
+        *("--store", "memory", "--allow-anonymous", "--listen", "127.0.0.1:0"),
+        *("--listen", "mqtts://127.0.0.1:0", "--cert", str(pair.cert), "--key", str(pair.key)),
+    ) as running:
+        plain, secure = running.addresses
+        for index in range(WORKERS):
+            for name in names(index, CLIENTS):
+                first = Client(tls(secure, context), name)
+                first.accepted()
+                second = Client(tcp(plain), name)
+                second.accepted()
+                goodbye = first.read()
+                assert isinstance(goodbye, Disconnect)
+                assert goodbye.reason_code == ReasonCode.SESSION_TAKEN_OVER
+                assert first.read() is None
+                first.close()
+                watcher = Client(tcp(plain), names(index, 1, "watcher")[0])
+                watcher.accepted()
+                watcher.send(Subscribe(1, (("will", SubscriptionOptions(0)),)))
+                assert isinstance(watcher.read(), Suback)
+                third = Client(tls(secure, context), name, will=Will("will", b"x"))
+                third.accepted()
+                third.close()
+                assert isinstance(watcher.read(), Publish)
+                watcher.close()
+                second.close()
+
+
+def test_assigned_client_id_belongs_to_the_worker_that_accepted(tmp_path: Path) -> None:
+    with machine(tmp_path, "--store", "memory") as running:
+        clients = [Client(tcp(running.addresses[0]), "") for _ in range(8)]
+        owners = [0] * WORKERS
+        for client in clients:
+            name = client.accepted().properties.assigned_client_identifier
+            assert name is not None
+            owners[owner(name)] += 1
+        assert running.connected() == owners
+        for client in clients:
+            client.close()
+
+
+def test_connection_waits_for_an_owner_that_does_not_run(tmp_path: Path) -> None:
+    with machine(tmp_path, "--store", "memory") as running:
+        (name,), (other,) = names(0, 1), names(1, 1)
+        with stopped(running.pid(0)):
+            # The other worker accepts it, and reads CONNECT and what follows it.
+            client = Client(tcp(running.addresses[0]), name, Publish("t", LARGE[:5_000], 0))
+            client.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+            witness = Client(tcp(running.addresses[0]), other)
+            witness.accepted()
+        client.accepted()
+        assert isinstance(client.read(), Suback)
+        assert running.connected() == [1, 1]
+        client.close()
+        witness.close()
+
+
+def test_connect_is_rejected_when_its_owner_does_not_start_in_time(tmp_path: Path) -> None:
+    settings = {"FLOWGUARD_FLOW__CONNECT_PATIENCE_S": "0.2"}
+    with machine(tmp_path, "--store", "memory", environment=settings) as running:
+        (name,) = names(0, 1)
+        with stopped(running.broker.process.pid):  # It starts no worker.
+            os.kill(running.pid(0), signal.SIGKILL)
+            wait_until_ended([running.pid(0)])
+            client = Client(tcp(running.addresses[0]), name)
+            connack = client.read()
+            assert isinstance(connack, Connack)
+            assert connack.reason_code == ReasonCode.SERVER_UNAVAILABLE
+            assert client.read() is None
+            client.close()
+
+
+def test_owner_knows_the_certificate_of_its_client(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("127.0.0.1")
+    rules = tmp_path / "acl.toml"
+    rules.write_text('[roles.sensor]\nusers = ["sensor-7"]\nsubscribe = ["t"]\n')
+    arguments = ("--cert", str(pair.cert), "--key", str(pair.key), "--acl", str(rules))
+    context = authority.client_context(authority.issue("sensor-7"))
+    with machine(
+        tmp_path,
+        *("--listen", "mqtts://127.0.0.1:0", "--client-ca", str(authority.cert), *arguments),
+    ) as running:
+        for index in range(WORKERS):
+            for name in names(index, CLIENTS):
+                client = Client(tls(running.addresses[0], context), name)
+                client.accepted()
+                client.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+                suback = client.read()
+                assert isinstance(suback, Suback)
+                assert suback.reason_codes == (1,)
+                client.close()
