@@ -29,7 +29,7 @@ from typing import Final, final
 from flowguard.config import MIB, FlowSettings
 from flowguard.flow import Admission, AdmissionWindow, Arrival, Grant, Guard, Pause, Reason, Verdict
 from flowguard.flow.budget import FairBudget
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.flow.verdict import ADMITTED, WAITS
 
 MEMORY_BYTES: Final = 1024 * MIB

@@ -13,7 +13,7 @@ import trio
 from broker_adapter.host_guard import HostGuard
 from broker_adapter.waits import AsyncGuard
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 
 
 @asynccontextmanager

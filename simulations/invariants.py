@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.config import PolicyName
+from flowguard.flow.load.signals import TICK_S
 from flowguard.flow.policies import WITH_BUDGETS
-from flowguard.flow.signals import TICK_S
 from flowguard.node.loop.turns import ACCEPTS_MAX
 from simulations.crowd.connection import (
     CONNECTED,

@@ -9,7 +9,7 @@ from typing import Literal, final
 
 from flowguard.cluster.pressure import LOST_S, PressureRecord
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
-from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations import baselines
 from simulations.crowd.clients import Population
 from simulations.crowd.connection import Attempt

@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from flowguard.config import PolicyName
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from simulations.crowd.publishers import FINE_BOUNDS_S, Publishers
 from simulations.results.run import Summary, run
 from simulations.scenario import Scenario

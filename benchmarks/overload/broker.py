@@ -30,7 +30,7 @@ from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S
 from flowguard.node.node import Node
 from flowguard.stores import MemoryStore, Store
 

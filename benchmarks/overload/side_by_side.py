@@ -19,7 +19,7 @@ from benchmarks.checks import Check, Columns, Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
 from benchmarks.peers import BROKERS
 from benchmarks.report import short
-from flowguard.flow.histogram import DURATION_BOUNDS_S
+from flowguard.flow.load.histogram import DURATION_BOUNDS_S
 
 from .flood import Flood, Phase, Result, Seen, flooded, flooding
 from .plot import Panel, Series, svg

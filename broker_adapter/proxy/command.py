@@ -32,7 +32,7 @@ from flowguard.cli.settings import load, read_limits
 from flowguard.cli.signals import on_signals, start_signals
 from flowguard.config import FlowSettings, LogSettings
 from flowguard.errors import ConfigError
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 
 UPSTREAM_CONNECTS = 64
 """Mosquitto and amqtt keep 100 connections that they have not accepted; TCP asks again for one more

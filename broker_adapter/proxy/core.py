@@ -22,7 +22,7 @@ from broker_adapter.proxy.states import OPENED
 from broker_adapter.proxy.upstream import BUSY_S, Dial, Place, Upstream
 from flowguard.config import KIB, FlowSettings
 from flowguard.flow import Admission, Arrival, ConnectGate, Guard, Reason
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.node.connect.accept_state import Door
 from flowguard.session.counters import Counters
 from flowguard.types import ReasonCode

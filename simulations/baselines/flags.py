@@ -19,8 +19,8 @@ watch the drift of the event loop, which is the wait of whatever is ready to run
 from collections import deque
 from typing import Final, Protocol, TypeVar, final
 
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Grant, Rung
-from flowguard.flow.signals import Pressure, Sample
 from simulations.baselines.gates import OpenGate
 from simulations.baselines.static import Baseline, Judge
 

@@ -7,8 +7,8 @@ budget for refusing, or a hint: these are flowguard's, and what is compared lack
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.adaptive import RestartableGate
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Arrival, Rung
-from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Cut, Reason, Verdict
 
 K = TypeVar("K")

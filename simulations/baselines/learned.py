@@ -18,8 +18,8 @@ numbers are the library's defaults.
 from math import ceil, log10
 from typing import Final, Protocol, TypeVar, final
 
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.signals import Pressure, Sample
 from simulations.baselines.static import Baseline, Judge
 
 K = TypeVar("K")

@@ -31,8 +31,8 @@ from typing import Final, TypeVar, final
 
 from flowguard.cluster.pressure import Cluster
 from flowguard.flow.adaptive import Tell, tell_nobody
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.signals import Pressure, Sample
 from simulations.baselines.static import WINDOW_UNLIMITED, Baseline, Judge
 
 K = TypeVar("K")

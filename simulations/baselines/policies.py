@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Final
 
 from flowguard.config import PolicyName
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
+from flowguard.flow.load.pressure import objectives_of, pressure_of
 from flowguard.flow.policies import Order, adaptive
 from flowguard.flow.policy import Policy
-from flowguard.flow.pressure import objectives_of, pressure_of
 from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from simulations.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from simulations.baselines.learned import Gradient2, Learned, Limit, Vegas

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar, final
 
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.signals import Pressure, Sample
 
 K = TypeVar("K")
 Judge = Callable[[Sample], Pressure]

@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any, Final, TypeVar, final
 
 from flowguard.codec import Connect, PacketDecoder, encode
-from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.types import MQTT_5
 from loadgen.storm.loop import Wire
 from simulations.calibration.crowd import RealCrowd

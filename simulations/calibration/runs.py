@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from loadgen.storm.loop import Wire
 from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.load import Load

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, final
 
 from flowguard.codec import PINGREQ_FRAME, Subscribe, encode
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from loadgen.storm.loop import ClientLoop, Wire
 from simulations.calibration.load import Load

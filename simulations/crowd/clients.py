@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.crowd.connection import (
     CONNECTED,
     ENDED,

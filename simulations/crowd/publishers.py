@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.session.handshake import receive_maximum_of
 from simulations.crowd.connection import Connection
 from simulations.draws import Draws

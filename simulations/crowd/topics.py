@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.records import NEVER_S, Append, Delivery, StoreOp
 from flowguard.types import Publish
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.cluster import Cluster, PressureRecord
 from flowguard.config import MIB
 from flowguard.flow import Admission, Guard
-from flowguard.flow.signals import TICK_JITTER, TICK_S
+from flowguard.flow.load.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.turns import ROUND_TURN_S
 from flowguard.node.upkeep.timers import Wheel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Cost
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.process.broker import Broker
 from simulations.process.counters import MachineCounters

@@ -1,16 +1,16 @@
 """Packets: what connected clients send, from its decoding to its acknowledgement.
 
-`flowguard.session.inbound` and `flowguard.node.publish.publishing` without bytes: windows, pool and
-journal are the real ones and decide what is begun when; what a packet costs is `NodePlan`'s.
+`flowguard.session.inbound.packets` and `flowguard.node.publish.publishing` without bytes: windows,
+pool and journal are the real ones and decide what is begun when. `NodePlan` has their costs.
 """
 
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow.window import UNBOUNDED, AdmissionWindow
+from flowguard.flow.windows.window import UNBOUNDED, AdmissionWindow
 from flowguard.records import PutSession, Settle
-from flowguard.session.inbound import RUN_MAX
-from flowguard.session.input import READ_BYTES_MAX
+from flowguard.session.inbound.input import READ_BYTES_MAX
+from flowguard.session.inbound.packets import RUN_MAX
 from simulations.crowd.connection import CONNECTED, ClientPackets, Connection, Packet
 from simulations.process.wide import WideDelivery, is_wide
 

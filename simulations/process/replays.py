@@ -11,7 +11,7 @@ from sys import maxsize
 from typing import TYPE_CHECKING, final
 
 from flowguard.node.loop.pages import READ_LEAST, Pages
-from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
+from flowguard.session.outbound.backlog import PAGE_MAX, PIECE_MAX
 from simulations.crowd.connection import CONNECTED, Connection, QueuedPage
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from flowguard import __version__
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.telemetry.recording import BATCH_ROWS, Columns, Recording
 from flowguard.telemetry.rows import Growth
 from flowguard.telemetry.schema import (

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from flowguard.flow import Grant, Rung
-from flowguard.flow.pressure import objectives_of
+from flowguard.flow.load.pressure import objectives_of
 from flowguard.telemetry.rows import RUNGS, Decisions, Growth, guard_columns
 from flowguard.telemetry.schema import DecisionRow, SampleRow
 

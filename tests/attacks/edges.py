@@ -16,7 +16,7 @@ from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Pingreq
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.types import MQTT_311, Publish
 from tests.attacks.attack import Attack, Finding, Size
 from tests.attacks.controls import nobody_home

@@ -22,7 +22,7 @@ from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import MIB, FlowSettings
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
 from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.broker_adapter.proxy_here import HOST, doorways, open_stream, proxying, upstream

@@ -19,7 +19,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flowguard.errors import ConfigError
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.records import DropSession
 from flowguard.stores import MemoryStore
 from loadgen.storm.loop import ClientLoop, Wire

@@ -6,12 +6,12 @@ import pytest
 
 from flowguard.config import MIB, FlowSettings, PolicyName
 from flowguard.flow import AdmissionWindow, Arrival, Verdict
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
+from flowguard.flow.gate.refusals import RefusalBudget
+from flowguard.flow.gate.waiting import WaitingRoom
 from flowguard.flow.guard import Guard
 from flowguard.flow.policies import POLICIES
-from flowguard.flow.refusals import RefusalBudget
 from flowguard.flow.verdict import Reason
-from flowguard.flow.waiting import WaitingRoom
 from simulations.crowd.connection import CONNECTED, Connection
 from simulations.invariants import (
     CONSERVATION,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowguard.config import PolicyName
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import TABLES
 from simulations.crowd.connection import Attempt, Outcome

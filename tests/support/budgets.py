@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 
 from flowguard.flow import FairBudget
-from flowguard.session.backlog import Backlog
 from flowguard.session.connection import ServerConnection
-from flowguard.session.inflight import INFLIGHT_BYTES, Charge
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.inflight import INFLIGHT_BYTES, Charge
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,

@@ -35,7 +35,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.config import Settings
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.node.connect.authentication import Hooks
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore, Store

@@ -31,10 +31,10 @@ from flowguard.node.loop.ports import NodePorts
 from flowguard.node.node import Answered, Node
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
-from flowguard.session.fetch import Fetch
-from flowguard.session.inflight import NONE_SENT
-from flowguard.session.outbound import Outbound
-from flowguard.session.outbox import NO_FRAMES
+from flowguard.session.outbound.fetch import Fetch
+from flowguard.session.outbound.inflight import NONE_SENT
+from flowguard.session.outbound.messages import Outbound
+from flowguard.session.outbound.outbox import NO_FRAMES
 from flowguard.stores import ApplicationStore, MemoryStore, Store
 from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties

@@ -16,7 +16,7 @@ from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import StoreError
-from flowguard.flow.signals import TICK_JITTER, TICK_S
+from flowguard.flow.load.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.node.upkeep.sys_topics import SysTopics

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias, final
 
 from flowguard.cluster.pressure import PressureRecord
 from flowguard.errors import MalformedPacket
-from flowguard.flow.signals import Signal
+from flowguard.flow.load.signals import Signal
 
 VERSION: Final = 1
 """Version of all frames; both ends of a link must have the same."""

@@ -26,7 +26,7 @@ from typing import Final, Self, final
 
 from flowguard.cluster.members import Members
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import TICK_S, Signal
+from flowguard.flow.load.signals import TICK_S, Signal
 
 REPEAT_S: Final = 1.0
 """A node that has nothing new to tell does so at least this often."""

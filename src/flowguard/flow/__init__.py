@@ -22,15 +22,15 @@ The same objects run in the broker, in the proxy and in the simulator.
 
 from flowguard.flow.adaptive import Tell, tell_nobody
 from flowguard.flow.budget import Budget, FairBudget
-from flowguard.flow.cost import Cost
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.guard import Guard
-from flowguard.flow.holders import Holders
-from flowguard.flow.observer import Observer
+from flowguard.flow.load.observer import Observer
+from flowguard.flow.load.signals import Signal
 from flowguard.flow.policy import Arrival, Gate, Grant, Rung
-from flowguard.flow.signals import Signal
 from flowguard.flow.verdict import Admission, Pause, Reason, Verdict
-from flowguard.flow.window import AdmissionWindow, NodeWindow
+from flowguard.flow.windows.cost import Cost
+from flowguard.flow.windows.holders import Holders
+from flowguard.flow.windows.window import AdmissionWindow, NodeWindow
 
 __all__ = [
     "Admission",

@@ -11,10 +11,10 @@ from typing import Generic, Protocol, TypeVar, final
 from flowguard.cluster.pressure import Cluster, PressureRecord
 from flowguard.flow.controller import CUT_ABOVE, GROW_BELOW
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.leverage import Leverage
+from flowguard.flow.load.leverage import Leverage
+from flowguard.flow.load.pressure import pressure_of, window_pressure_of
+from flowguard.flow.load.signals import Objectives, Pressure, Sample, Signal
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.pressure import pressure_of, window_pressure_of
-from flowguard.flow.signals import Objectives, Pressure, Sample, Signal
 
 K = TypeVar("K")
 Tell = Callable[[PressureRecord], None]

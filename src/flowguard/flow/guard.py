@@ -37,14 +37,14 @@ from typing import Final, Generic, Protocol, TypeVar, final
 from flowguard.cluster.pressure import Cluster
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Tell, tell_nobody
-from flowguard.flow.observer import Observer
+from flowguard.flow.load.observer import Observer
+from flowguard.flow.load.time_share import TimeShare
 from flowguard.flow.policies import WITH_BUDGETS, make_policy
 from flowguard.flow.policy import Arrival, Gate, Grant, Policy
-from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
-from flowguard.flow.time_share import TimeShare
 from flowguard.flow.verdict import ADMITTED, WAITS, Admission, Verdict
-from flowguard.flow.window import AdmissionWindow, NodeWindow
+from flowguard.flow.windows.pool import FairPool
+from flowguard.flow.windows.window import AdmissionWindow, NodeWindow
 
 DECISIONS_MAX: Final = 256
 ROUNDING: Final = 1e-9

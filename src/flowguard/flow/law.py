@@ -10,7 +10,7 @@ from math import inf
 from typing import Final, final
 
 from flowguard.flow.controller import CUT_ABOVE, LogController, Tuning
-from flowguard.flow.signals import Pressure, Sample, Signal
+from flowguard.flow.load.signals import Pressure, Sample, Signal
 
 HARD_CUT_GAIN: Final = 0.5
 HOLD_MIN_S: Final = 0.25

@@ -13,10 +13,10 @@ from flowguard.cluster.pressure import Cluster
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.errors import ConfigError
 from flowguard.flow.adaptive import Flowguard, RestartableGate, Tell, tell_nobody
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.law import WindowLaw
+from flowguard.flow.load.pressure import objectives_of
 from flowguard.flow.policy import Policy
-from flowguard.flow.pressure import objectives_of
 
 K = TypeVar("K")
 WITH_BUDGETS: Final[frozenset[PolicyName]] = frozenset(("flowguard", "reject-at-limit"))

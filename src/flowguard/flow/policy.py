@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
 
-from flowguard.flow.signals import CALM, Pressure, Sample
+from flowguard.flow.load.signals import CALM, Pressure, Sample
 from flowguard.flow.verdict import Cut, Reason, Verdict
 
 K = TypeVar("K")

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
+from flowguard.flow.load.signals import Sample
 from flowguard.flow.policy import Gate, Grant, Policy
-from flowguard.flow.signals import Sample
 
 K = TypeVar("K")
 

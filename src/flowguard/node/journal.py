@@ -22,7 +22,7 @@ from typing import Final
 
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.records import (
     Append,
     AppendToLog,
@@ -32,8 +32,8 @@ from flowguard.records import (
     StoreOp,
     message_bytes,
 )
-from flowguard.session.fetch import Moving
 from flowguard.session.host import GroupCommit
+from flowguard.session.outbound.fetch import Moving
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""

@@ -22,7 +22,7 @@ from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
 from flowguard.flow import Budget, Guard, Holders, Reason, Tell, tell_nobody
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.log_fetch import LogFetch
 from flowguard.node.applications.separate_lane import lane_of
@@ -46,10 +46,10 @@ from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
 from flowguard.session.conversation import Conversation, Sender
-from flowguard.session.fetch import Fetch
 from flowguard.session.host import Lifecycle
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.fetch import Fetch
+from flowguard.session.outbound.messages import Outbound
 from flowguard.session.owner import MessageSink, page_fetched
 from flowguard.session.states import State
 from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad

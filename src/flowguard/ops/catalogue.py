@@ -19,7 +19,7 @@ from flowguard.flow import Budget, FairBudget, Reason, Signal
 from flowguard.flow.policy import Gate, Rung
 from flowguard.flow.shadow import ShadowReport
 from flowguard.flow.verdict import Cut
-from flowguard.flow.window import UNBOUNDED
+from flowguard.flow.windows.window import UNBOUNDED
 from flowguard.node.node import Node
 from flowguard.ops.pressure import decisions_of, objectives, observed, parts
 from flowguard.telemetry.progress import BOUNDS, OF_A_BROKER, RecordingProgress

@@ -16,9 +16,9 @@ from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.pressure import Decision, decisions_of
 from flowguard.ops.status import Use
 from flowguard.session.connection import ServerConnection
-from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
-from flowguard.session.inflight import SHARED_BYTES
-from flowguard.session.outbox import OUTBOX_SLACK_BYTES
+from flowguard.session.outbound.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.outbound.inflight import SHARED_BYTES
+from flowguard.session.outbound.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.owner import is_unbounded
 from flowguard.session.session import Session
 from flowguard.session.states import Undelivered

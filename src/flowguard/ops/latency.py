@@ -5,7 +5,7 @@ from typing import Final, final
 
 from typing_extensions import TypedDict
 
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 
 LOOKS: Final = 10
 """So many looks back is lately."""

@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 
 from flowguard.config import FlowSettings
 from flowguard.flow import Grant, Signal
-from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
-from flowguard.flow.signals import Objectives
+from flowguard.flow.load.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
+from flowguard.flow.load.signals import Objectives
 from flowguard.node.node import Node
 
 DECISIONS_SHOWN: Final = 16

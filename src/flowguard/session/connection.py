@@ -22,10 +22,10 @@ from flowguard.flow import AdmissionWindow, Pause, Reason
 from flowguard.session.conversation import Conversation
 from flowguard.session.handshake import Answer, connect_content_bytes, refusal
 from flowguard.session.host import Lifecycle, Routing
-from flowguard.session.inbound import Inbound
-from flowguard.session.input import Input
+from flowguard.session.inbound.input import Input
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.messages import Outbound
 from flowguard.session.session import Session
 from flowguard.session.states import CONNECTED, CONNECTING, ENDED, OPENED, State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import final
 
 from flowguard.records import QOS_1_IDS, Delivery
-from flowguard.session.inflight import InflightExchanges
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.inflight import InflightExchanges
 from flowguard.session.owner import MessageSink
 
 

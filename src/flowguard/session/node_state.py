@@ -12,13 +12,13 @@ from typing import Final, final
 from flowguard.bounds import Bounds
 from flowguard.flow import Budget, FairBudget, Holders, NodeWindow, Reason
 from flowguard.records import Settle
-from flowguard.session.backlog import Backlog
 from flowguard.session.chores import Chores
 from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.counters import Counters
-from flowguard.session.fetch import Fetch, Moving, PageOwner, ReadProgress
 from flowguard.session.host import GroupCommit
-from flowguard.session.inflight import Inflight
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.fetch import Fetch, Moving, PageOwner, ReadProgress
+from flowguard.session.outbound.inflight import Inflight
 from flowguard.types import ReasonCode
 
 UNKNOWN_DISK_BYTES: Final = 1 << 62

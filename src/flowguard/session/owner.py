@@ -10,9 +10,9 @@ from typing import Final
 from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle, SinkKind
-from flowguard.session.backlog import Backlog, Waiting
-from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.backlog import Backlog, Waiting
+from flowguard.session.outbound.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.stores import Store
 
 UNBOUNDED: Final = sys.maxsize

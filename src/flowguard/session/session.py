@@ -5,9 +5,11 @@ from typing import Final, final
 from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, SinkKind, StoreOp, WillRecord
-from flowguard.session.backlog import Backlog
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.messages import Outbound
+from flowguard.session.outbound.receiver import Receiver
+from flowguard.session.outbound.retained_sends import RetainedSends
 from flowguard.session.owner import (
     MessageSink,
     admit_message,
@@ -16,8 +18,6 @@ from flowguard.session.owner import (
     new_backlog,
     trim_queue,
 )
-from flowguard.session.receiver import Receiver
-from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 

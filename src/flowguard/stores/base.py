@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.log.replays import LogBatch
 from flowguard.types import Publish

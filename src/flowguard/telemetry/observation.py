@@ -10,9 +10,9 @@ from typing import Final, final
 from flowguard import __version__
 from flowguard.config import Settings
 from flowguard.flow import Reason
-from flowguard.flow.histogram import Histogram
-from flowguard.flow.observer import BOUNDS_S
-from flowguard.flow.pressure import objectives_of
+from flowguard.flow.load.histogram import Histogram
+from flowguard.flow.load.observer import BOUNDS_S
+from flowguard.flow.load.pressure import objectives_of
 from flowguard.node.connect.attempts import CLOSED, CONNECTED
 from flowguard.node.node import Node
 from flowguard.telemetry.rows import Decisions, Growth, guard_columns

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, final
 
 from flowguard.flow import Gate, Grant, Guard, Rung, Signal
-from flowguard.flow.signals import Objectives, Pressure
+from flowguard.flow.load.signals import Objectives, Pressure
 from flowguard.telemetry.schema import DecisionRow
 
 RUNGS: Final = {rung: rung.name.lower() for rung in Rung}

@@ -15,8 +15,8 @@ from flowguard.broker.commits.application_committer import (
     ApplicationCommitter,
 )
 from flowguard.records import NEVER_S, Append, Delivery, QueueEntry, StoreOp
-from flowguard.session.backlog import PAGE_MAX
-from flowguard.session.fetch import Fetch, PageOwner
+from flowguard.session.outbound.backlog import PAGE_MAX
+from flowguard.session.outbound.fetch import Fetch, PageOwner
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.types import Publish
 from tests.support.stage import Stage

@@ -15,8 +15,8 @@ from flowguard.codec.packets import (
     Suback,
     Subscribe,
 )
-from flowguard.flow.signals import StoreState
-from flowguard.session.input import LOOKAHEAD_BYTES
+from flowguard.flow.load.signals import StoreState
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.broker.clock import Clock
 from tests.support.real import (

@@ -22,7 +22,7 @@ from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.flow import Reason
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import Rest
 from flowguard.ops.status import status_of

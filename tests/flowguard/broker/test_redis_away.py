@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from flowguard.codec.packets import Connack, Puback
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.types import Publish, ReasonCode
 from tests.flowguard.broker.clock import Clock
 from tests.flowguard.stores.redis.benches import opened_at_last

@@ -21,7 +21,7 @@ from flowguard.cluster.frames import (
     encode_frame,
 )
 from flowguard.errors import MalformedPacket
-from flowguard.flow.signals import Signal
+from flowguard.flow.load.signals import Signal
 
 FRAME_BYTES_MAX = 5_000
 u64 = st.integers(0, 2**64 - 1)

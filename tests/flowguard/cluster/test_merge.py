@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.cluster.pressure import LOST_S, PressureRecord
-from flowguard.flow.signals import TICK_S, Signal
+from flowguard.flow.load.signals import TICK_S, Signal
 from tests.flowguard.cluster.clusters import NODES, cluster, pressures, record, windows
 
 

@@ -25,7 +25,7 @@ from flowguard.cluster.pressure import (
     RELEASE_S,
     PressureRecord,
 )
-from flowguard.flow.signals import TICK_S, Signal
+from flowguard.flow.load.signals import TICK_S, Signal
 from tests.flowguard.cluster.clusters import (
     NODES,
     WINDOW_MAX,

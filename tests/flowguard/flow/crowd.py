@@ -8,8 +8,8 @@ import heapq
 from hashlib import sha256
 from random import Random
 
+from flowguard.flow.load.signals import TICK_S, Sample
 from flowguard.flow.policy import Arrival, Policy, Rung
-from flowguard.flow.signals import TICK_S, Sample
 from flowguard.flow.verdict import Verdict
 
 CAPACITY_PER_S = 4_000.0

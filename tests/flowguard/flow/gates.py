@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
+from flowguard.flow.load.signals import Pressure, Sample, Signal
 from flowguard.flow.policy import Arrival, Gate
-from flowguard.flow.signals import Pressure, Sample, Signal
 
 K = TypeVar("K")
 PATIENCE_S = 8.0

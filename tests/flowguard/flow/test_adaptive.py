@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from flowguard.cluster.pressure import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
-from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.concurrency import LIMIT_MIN, LIMIT_START
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.law import WindowLaw
+from flowguard.flow.load.pressure import pressure_of
+from flowguard.flow.load.signals import TICK_S, Objectives, Sample, Signal
 from flowguard.flow.policy import Arrival
-from flowguard.flow.pressure import pressure_of
-from flowguard.flow.signals import TICK_S, Objectives, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from simulations.baselines.gates import RejectGate
 

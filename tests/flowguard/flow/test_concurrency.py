@@ -19,8 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START, NODE_FROM, UNUSED_S, ConcurrencyLimit
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S
+from flowguard.flow.gate.concurrency import (
+    LIMIT_MIN,
+    LIMIT_START,
+    NODE_FROM,
+    UNUSED_S,
+    ConcurrencyLimit,
+)
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S
 from flowguard.flow.verdict import Cut
 
 OBJECTIVE_S = 0.25

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
-from flowguard.flow.cost import Cost
+from flowguard.flow.windows.cost import Cost
 
 COST = Cost(
     FlowSettings(cost_deliveries=100, cost_bytes=1_000, unfinished_max=50, journal_ops_max=2_000)

@@ -10,10 +10,10 @@ import pytest
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.concurrency import LIMIT_START
-from flowguard.flow.gate import UNDER_WAY
+from flowguard.flow.gate.concurrency import LIMIT_START
+from flowguard.flow.gate.connect_gate import UNDER_WAY
+from flowguard.flow.load.signals import CALM, TICK_S, Pressure, Sample, Signal
 from flowguard.flow.policy import Arrival, Gate
-from flowguard.flow.signals import CALM, TICK_S, Pressure, Sample, Signal
 from tests.flowguard.flow.gates import (
     PATIENCE_S,
     Busy,

@@ -16,8 +16,8 @@ import pytest
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
+from flowguard.flow.load.signals import CALM, Pressure, Sample
 from flowguard.flow.policy import Arrival
-from flowguard.flow.signals import CALM, Pressure, Sample
 
 pytestmark = pytest.mark.once
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import (
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
+from flowguard.flow.load.signals import TICK_S
 from flowguard.flow.policy import Arrival
-from flowguard.flow.signals import TICK_S
 from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of, tick
 
 SHORT_PATIENCE_S = 2.0

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.gate import FULL_ABOVE
+from flowguard.flow.gate.connect_gate import FULL_ABOVE
+from flowguard.flow.load.signals import TICK_S, Pressure, Sample, Signal
 from flowguard.flow.policy import Arrival
-from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
 from tests.flowguard.flow.gates import PATIENCE_S, arrival_of, gate_of, tick
 
 

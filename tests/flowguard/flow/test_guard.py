@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from flowguard.config import MIB, FlowSettings, PolicyName
 from flowguard.flow import Admission, Arrival, Reason, Verdict
-from flowguard.flow.concurrency import LIMIT_START
+from flowguard.flow.gate.concurrency import LIMIT_START
 from flowguard.flow.guard import DECISIONS_MAX, Guard
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from tests.flowguard.flow.toy_broker import ToyBroker, ToyClient
 
 PATIENCE_S = 1.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.histogram import DURATION_BOUNDS_S, Histogram
+from flowguard.flow.load.histogram import DURATION_BOUNDS_S, Histogram
 
 values = st.floats(0, 100) | st.sampled_from((0.001, 0.002))
 batches = st.lists(st.tuples(values, st.integers(0, 1_000)))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Pressure, Sample, Signal
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S, Pressure, Sample, Signal
 
 PRESSURES = (
     st.floats(0.0, PRESSURE_MAX)

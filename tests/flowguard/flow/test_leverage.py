@@ -6,12 +6,12 @@ import pytest
 
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.leverage import KEPT_SHARE, Leverage
+from flowguard.flow.load.leverage import KEPT_SHARE, Leverage
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S, Objectives, Sample, Signal
 from flowguard.flow.policy import Grant
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Objectives, Sample, Signal
-from flowguard.flow.window import AdmissionWindow, NodeWindow
+from flowguard.flow.windows.window import AdmissionWindow, NodeWindow
 
 SETTINGS = FlowSettings()
 DISTRESS = Sample(0.0, sojourn_s=0.4, worked_s=0.1)

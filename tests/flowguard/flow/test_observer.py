@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from flowguard.flow.observer import Observer, RecentPercentile
-from flowguard.flow.signals import Sample, StoreState
+from flowguard.flow.load.observer import Observer, RecentPercentile
+from flowguard.flow.load.signals import Sample, StoreState
 
 DURATIONS_S = st.floats(0.0, 0.000_2) | st.floats(0.000_1, 0.1) | st.floats(0.1, 40.0)
 

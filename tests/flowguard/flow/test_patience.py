@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.patience import AGES_MIN, LEAST_S, MEMORY_S, SHARE, Patience
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.gate.patience import AGES_MIN, LEAST_S, MEMORY_S, SHARE, Patience
+from flowguard.flow.load.signals import TICK_S
 
 LONGEST_S = 8.0
 

@@ -25,10 +25,10 @@ from hypothesis.stateful import (
 )
 
 from flowguard.config import FlowSettings, PolicyName
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S, Sample, StoreState
 from flowguard.flow.policies import MINDED, POLICIES, make_policy
 from flowguard.flow.policy import Arrival, Grant, Policy, Rung
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Sample, StoreState
 from flowguard.flow.verdict import Reason, Verdict
 from simulations.baselines.gates import CONNECTS_UNLIMITED
 from tests.flowguard.flow.crowd import Crowd

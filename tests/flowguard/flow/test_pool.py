@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from flowguard.flow.pool import PROGRESS_S, FairPool
+from flowguard.flow.windows.pool import PROGRESS_S, FairPool
 
 
 def serve_for(

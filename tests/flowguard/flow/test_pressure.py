@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
-from flowguard.flow.pressure import (
+from flowguard.flow.load.pressure import (
     objectives_of,
     pressure_of,
     slots_pressure_of,
     window_pressure_of,
 )
-from flowguard.flow.signals import PRESSURE_MAX, Objectives, Sample, Signal, StoreState
+from flowguard.flow.load.signals import PRESSURE_MAX, Objectives, Sample, Signal, StoreState
 
 OBJECTIVES = Objectives()
 CALM = Sample(0.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.refusals import Outlook, RefusalBudget
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.gate.refusals import Outlook, RefusalBudget
+from flowguard.flow.load.signals import TICK_S
 
 PATIENCE_S = 8.0
 DRAWS = st.floats(0.0, 1.0, exclude_max=True)

@@ -11,10 +11,10 @@ from typing import get_args
 import pytest
 
 from flowguard.config import FlowSettings, PolicyName
+from flowguard.flow.load.signals import TICK_S, Sample
 from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Grant
 from flowguard.flow.shadow import Shadow
-from flowguard.flow.signals import TICK_S, Sample
 from simulations.baselines.gates import OpenGate
 from simulations.baselines.static import Static
 from tests.flowguard.flow.crowd import Crowd

@@ -20,9 +20,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.observer import Observer
-from flowguard.flow.pressure import pressure_of
-from flowguard.flow.signals import TICK_S, Objectives, Pressure, Sample
+from flowguard.flow.load.observer import Observer
+from flowguard.flow.load.pressure import pressure_of
+from flowguard.flow.load.signals import TICK_S, Objectives, Pressure, Sample
 
 OBJECTIVES = Objectives()
 STEP_S = 0.0025

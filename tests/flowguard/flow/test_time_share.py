@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.time_share import MOST_S, TimeShare
+from flowguard.flow.load.time_share import MOST_S, TimeShare
 
 LEAST_S = 0.0005
 

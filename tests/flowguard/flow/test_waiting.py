@@ -9,9 +9,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from flowguard.flow.gate.waiting import WaitingRoom
 from flowguard.flow.policy import Arrival
 from flowguard.flow.verdict import Reason
-from flowguard.flow.waiting import WaitingRoom
 from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flowguard.flow import AdmissionWindow, NodeWindow, Pause
-from flowguard.flow.window import UNBOUNDED
+from flowguard.flow.windows.window import UNBOUNDED
 
 CLIENTS = st.integers(0, 2)
 

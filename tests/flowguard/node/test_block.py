@@ -5,7 +5,7 @@ import pytest
 from flowguard.codec.packets import Disconnect, Pingreq, Pingresp, Puback, Suback, Subscribe, Will
 from flowguard.flow import Reason
 from flowguard.node.connect.authentication import Hooks
-from flowguard.session.input import LOOKAHEAD_BYTES
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_311, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.node.blocking import (

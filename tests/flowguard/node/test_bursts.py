@@ -19,7 +19,7 @@ from flowguard.codec.packets import Packet, Pingreq, Puback
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.publish.bursts import DELIVERIES_MAX
 from flowguard.node.publish.plans import WIDE_DELIVERIES
-from flowguard.session.inbound import BURST_SHARE, LONG_WAY_RUNS, RUN_MAX
+from flowguard.session.inbound.packets import BURST_SHARE, LONG_WAY_RUNS, RUN_MAX
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, Publish
 from tests.support.stage import Client, Stage
 

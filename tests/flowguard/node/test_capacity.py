@@ -5,7 +5,7 @@ import pytest
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp, Will
 from flowguard.config import FlowSettings
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.policy import Arrival
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.node import STALLED_S

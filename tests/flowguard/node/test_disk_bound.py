@@ -9,7 +9,7 @@ from flowguard.flow import Reason
 from flowguard.ops.explain import explain
 from flowguard.ops.status import status_of
 from flowguard.records import is_group
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import StoreLoad
 from flowguard.types import Properties, Publish
 from tests.flowguard.node.ledger import check_budgets, check_store, end_all_sessions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback
 from flowguard.node.connect.authentication import Hooks
-from flowguard.session.inbound import RUN_MAX
+from flowguard.session.inbound.packets import RUN_MAX
 from flowguard.session.session import Session
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode

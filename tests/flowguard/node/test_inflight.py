@@ -4,8 +4,8 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubrec
 from flowguard.records import DELIVERY_BYTES
-from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
-from flowguard.session.inflight import INFLIGHT_BYTES
+from flowguard.session.outbound.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.outbound.inflight import INFLIGHT_BYTES
 from flowguard.session.session import KEEPS_UP_MAX
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes

@@ -6,7 +6,7 @@ from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Puback, Will
 from flowguard.node.node import HALF_PACKET_S
-from flowguard.session.input import LOOKAHEAD_BYTES
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES
 from flowguard.types import Publish, ReasonCode
 from tests.support.sendings import large, send_chunks
 from tests.support.stage import Client, Stage

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from flowguard.codec.packets import Connect, Disconnect, Pubrel, Subscribe
 from flowguard.config import MIB
-from flowguard.flow.cost import JOURNALS
-from flowguard.session.input import LOOKAHEAD_BYTES
+from flowguard.flow.windows.cost import JOURNALS
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES
 from flowguard.session.states import State
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.node.accounts import READ_BYTES, Account, Bank

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from flowguard.flow import NodeWindow, Observer
 from flowguard.node.journal import BATCH_BYTES, OP_BYTES, Batch, Journal
 from flowguard.records import NEVER_S, Append, Delivery, PutInbound, PutRetained, StoreOp
-from flowguard.session.fetch import MOVING_MAX, MOVING_PAGE
+from flowguard.session.outbound.fetch import MOVING_MAX, MOVING_PAGE
 from flowguard.types import Publish
 
 LARGE = 10**9

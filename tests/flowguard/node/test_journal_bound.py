@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Puback, Subscribe
-from flowguard.flow.cost import JOURNALS
+from flowguard.flow.windows.cost import JOURNALS
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 

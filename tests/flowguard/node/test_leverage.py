@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.encoder import encode
-from flowguard.session.inbound import RUN_WORK
+from flowguard.session.inbound.packets import RUN_WORK
 from flowguard.types import Publish
 from tests.flowguard.node.test_protection import messages, slow
 from tests.support.stage import Client, Stage

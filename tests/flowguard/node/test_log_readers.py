@@ -464,7 +464,7 @@ def test_all_that_is_owed_comes_in_order_whatever_happens(monkeypatch: pytest.Mo
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr("flowguard.node.publish.plans.WIDE_DELIVERIES", 1)
     monkeypatch.setattr("flowguard.node.publish.plans.DELIVERIES_PIECE", 1)
-    monkeypatch.setattr("flowguard.session.fetch.MOVING_MAX", 2)
+    monkeypatch.setattr("flowguard.session.outbound.fetch.MOVING_MAX", 2)
     run_state_machine_as_test(AgainstLedger)
 
 

@@ -19,7 +19,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.config import PACKET_SIZE_MIN, SessionSettings
 from flowguard.flow import Reason
-from flowguard.session.inflight import INFLIGHT_BYTES
+from flowguard.session.outbound.inflight import INFLIGHT_BYTES
 from flowguard.types import MQTT_5, MQTT_31, MQTT_311, Publish, ReasonCode
 from tests.flowguard.node.ledger import check_budgets
 from tests.support.stage import Client, Stage

@@ -6,8 +6,8 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.node.loop.pages import READ_MAX, READY_MAX, REST, TURN_S, Pages
-from flowguard.session.backlog import PIECE_MAX
-from flowguard.session.fetch import MOVING_MAX, MOVING_PAGE, Moving
+from flowguard.session.outbound.backlog import PIECE_MAX
+from flowguard.session.outbound.fetch import MOVING_MAX, MOVING_PAGE, Moving
 from flowguard.types import Publish
 from tests.support.stage import Stage, StoreOnDisk
 

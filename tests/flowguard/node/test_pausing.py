@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Pingreq, Pingresp
-from flowguard.session.input import LOOKAHEAD_BYTES
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.support.readings import acknowledged
 from tests.support.stage import Client, Stage

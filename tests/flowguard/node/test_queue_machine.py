@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flowguard.codec.packets import Puback
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import Properties, Publish
 from tests.flowguard.node.ledger import check_budgets, check_store

@@ -6,7 +6,7 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, check_store

@@ -5,8 +5,8 @@ import pytest
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.flow import Reason
-from flowguard.session import retained_sends
-from flowguard.session.acknowledging import on_pubcomp
+from flowguard.session.inbound.acknowledging import on_pubcomp
+from flowguard.session.outbound import retained_sends
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from flowguard.codec.decoder import BATCH_MAX
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Pingreq, Puback, Pubcomp, Pubrec, Pubrel
-from flowguard.session.inbound import RUN_MAX
+from flowguard.session.inbound.packets import RUN_MAX
 from flowguard.types import MQTT_5, Publish
 from tests.support.stage import Client, Stage
 

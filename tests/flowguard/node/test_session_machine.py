@@ -36,8 +36,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from flowguard.flow import Reason
 from flowguard.records import is_group
-from flowguard.session import backlog
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore, Store
 from flowguard.types import MQTT_5, MQTT_311, SESSION_NEVER_EXPIRES
 from tests.flowguard.node.ledger import Ledger, check_budgets, end_all_sessions, used_bytes

@@ -46,7 +46,7 @@ from flowguard.records import (
     StoreOp,
     is_group,
 )
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import Fenced, MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish

@@ -1,6 +1,6 @@
 import pytest
 
-from flowguard.flow.signals import Signal
+from flowguard.flow.load.signals import Signal
 from flowguard.node.upkeep.sys_topics import SysTopics
 from tests.support.stage import Client, Stage
 

@@ -9,7 +9,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
-from flowguard.session.inbound import RUN_MAX
+from flowguard.session.inbound.packets import RUN_MAX
 from flowguard.types import Publish, SubscriptionOptions
 from tests.support.readings import identifiers, in_process
 from tests.support.sendings import numbered_publishes

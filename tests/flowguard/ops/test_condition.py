@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from flowguard.flow.load.signals import Pressure, Signal
 from flowguard.flow.policy import Grant
-from flowguard.flow.signals import Pressure, Signal
 from flowguard.ops.condition import condition_of
 from flowguard.ops.status import Status, status_of
 from tests.support.stage import Stage

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from flowguard.flow.histogram import Histogram
+from flowguard.flow.load.histogram import Histogram
 from flowguard.ops import talkers
 from flowguard.ops.latency import LOOKS, RecentLatency
 from flowguard.ops.samples import HISTORY_MAX, Sampler

@@ -6,8 +6,8 @@ from collections import deque
 import pytest
 
 from flowguard.flow import Reason
+from flowguard.flow.load.signals import Pressure, Signal
 from flowguard.flow.policy import Grant
-from flowguard.flow.signals import Pressure, Signal
 from flowguard.flow.verdict import Cut
 from flowguard.ops.catalogue import MemoryStatus
 from flowguard.ops.pressure import DECISIONS_SHOWN, decisions_of

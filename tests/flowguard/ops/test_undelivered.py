@@ -3,8 +3,8 @@
 from flowguard.errors import StoreError
 from flowguard.ops.explain import Explanation, explain
 from flowguard.records import QueueEntry
-from flowguard.session import backlog
-from flowguard.session.outbox import OUTBOX_WATERMARK_BYTES
+from flowguard.session.outbound import backlog
+from flowguard.session.outbound.outbox import OUTBOX_WATERMARK_BYTES
 from flowguard.session.states import Undelivered
 from tests.support.stage import Client, Stage, StoreOnDisk, StoreWithLog
 

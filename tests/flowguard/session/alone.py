@@ -27,7 +27,7 @@ from flowguard.records import Append, Delivery, StoreOp
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, grant
 from flowguard.session.host import IN_PROCESS, GroupCommit, Lifecycle, Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import admit_message
 from flowguard.session.session import Session

@@ -1,6 +1,6 @@
 import pytest
 
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, MQTT_311
 from tests.support.on_disk import StoreOnDisk

@@ -42,7 +42,7 @@ from flowguard.records import (
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, grant
 from flowguard.session.host import IN_PROCESS, Lifecycle, Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import admit_message, page_fetched
 from flowguard.session.session import Session

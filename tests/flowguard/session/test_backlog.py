@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry, packet_id_of
-from flowguard.session import backlog as module
-from flowguard.session.backlog import Backlog
-from flowguard.session.fetch import Fetch
+from flowguard.session.outbound import backlog as module
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.fetch import Fetch
 from flowguard.session.session import Session
 from flowguard.types import Publish
 

@@ -10,7 +10,7 @@ import pytest
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore
 from tests.flowguard.session.sessions import Client, Sessions, StoreOnDisk
 from tests.support.on_disk import CountingStore

@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.flow import Reason
-from flowguard.session.inflight import INFLIGHT_BYTES
+from flowguard.session.outbound.inflight import INFLIGHT_BYTES
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
 from tests.support.readings import received

@@ -7,8 +7,8 @@ import pytest
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
-from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
-from flowguard.session.inflight import SHARED_BYTES
+from flowguard.session.outbound.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.outbound.inflight import SHARED_BYTES
 from tests.flowguard.session.sessions import Client, Sessions
 
 KIB = 1024

@@ -7,7 +7,7 @@ import pytest
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
-from flowguard.session import backlog
+from flowguard.session.outbound import backlog
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Sessions, StoreOnDisk

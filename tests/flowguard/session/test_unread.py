@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists
 
 from flowguard.codec.packets import Pingreq, Pingresp
-from flowguard.session.outbox import FRAME_BYTES
+from flowguard.session.outbound.outbox import FRAME_BYTES
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
 

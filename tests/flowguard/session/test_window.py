@@ -11,7 +11,7 @@ from flowguard.codec.packets import (
     Pubrec,
     Pubrel,
 )
-from flowguard.session.inbound import RUN_MAX
+from flowguard.session.inbound.packets import RUN_MAX
 from flowguard.types import Publish
 from tests.flowguard.session.sessions import Client, Sessions
 from tests.support.readings import identifiers, in_process

@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 
 from flowguard.config import StoreSettings
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import (
     NEVER_S,
     Append,

@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from flowguard.broker.server import unix_clock
-from flowguard.flow.observer import BUCKET_RATIO
+from flowguard.flow.load.observer import BUCKET_RATIO
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 from flowguard.telemetry.recorder import Recorder

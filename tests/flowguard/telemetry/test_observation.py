@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Subscribe, Will
 from flowguard.config import Settings
 from flowguard.flow import Reason
-from flowguard.flow.observer import BOUNDS_S, BUCKET_RATIO
+from flowguard.flow.load.observer import BOUNDS_S, BUCKET_RATIO
 from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.publish.plans import WIDE_DELIVERIES

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Pressure, Sample, Signal
+from flowguard.flow.load.signals import PRESSURE_MAX, TICK_S, Pressure, Sample, Signal
 
 QUEUE_OBJECTIVE_S = 0.025
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from flowguard.flow.load.signals import TICK_S, Sample
 from flowguard.flow.policy import Rung
-from flowguard.flow.signals import TICK_S, Sample
 from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from tests.simulations.baselines.samples import judge, ticks
 

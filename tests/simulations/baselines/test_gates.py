@@ -2,8 +2,8 @@
 
 import pytest
 
+from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Arrival, Rung
-from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Cut, Reason, Verdict
 from simulations.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from tests.flowguard.flow.gates import tick

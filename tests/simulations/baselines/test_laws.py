@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from flowguard.cluster.pressure import Cluster, PressureRecord
 from flowguard.config import FlowSettings
+from flowguard.flow.load.signals import Signal
 from flowguard.flow.policy import Policy
-from flowguard.flow.signals import Signal
 from simulations.baselines.gates import OpenGate
 from simulations.baselines.level_map import (
     CREDITS_MAX,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.signals import Sample
+from flowguard.flow.load.signals import Sample
 from simulations.baselines.gates import OpenGate
 from simulations.baselines.learned import (
     GRADIENT_LIMIT_MAX,

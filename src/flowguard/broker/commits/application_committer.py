@@ -15,13 +15,13 @@ import trio
 from flowguard.broker.commits.reading import RETRY_S, read_page
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.errors import NotNowError
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.node.applications.separate_lane import SeparateLane
 from flowguard.node.journal import Batch
 from flowguard.node.loop.pages import READ_LEAST
 from flowguard.node.node import Node
 from flowguard.records import Append, QueueEntry
-from flowguard.session.fetch import Fetch
+from flowguard.session.outbound.fetch import Fetch
 from flowguard.stores import ApplicationStore, Store
 
 log = structlog.get_logger()

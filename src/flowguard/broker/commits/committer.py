@@ -17,7 +17,7 @@ from flowguard.node.journal import Batch
 from flowguard.node.loop.pages import READ_LEAST, READ_S
 from flowguard.node.node import Node
 from flowguard.records import QueueEntry
-from flowguard.session.fetch import Fetch
+from flowguard.session.outbound.fetch import Fetch
 from flowguard.stores import NOT_FENCED, ApplicationStore, Fenced, Store
 
 log = structlog.get_logger()

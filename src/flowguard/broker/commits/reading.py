@@ -6,7 +6,7 @@ import structlog
 
 from flowguard.errors import NotNowError
 from flowguard.records import QueueEntry, owner_name
-from flowguard.session.fetch import Fetch
+from flowguard.session.outbound.fetch import Fetch
 from flowguard.stores import Store
 
 RETRY_S: Final = 0.05

@@ -16,10 +16,10 @@ from typing import Final, Generic, TypeVar, final
 from flowguard.bounds import CONNECTION_BYTES, TLS_BYTES
 from flowguard.broker.sockets.link import Carried, Link
 from flowguard.config import FlowSettings
-from flowguard.flow.gate import ConnectGate
+from flowguard.flow.gate.connect_gate import ConnectGate
+from flowguard.flow.load.signals import Pressure, Sample
+from flowguard.flow.load.time_share import TimeShare
 from flowguard.flow.policy import Arrival
-from flowguard.flow.signals import Pressure, Sample
-from flowguard.flow.time_share import TimeShare
 from flowguard.flow.verdict import Verdict
 from flowguard.node.connect.accept_state import Door, LayerFault
 

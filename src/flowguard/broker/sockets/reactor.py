@@ -22,7 +22,7 @@ from flowguard.node.loop.ports import NodePorts
 from flowguard.node.loop.turns import NOTHING
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
-from flowguard.session.input import READ_BYTES_MAX
+from flowguard.session.inbound.input import READ_BYTES_MAX
 from flowguard.stores import Store
 
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL

@@ -22,7 +22,7 @@ from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.sockets.other_sockets import OtherSockets
 from flowguard.broker.sockets.other_tasks import OtherTasks
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import Pressure
+from flowguard.flow.load.signals import Pressure
 from flowguard.node.loop.turns import IDLE, TURN, Turns
 
 LINGER_S: Final = 2.0

@@ -35,7 +35,7 @@ from flowguard.codec.packets import Connect
 from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
-from flowguard.session.input import LOOKAHEAD_BYTES, READ_BYTES_MAX
+from flowguard.session.inbound.input import LOOKAHEAD_BYTES, READ_BYTES_MAX
 from flowguard.types import ReasonCode
 
 WAITING_MAX: Final = 1_024

@@ -15,7 +15,7 @@ from flowguard.node.journal import Continuation
 from flowguard.node.publish.deliveries import Admitted
 from flowguard.records import Delivery, StoreOp
 from flowguard.session.counters import Counters
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 

@@ -9,7 +9,7 @@ from flowguard.node.journal import Continuation
 from flowguard.node.publish.deliveries import Admitted, Deliveries
 from flowguard.node.publish.plans import Plan
 from flowguard.records import Release, SessionRecord, Settle, StoreOp
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.session import Session
 from flowguard.stores import Store
 from flowguard.types import Publish

@@ -8,7 +8,7 @@ from flowguard.node.shared.shared_queue import SharedQueue
 from flowguard.records import QueueEntry
 from flowguard.routing import has_wildcard, parse_shared
 from flowguard.routing.filters import matches
-from flowguard.session.fetch import Fetch
+from flowguard.session.outbound.fetch import Fetch
 from flowguard.session.owner import MessageSink
 from flowguard.session.session import Session
 from flowguard.stores import LogStore, Store

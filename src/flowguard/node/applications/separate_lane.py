@@ -19,7 +19,7 @@ from flowguard.node.publish.deliveries import Admitted, Deliveries
 from flowguard.node.publish.plans import Plan
 from flowguard.records import Release, SessionRecord, Settle, StoreOp
 from flowguard.session.counters import Counters
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.session import Session
 from flowguard.stores import Store
 from flowguard.types import Publish

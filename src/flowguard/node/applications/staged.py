@@ -7,7 +7,7 @@ from flowguard.node.publish.deliveries import Admitted, Deliveries, Target, plac
 from flowguard.node.publish.in_process import InProcess, appends
 from flowguard.node.publish.plans import Plan
 from flowguard.records import PutInbound
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.types import Publish, ReasonCode
 
 

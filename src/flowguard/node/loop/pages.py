@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar, final
 
-from flowguard.flow.signals import TICK_S
-from flowguard.session.fetch import Moving
+from flowguard.flow.load.signals import TICK_S
+from flowguard.session.outbound.fetch import Moving
 
 Q = TypeVar("Q")
 P = TypeVar("P")

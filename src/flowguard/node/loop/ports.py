@@ -8,8 +8,8 @@ from mypy_extensions import mypyc_attr
 from flowguard.node.loop.turns import Ports, Turns
 from flowguard.node.node import Answered, Node
 from flowguard.session.connection import ServerConnection
-from flowguard.session.fetch import Fetch
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.fetch import Fetch
+from flowguard.session.outbound.messages import Outbound
 
 E = TypeVar("E")
 Piece = Answered | Outbound

@@ -9,7 +9,7 @@ from typing import Protocol, final
 
 from flowguard.node.journal import Journal
 from flowguard.node.peers.relay import Relay
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 
 
 class Pending(Protocol):

@@ -26,7 +26,7 @@ from flowguard.node.peers.relay import Relay, RelayPart
 from flowguard.node.peers.retained import RetainedSync
 from flowguard.node.publish.plans import Plan
 from flowguard.records import SessionRecord, SinkKind, StoreOp, sink_of
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
 from flowguard.types import Publish

@@ -9,8 +9,8 @@ leave: it is the path on which most of the messages are.
 
 from typing import final
 
-from flowguard.flow.histogram import Histogram
-from flowguard.flow.observer import BOUNDS_S
+from flowguard.flow.load.histogram import Histogram
+from flowguard.flow.load.observer import BOUNDS_S
 
 
 @final

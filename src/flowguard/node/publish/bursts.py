@@ -13,7 +13,7 @@ from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.publish.durable_bursts import DurableBursts
 from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 

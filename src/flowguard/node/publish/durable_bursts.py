@@ -13,9 +13,9 @@ from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
 from flowguard.records import Append, Delivery, StoreOp
-from flowguard.session.dispatch import are_free
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.dispatch import are_free
 from flowguard.session.session import Session
 
 

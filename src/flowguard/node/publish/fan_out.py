@@ -20,7 +20,7 @@ from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.owner import MessageSink
 from flowguard.types import Publish, ReasonCode
 

@@ -18,7 +18,7 @@ from flowguard.node.publish.plans import Plan, Shared
 from flowguard.node.publish.publishing import Router
 from flowguard.records import message_bytes
 from flowguard.session.host import WAITS
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import lacks_room
 from flowguard.session.session import Session

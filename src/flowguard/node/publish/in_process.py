@@ -6,7 +6,7 @@ from flowguard.node.journal import Continuation
 from flowguard.node.peers.relay import Relay
 from flowguard.node.publish.deliveries import Deliveries, Target
 from flowguard.records import Append, DropInbound, StoreOp
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.types import Publish, ReasonCode
 
 

@@ -9,7 +9,7 @@ from flowguard.node.publish.full_queues import FullQueues
 from flowguard.node.publish.publishing import Router
 from flowguard.node.subscribe.subscribing import Subscriptions
 from flowguard.session.host import WAITS, Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.types import Publish
 

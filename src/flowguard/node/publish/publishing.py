@@ -31,7 +31,7 @@ from flowguard.node.shared.shared_queues import SharedQueues
 from flowguard.records import PutInbound, Settle, StoreOp
 from flowguard.routing import RetainedMessages
 from flowguard.session.host import IN_PROCESS, WAITS
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import Publish, ReasonCode

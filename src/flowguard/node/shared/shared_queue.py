@@ -35,12 +35,13 @@ from flowguard.records import (
     StoreOp,
     key_of,
 )
-from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
-from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
-from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.membership import Lender, Loan
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.backlog import PAGE_MAX, Backlog, Waiting
+from flowguard.session.outbound.dispatch import LARGE_INFLIGHT_MAX
+from flowguard.session.outbound.inflight import SHARED_BYTES
+from flowguard.session.outbound.messages import Outbound
+from flowguard.session.outbound.receiver import membership_of
 from flowguard.session.owner import (
     MessageSink,
     drop_message,
@@ -51,7 +52,6 @@ from flowguard.session.owner import (
     settle_message,
     trim_queue,
 )
-from flowguard.session.receiver import membership_of
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
 

@@ -21,7 +21,7 @@ from flowguard.node.subscribe.start_time import UNREADABLE, refusal, start_time
 from flowguard.records import NEVER_S, DropSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import subscription_bytes

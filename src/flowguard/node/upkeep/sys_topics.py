@@ -7,7 +7,7 @@ protection sees and does.
 from typing import TYPE_CHECKING, final
 
 from flowguard import __version__
-from flowguard.flow.signals import Signal
+from flowguard.flow.load.signals import Signal
 from flowguard.types import Publish
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import structlog
 
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, DataLostError, StallError, StoreError
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.clock import StoreClock

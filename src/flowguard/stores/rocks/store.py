@@ -8,7 +8,7 @@ from typing import Final, final
 
 from flowguard.config import StoreSettings
 from flowguard.errors import LockedError, NotNowError, StallError, StoreError
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.clock import StoreClock

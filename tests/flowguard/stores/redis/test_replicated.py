@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowguard.errors import StallError, StoreError
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import Append, Durability, PutInbound, PutSession, StoreOp
 from flowguard.stores.redis.store import RedisStore
 from tests.flowguard.stores.redis.benches import new_prefix, open_store

@@ -27,7 +27,7 @@ from flowguard.errors import (
     StoreError,
     SyncError,
 )
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.priority import lowered
 from flowguard.stores.rocks.database.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit

@@ -8,7 +8,7 @@ import pytest
 
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import NoSpaceError, StallError, StoreError
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.records import (
     Append,
     DropInbound,

@@ -38,7 +38,7 @@ from rocksdict import (
 
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncError
-from flowguard.flow.signals import StoreState
+from flowguard.flow.load.signals import StoreState
 from flowguard.priority import named_give_way
 from flowguard.stores.log.rows import Cursor, Found, Search
 from flowguard.stores.rocks.database.driver_errors import CONTENT, REPEATED, translated

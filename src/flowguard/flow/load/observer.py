@@ -13,7 +13,7 @@ from bisect import bisect_left
 from math import inf, sqrt
 from typing import Final, final
 
-from flowguard.flow.signals import Sample, StoreState
+from flowguard.flow.load.signals import Sample, StoreState
 
 SUBWINDOWS: Final = 10
 """A second of them: a percentile is over the running one and the nine before."""

@@ -9,7 +9,7 @@ from collections import deque
 from statistics import median_low
 from typing import Final, final
 
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 
 SHARE: Final = 0.8
 """Of the age at which clients give up: what is served then is done before."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
+from flowguard.flow.load.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
 
 MEMORY_FOURFOLD_SHARE: Final = 0.20
 """So far above its objective memory presses 4 instead of 1, share of the limit."""

@@ -20,7 +20,7 @@ from typing import Final, final
 
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry
-from flowguard.session.fetch import Fetch, PageOwner
+from flowguard.session.outbound.fetch import Fetch, PageOwner
 
 # Not final: tests have smaller ones, and the compiled code should look at them.
 HERE_MAX = 1_000

@@ -2,7 +2,7 @@
 
 from flowguard.codec.encoder import publish_frame
 from flowguard.records import NEVER_S, Delivery
-from flowguard.session.aliases import TopicAliases
+from flowguard.session.outbound.aliases import TopicAliases
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties
 
 Frame = tuple[bytes, bytes]

@@ -19,7 +19,7 @@ from flowguard.flow.controller import (
     LogController,
     Tuning,
 )
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.load.signals import TICK_S
 from flowguard.flow.verdict import Cut
 
 LIMIT_START: Final = 16

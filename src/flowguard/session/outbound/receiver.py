@@ -5,15 +5,15 @@ no connection; `session` does.
 """
 
 from flowguard.access.rights import Rights
-from flowguard.flow.window import UNBOUNDED
+from flowguard.flow.windows.window import UNBOUNDED
 from flowguard.records import Delivery, Settle, packet_id_of
-from flowguard.session.backlog import Backlog
 from flowguard.session.filters import Filters
-from flowguard.session.inflight import InflightExchanges
 from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.inflight import InflightExchanges
+from flowguard.session.outbound.retained_sends import RetainedSends
 from flowguard.session.owner import MessageSink, settle_message
-from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.state_bytes import StateAccount
 
 

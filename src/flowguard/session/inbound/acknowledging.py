@@ -14,8 +14,8 @@ from flowguard.codec.encoder import pubrel_frame
 from flowguard.codec.packets import Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery, Release, StoreOp
-from flowguard.session.outbound import Outbound
-from flowguard.session.receiver import end_exchange
+from flowguard.session.outbound.messages import Outbound
+from flowguard.session.outbound.receiver import end_exchange
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode
 

@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final, final
 
 from flowguard.records import Delivery
-from flowguard.session.frames import Frame
+from flowguard.session.outbound.frames import Frame
 
 DUP: Final = 0x08
 

@@ -39,12 +39,12 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import AdmissionWindow, Pause
-from flowguard.session.acknowledging import on_puback, on_pubacks, on_pubcomp, on_pubrec
-from flowguard.session.aliases import ClientAliases
 from flowguard.session.conversation import Conversation
 from flowguard.session.host import IN_PROCESS, WAITS, Routing
-from flowguard.session.inbound_exchanges import InboundExchanges
-from flowguard.session.outbound import Outbound
+from flowguard.session.inbound.acknowledging import on_puback, on_pubacks, on_pubcomp, on_pubrec
+from flowguard.session.inbound.exchanges import InboundExchanges
+from flowguard.session.outbound.aliases import ClientAliases
+from flowguard.session.outbound.messages import Outbound
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import INBOUND_ID_BYTES, packet_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode

@@ -15,13 +15,16 @@ from typing import Final, final
 from flowguard.codec.encoder import pubrel_frame
 from flowguard.flow import Reason
 from flowguard.records import Delivery, packet_id_of
-from flowguard.session.aliases import TopicAliases
-from flowguard.session.backlog import PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
-from flowguard.session.dispatch import Dispatch
 from flowguard.session.host import RetainedSearch
 from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.aliases import TopicAliases
+from flowguard.session.outbound.backlog import PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX
+from flowguard.session.outbound.dispatch import Dispatch
+from flowguard.session.outbound.receiver import Receiver, end_exchange
+from flowguard.session.outbound.resend import Resend, with_dup
+from flowguard.session.outbound.retained_sends import RetainedSends
 from flowguard.session.owner import (
     admit_message,
     drop_message,
@@ -29,9 +32,6 @@ from flowguard.session.owner import (
     fetch_page,
     trim_queue,
 )
-from flowguard.session.receiver import Receiver, end_exchange
-from flowguard.session.resend import Resend, with_dup
-from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, Properties
 

@@ -7,7 +7,7 @@ smaller windows cannot relieve, clients that always have more to send keep that 
 from math import exp
 from typing import Final, final
 
-from flowguard.flow.signals import PRESSURE_MAX, Sample
+from flowguard.flow.load.signals import PRESSURE_MAX, Sample
 
 KEPT_SHARE: Final = 0.23
 """Share of the loop's work from which windows are worth cutting. 0.3 and 0.4 leave more to clients

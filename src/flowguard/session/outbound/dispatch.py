@@ -12,20 +12,20 @@ from flowguard.codec.primitives import encode_u16
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
-from flowguard.session.aliases import TopicAliases
 from flowguard.session.conversation import Conversation, Sender
-from flowguard.session.frames import Frame, frame_v4, frame_v5
-from flowguard.session.inflight import (
+from flowguard.session.node_state import NodeState
+from flowguard.session.outbound.aliases import TopicAliases
+from flowguard.session.outbound.frames import Frame, frame_v4, frame_v5
+from flowguard.session.outbound.inflight import (
     INFLIGHT_BYTES,
     NONE_SENT,
     PLAIN_HEAD_MAX,
     SHARED_BYTES,
     plain_bytes,
 )
-from flowguard.session.node_state import NodeState
-from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
+from flowguard.session.outbound.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
+from flowguard.session.outbound.receiver import Receiver
 from flowguard.session.owner import drop_message
-from flowguard.session.receiver import Receiver
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
 LARGE_INFLIGHT_MAX: Final = 16

@@ -8,8 +8,8 @@ the loop's time. A storm of retries then leaves time for the clients that are co
 from math import exp, inf
 from typing import Final, final
 
-from flowguard.flow.signals import TICK_S
-from flowguard.flow.smoothed import Smoothed
+from flowguard.flow.load.signals import TICK_S
+from flowguard.flow.load.smoothed import Smoothed
 
 RATE_MEMORY_S: Final = 1.0
 """Time constant of the completion rate, seconds."""

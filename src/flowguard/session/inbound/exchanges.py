@@ -9,7 +9,7 @@ from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec
 from flowguard.errors import ProtocolViolation
 from flowguard.records import DropInbound, StoreOp
-from flowguard.session.outbound import Outbound
+from flowguard.session.outbound.messages import Outbound
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import INBOUND_ID_BYTES
 from flowguard.types import MQTT_5, Publish, ReasonCode

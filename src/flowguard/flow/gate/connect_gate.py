@@ -12,15 +12,15 @@ from math import inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
-from flowguard.flow.concurrency import ConcurrencyLimit
 from flowguard.flow.controller import GROW_BELOW
-from flowguard.flow.patience import Patience
+from flowguard.flow.gate.concurrency import ConcurrencyLimit
+from flowguard.flow.gate.patience import Patience
+from flowguard.flow.gate.refusals import Outlook, RefusalBudget
+from flowguard.flow.gate.waiting import WaitingRoom
+from flowguard.flow.load.pressure import slots_pressure_of
+from flowguard.flow.load.signals import TICK_S, Pressure, Sample, Signal
 from flowguard.flow.policy import Arrival, Rung
-from flowguard.flow.pressure import slots_pressure_of
-from flowguard.flow.refusals import Outlook, RefusalBudget
-from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
-from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
 WAIT_SHARE: Final = 0.25

@@ -1,0 +1,1 @@
+"""The limit on CONNECTs in process and the queue of the excess; see `connect_gate`."""

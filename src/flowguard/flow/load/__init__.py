@@ -1,0 +1,1 @@
+"""The load that a node observes: samples, signals and their pressure; see `signals`."""

@@ -1,0 +1,1 @@
+"""Admission windows of clients, and what a packet counts in them; see `window`."""

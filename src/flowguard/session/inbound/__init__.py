@@ -1,0 +1,1 @@
+"""From the client: what is read, judged and answered; see `packets`."""

@@ -1,0 +1,1 @@
+"""To the client: what waits, is sent, and is not acknowledged; see `messages`."""
