@@ -12,7 +12,7 @@ import trio
 from structlog.testing import capture_logs
 
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, ErrorLog
+from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, ErrorLog, PeerLog
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect, Suback, Subscribe
@@ -24,6 +24,7 @@ from flowguard.types import MQTT_5, MQTT_311, ReasonCode, SubscriptionOptions
 from tests.support.authentication import SameVerdict
 from tests.support.authority import Authority
 from tests.support.real import broker, connect, connect_packet, open_wire, until
+from tests.support.stage import Stage
 
 
 def test_few_of_a_kind_are_shown_and_all_are_counted() -> None:
@@ -79,6 +80,18 @@ async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) 
 def test_each_rejection_by_the_gate_has_words() -> None:
     rejections = [reason for reason in Reason if reason.name.startswith("GATE_")]
     assert sorted(GATE_TEXTS) == sorted(rejections)
+
+
+def test_each_reason_of_the_gate_is_shown_and_counted_apart() -> None:
+    connection, rejected = Stage().connect("c").connection, PeerLog("peer rejected")
+    with capture_logs() as lines:
+        for why in (Reason.GATE_DEADLINE, Reason.GATE_WAIT):
+            for _ in range(SHOWN_MAX + 2):
+                rejected(connection, ReasonCode.SERVER_BUSY, why)
+        rejected.flush()
+    shown = [line["why"].partition(": ")[0] for line in lines[:-1]]
+    assert shown == SHOWN_MAX * ["gate_deadline"] + SHOWN_MAX * ["gate_wait"]
+    assert (lines[-1]["gate_deadline"], lines[-1]["gate_wait"]) == (2, 2)
 
 
 async def test_a_peer_that_breaks_the_protocol_is_named_with_what_it_did() -> None:

@@ -99,11 +99,12 @@ class PeerLog(BoundedLog):
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: more than the reason code says, or empty."""
-        if not self.may_show(reason.name.lower()):
+        gate_text = GATE_TEXTS.get(why)
+        if not self.may_show(why if gate_text else reason.name.lower()):
             return
         link, client_id = connection.transport, connection.client_id
         named = {"client_id": printable(client_id)} if client_id else {}
-        detail = {"why": GATE_TEXTS.get(why, why)} if why else {}
+        detail = {"why": f"{why}: {gate_text}" if gate_text else why} if why else {}
         self.show(
             address=link.peer() if isinstance(link, Link) else "unknown",
             **named,

@@ -49,24 +49,25 @@ class OverloadLog:
         grant, pressed = self._worst, self._worst.pressure.value > CUT_ABOVE
         if self._since_s is not None and not pressed and self._window_min == node.window.limit_max:
             changed = _difference(counts, self._before)
-            log.warning("overload ended", seconds=_seconds(now_s - self._since_s), **changed)
+            lasted_s = _rounded(now_s - self._since_s)
+            log.warning("overload ended", lasted_s=lasted_s, **changed)
             self._since_s = None
             self._wrote(counts, now_s)
         elif changed or (pressed and self._window_min < node.window.limit_max):
-            seconds = _seconds(now_s - self._logged_s)
+            counted_s = _rounded(now_s - self._logged_s)
             if pressed:
                 log.warning(
-                    "overload" if self._since_s is None else "overload continues",
+                    "overload began" if self._since_s is None else "overload continues",
                     cause=cause_text(grant.pressure),
                     pressure_max=round(grant.pressure.value, 2),
-                    seconds=seconds,
+                    counted_s=counted_s,
                     **changed,
                     window=f"each client's window {grant.why}",
                     window_packets=node.window.limit,
                     window_lowest_packets=self._window_min,
                 )
             else:
-                log.warning("rejections, drops or errors", seconds=seconds, **changed)
+                log.warning("rejections, drops or errors", counted_s=counted_s, **changed)
             if pressed and self._since_s is None:
                 self._since_s, self._before = now_s, self._logged
             self._wrote(counts, now_s)
@@ -80,13 +81,15 @@ class OverloadLog:
         node = self._node
         counts = {f"rejected_{reason}": count for reason, count in node.guard.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
-        counts |= {f"listener_pauses_{reason}": count for reason, count in node.door.rests.items()}
+        counts |= {
+            f"times_accept_paused_by_{reason}": count for reason, count in node.door.rests.items()
+        }
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts
 
 
-def _seconds(seconds: float) -> float:
+def _rounded(seconds: float) -> float:
     return round(seconds, 1)
 
 
