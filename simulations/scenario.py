@@ -70,6 +70,8 @@ class NodePlan(_Part):
     seconds of the loop."""
     delivery_s: NotNegative = 0.000_03
     """A message to one subscriber and its acknowledgement, seconds of the loop."""
+    queue_s: NotNegative = 0.0
+    """Queuing and storing a message for each further durable subscriber, seconds of the loop."""
     handoff_s: NotNegative = 0.0
     """Handing a batch of any size to the store's thread and back, seconds of the loop."""
     forward_s: NotNegative = 0.0

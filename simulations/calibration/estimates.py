@@ -99,6 +99,7 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
         "node.publish_s": publish_s,
         "node.send_s": max(0.0, relayed.intercept - read_s),
         "node.delivery_s": max(0.0, relayed.slope - publish_s),
+        "node.queue_s": max(0.0, slope["wide_cpu"]),
         "node.handoff_s": handoff_s,
         "node.subscribe_s": max(0.0, slope["subscribed"] - read_s),
         "node.wake_s": wake_s,

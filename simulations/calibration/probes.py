@@ -13,6 +13,7 @@ Measured under full load, what the loop lacks besides its own CPU time is just t
 | ping_s | PINGREQ by all clients, one at a time each |
 | read_s, publish_s | bursts of 1 to 20 messages for a durable session that is not there |
 | send_s, delivery_s | the same for subscribers that are there, less read_s and publish_s |
+| queue_s | what each stored session adds to the CPU of a lone message |
 | subscribe_s | SUBSCRIBE by all clients, less read_s |
 | wake_s | the loop's CPU per lone PINGREQ, less ping_s |
 | handoff_s | the loop's CPU per lone stored message, less what it is for one of many, and wake_s |
@@ -271,7 +272,7 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
     publisher = RealPublisher(wire, Histogram(LATENCY_BOUNDS_S), topic_of(0, "o"), PAYLOAD_BYTES, 1)
     _, used = bench.measured(publish_all, bench.load, [publisher], sizes.lone, STEP_S)
     message_s = publisher.median_s()
-    wide = _wide(bench, wire, sizes)
+    wide, wide_cpu = _wide(bench, wire, sizes)
     crowd.close()
     return {
         "lone_ping": [(1, ping_s)],
@@ -279,11 +280,13 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
         "lone_message": [(1, message_s)],
         "lone_message_cpu": [(1, used.loop_s / sizes.lone)],
         "wide": wide,
+        "wide_cpu": wide_cpu,
     }
 
 
-def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> list[Point]:
-    """How long a lone message takes besides the broker's CPU, by stored sessions it is for.
+def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> tuple[list[Point], list[Point]]:
+    """Duration of a lone message without the broker's CPU, and that CPU, by number of stored
+    sessions.
 
     All of them are in one commit, which is as large as commits are under load. Those of a burst
     are not: its first part is in commit while the rest is read, and what fits into that part is
@@ -297,24 +300,31 @@ def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> list[Point]:
         topics = [topic_of(count, "w")] * count
         subscribe_all(bench.load, wires[:count], topics, STEP_S)
     absent.close()
-    return [(count, _median_rest_s(bench, wire, topic_of(count, "w"), sizes)) for count in counts]
+    rests: list[Point] = []
+    used: list[Point] = []
+    for count in counts:
+        rest_s, used_s = _medians_s(bench, wire, topic_of(count, "w"), sizes)
+        rests.append((count, rest_s))
+        used.append((count, used_s))
+    return rests, used
 
 
-def _median_rest_s(bench: _Bench, wire: Wire, topic: str, sizes: Sizes) -> float:
+def _medians_s(bench: _Bench, wire: Wire, topic: str, sizes: Sizes) -> tuple[float, float]:
     """Each message's own CPU is subtracted: the broker also works between them, and for its
     ticks."""
     broker = bench.broker
     publisher = RealPublisher(wire, Histogram(LATENCY_BOUNDS_S), topic, PAYLOAD_BYTES, 1)
-    used_s, rests_s = broker.settled().process_s, list[float]()
+    used_s, rests_s, costs_s = broker.settled().process_s, list[float](), list[float]()
 
     def note(took_s: float) -> None:
         nonlocal used_s
         before_s, used_s = used_s, broker.usage().process_s
-        rests_s.append(took_s - (used_s - before_s))
+        costs_s.append(used_s - before_s)
+        rests_s.append(took_s - costs_s[-1])
 
     publisher.on_round = note
     publish_all(bench.load, [publisher], sizes.wide, STEP_S)
-    return median(rests_s)
+    return median(rests_s), median(costs_s)
 
 
 def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:

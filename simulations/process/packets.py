@@ -102,7 +102,8 @@ class Packets:
         topic = connection.population.topic
         assert topic is not None
         message = topic.route(connection, due_s, broker.node)
-        cost = broker.machine.cost.of(message.deliveries, topic.payload_bytes)
+        weigh, ops = broker.machine.cost.of, len(message.ops)
+        cost = weigh(message.deliveries, topic.payload_bytes, ops)
         if is_wide(self._plan, message.deliveries):
             cost = max(cost, self._window.limit_max)
         if cost > 1 and not inbound.window.fits(cost):
@@ -112,7 +113,10 @@ class Packets:
         self.in_process_units += cost
         self.in_process_bytes += topic.payload_bytes
         done = partial(self._published, connection, message, cost)
-        self._journal.append(message.ops, done, now_s)
+        if self._plan.takes_turns and weigh(message.deliveries, 0, ops) > 1:
+            self._journal.append_heavy(message.ops, done, message.deliveries, now_s)
+        else:
+            self._journal.append(message.ops, done, now_s)
         return True
 
     def _published(
@@ -145,6 +149,8 @@ class Packets:
     ) -> None:
         """Deliver a piece; `window` is that of the publisher, None if it is another node's."""
         started_s = self._loop.clock_s
+        # The subscribers of the piece before are others.
+        self._reached.discard((message.topic, message.receiver))
         self.deliver(message, deliveries)
         took_s = self._loop.clock_s - started_s
         if window is None:
@@ -198,6 +204,8 @@ class Packets:
         cost_s = deliveries * self._plan.delivery_s
         receiver = (message.topic, message.receiver)
         is_stored = message.topic.is_stored
+        if is_stored:
+            cost_s += (deliveries - 1) * self._plan.queue_s
         if receiver not in self._reached:
             self._reached.add(receiver)
             cost_s += deliveries * self._plan.send_s

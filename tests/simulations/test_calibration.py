@@ -105,6 +105,7 @@ MEASURED: Series = {
     "lone_message": [(1, 900e-6)],
     "lone_message_cpu": [(1, 250e-6)],
     "wide": [(250, 1_150e-6), (500, 1_650e-6), (1_000, 2_650e-6)],
+    "wide_cpu": [(250, 900e-6), (500, 1_650e-6), (1_000, 3_150e-6)],
 }
 """What the probes might bring home; a message for each further stored session takes 2 µs more."""
 
@@ -136,6 +137,11 @@ def test_what_a_further_session_adds_to_a_lone_message_an_operation_adds_to_a_co
     store = costs_of(estimates([MEASURED], "rocks"), "rocks")["store"]
     disk = Disk(StorePlan(**store))
     assert disk.commit_s(2_001) - disk.commit_s(1) == pytest.approx(2_000 * 2e-6)
+
+
+def test_cpu_of_a_further_session_is_that_of_a_further_subscriber() -> None:
+    node = costs_of(estimates([MEASURED], "rocks"), "rocks")["node"]
+    assert node["queue_s"] == pytest.approx(3e-6)
 
 
 def test_a_store_in_memory_makes_nobody_wait() -> None:
@@ -270,7 +276,7 @@ def test_each_case_has_a_simulated_side_that_agrees_with_itself() -> None:
 
 @pytest.mark.slow
 def test_a_loop_without_a_core_is_simulated_as_a_slow_one() -> None:
-    case = case_of("to 500")
+    case = case_of("5 endless")
     quiet, busy = (simulated(case, {}, [slowness]) for slowness in (1.0, 2.0))
     assert busy["acknowledged alone, 1/s"] < 0.7 * quiet["acknowledged alone, 1/s"]
 

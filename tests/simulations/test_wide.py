@@ -1,8 +1,22 @@
 """A message for thousands is delivered piece by piece, as by the broker itself."""
 
+from itertools import pairwise
+
+import pytest
+
+from flowguard.config import FlowSettings
+from flowguard.flow import Cost
 from flowguard.node.publish.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
+from simulations.crowd.topics import ALL, Message
 from simulations.results.run import run
-from simulations.scenario import Fault, NodePlan, PopulationPlan, PublishPlan, Scenario
+from simulations.scenario import (
+    Fault,
+    NodePlan,
+    PopulationPlan,
+    PublishPlan,
+    Scenario,
+    StorePlan,
+)
 from simulations.world import World
 
 COUNT = 4 * WIDE_DELIVERIES + 1
@@ -56,3 +70,59 @@ def test_what_another_node_has_acknowledged_and_a_dying_one_not_delivered_is_los
     world = World(scenario(publisher=1, faults=(dies,)), "flowguard")
     world.run()
     assert world.machines[1].counters.lost_count % COUNT > 0
+
+
+def test_each_piece_of_a_turn_is_sent_to_subscribers_of_its_own() -> None:
+    node = NodePlan(delivery_s=DELIVERY_S, send_s=2 * DELIVERY_S)
+    world = World(scenario(node=node), "flowguard")
+    world.run(8.0)
+    broker, topic = world.machines[0].broker, world.populations[1].topic
+    assert broker is not None
+    assert topic is not None
+    started_s = broker.loop.clock_s
+    broker.packets.arrived(Message(topic, started_s, 0, ((0, COUNT),), [], ALL), COUNT)
+    while broker.chores:
+        broker.chores.step(broker.loop.clock_s)
+    assert broker.loop.clock_s - started_s == pytest.approx(COUNT * 3 * DELIVERY_S)
+
+
+# --- for hundreds of durable subscribers -------------------------------------------------------
+
+DURABLE = 500
+
+
+def durable_scenario(publishers: int) -> Scenario:
+    """Publishers without end for `DURABLE` subscribers; a message takes 25 ms."""
+    return Scenario(
+        duration_s=10.0,
+        node=NodePlan(connect_s=1e-4, delivery_s=DELIVERY_S, subscribe_s=1e-5),
+        store=StorePlan(commit_s=0.001, op_s=0.0),
+        populations={
+            "many": PopulationPlan(clients=DURABLE, subscribes=True),
+            "endless": PopulationPlan(
+                clients=publishers, start_s=5.0, publish=PublishPlan(outstanding=20, to="many")
+            ),
+        },
+    )
+
+
+def test_store_operations_count_in_the_window_of_a_publisher() -> None:
+    world = World(durable_scenario(1), "flowguard")
+    world.run()
+    publishers = world.populations[1].publishers
+    assert publishers is not None
+    assert publishers.acknowledged_count > 100
+    cost = Cost(FlowSettings()).of(DURABLE, publishers.plan.payload_bytes, DURABLE)
+    assert publishers.weights[0] == cost
+    assert publishers.cost_units[0] == cost * publishers.acknowledged_count
+
+
+def test_a_turn_delivers_one_heavy_message_of_a_commit() -> None:
+    world = World(durable_scenario(20), "flowguard")
+    topic = world.populations[1].topic
+    assert topic is not None
+    counts = []
+    for step in range(2_000):
+        world.run(6.0 + 0.001 * step)
+        counts.append(topic.delivered_count)
+    assert max(after - before for before, after in pairwise(counts)) == DURABLE

@@ -1,5 +1,7 @@
 """What work costs the simulated loop besides its packets."""
 
+import pytest
+
 from simulations.scenario import (
     NetworkPlan,
     NodePlan,
@@ -102,3 +104,27 @@ def test_an_immediate_store_costs_the_loop_what_another_takes_beside_it() -> Non
     assert 900 < goodput_per_s(NodePlan(**FREE), store, 10, None) < 1_001
     store = StorePlan(commit_s=0.0, op_s=0.0, immediate=True)
     assert goodput_per_s(NodePlan(**FREE, handoff_s=1.0), store, 10, None) > 10_000
+
+
+def test_a_further_durable_subscriber_costs_the_loop_its_queue() -> None:
+    def used_s(queue_s: float) -> float:
+        """Time of the loop for one message to 11 subscribers."""
+        scenario = Scenario(
+            duration_s=4.0,
+            node=NodePlan(**FREE, queue_s=queue_s),
+            populations={
+                "subscribers": PopulationPlan(clients=11, subscribes=True),
+                "lone": PopulationPlan(
+                    clients=1,
+                    start_s=2.0,
+                    publish=PublishPlan(rate_per_s=0.001, collected=1, to="subscribers"),
+                ),
+            },
+        )
+        world = World(scenario, "flowguard")
+        world.run()
+        broker = world.machines[0].broker
+        assert broker is not None
+        return broker.loop.busy_s
+
+    assert used_s(0.01) - used_s(0.0) == pytest.approx(10 * 0.01)
