@@ -14,6 +14,7 @@ class Moment(Enum):
     CONNECT = "as the first client is in"
     LOAD = "under load"
     DRAIN = "while it drains"
+    WORKER = "of one of several workers"
 
 
 @dataclass
