@@ -108,7 +108,8 @@ class RetainedSync:
         assert peer.seen is not None
         for _ in range(min(TOPICS_PIECE, len(unseen))):
             topic = unseen.pop()
-            if topic not in peer.seen and self._members.owner_of(topic) == peer.name:
+            is_of_peer = self._members.owner_of(topic) == peer.name
+            if is_of_peer and topic not in peer.seen and not topic.startswith("$SYS/"):
                 self._apply(Publish(topic, b"", retain=True), NEVER_S)
         if not unseen:
             peer.seen = peer.unseen = None

@@ -3,6 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Puback
+from flowguard.node.upkeep.sys_topics import SysTopics
 from tests.support.machine import Machine, answers
 
 
@@ -114,3 +115,14 @@ def test_many_retained_messages_reach_a_new_node_piece_by_piece() -> None:
     machine.advance(2)
     assert retained(machine)[1].keys() == retained(machine)[0].keys()
     assert len(retained(machine)[1]) == count
+
+
+def test_node_keeps_its_own_sys_topics_when_a_peer_sends_all_of_its_topics() -> None:
+    machine = Machine("a", "b")
+    node = machine["a"].node
+    SysTopics(node, machine.now_s).publish(machine.now_s)
+    before = len(node.router.retained)
+    machine.kill("b")
+    machine.start("b")
+    machine.advance(0.5)
+    assert len(node.router.retained) == before > 0
