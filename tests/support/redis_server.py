@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class RedisServer:
         }
         folder.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
+        self._session = 0
 
     @property
     def url(self) -> str:
@@ -75,7 +76,9 @@ class RedisServer:
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
+        self._session = self._process.pid
         if wait:
             self.wait_until_ready()
         return self
@@ -119,12 +122,27 @@ class RedisServer:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
+    def processes_count(self) -> int:
+        """Number of living processes of the server that was started last, with its children."""
+        found = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+                found += state != "Z" and int(session) == self._session
+        return found
+
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
             process.wait(HANG_S)
+            # A child that writes a snapshot has the listening socket, too.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            until_s = time.monotonic() + HANG_S
+            while self.processes_count() and time.monotonic() < until_s:
+                time.sleep(0.01)
 
     def remove(self) -> None:
         self.kill()

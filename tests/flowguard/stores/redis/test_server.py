@@ -241,3 +241,14 @@ def test_what_redis_does_not_keep_is_refused_and_not_dropped() -> None:
     with pytest.raises(StoreError, match="Redis does not keep a PutLogPlace"):
         store.commit([PutLogPlace("c", b"place")])
     store.close()
+
+
+def test_child_that_writes_a_snapshot_ends_with_its_killed_server(tmp_path: Path) -> None:
+    """Until it runs for the first time, it has the listening socket, too."""
+    with redis_server(tmp_path, {"rdb-key-save-delay": "60000000"}) as server:
+        with server.client() as client:
+            client.set("key", "value")
+            client.bgsave()
+        assert server.processes_count() == 2
+        server.kill()
+        assert server.processes_count() == 0
