@@ -178,6 +178,10 @@ class Machine:
                 found[fields["name"]] = int(fields["pid"])
         return found
 
+    def descriptors_count(self) -> int:
+        """Return the number of open descriptors of all workers."""
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.pids().values())
+
 
 @contextmanager
 def machine(folder: Path, *arguments: str, **options: Any) -> Iterator[Machine]:
@@ -202,7 +206,8 @@ def stopped(pid: int) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def wait_until_ended(pids: Iterable[int]) -> None:

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import socket
+import struct
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe, Will
+from flowguard.codec.packets import Connack, Disconnect, Pingreq, Puback, Suback, Subscribe, Will
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.workers.clients import (
     WORKERS,
@@ -25,6 +28,7 @@ from tests.flowguard.workers.clients import (
     unix,
     wait_until_ended,
 )
+from tests.interop.broker import PATIENCE_S
 from tests.support.authority import Authority
 
 pytestmark = pytest.mark.slow
@@ -188,3 +192,55 @@ def test_owner_knows_the_certificate_of_its_client(tmp_path: Path) -> None:
                 assert isinstance(suback, Suback)
                 assert suback.reason_codes == (1,)
                 client.close()
+
+
+def test_clients_that_reset_behind_connect_hold_no_other_client_up(tmp_path: Path) -> None:
+    listeners = ("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
+    with machine(tmp_path, "--store", "memory", *listeners) as running:
+        plain, web = running.addresses
+        for index in range(WORKERS):
+            for name in names(index, 18, "reset"):
+                sock = tcp(web)
+                client = Client(WebSocketStream(sock), name, Pingreq())
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+        for index in range(WORKERS):
+            for name in names(index, 3):
+                client = Client(tcp(plain), name)
+                client.accepted()
+                client.close()
+
+
+def test_client_that_reads_nothing_leaves_no_socket_when_its_session_moves(tmp_path: Path) -> None:
+    listeners = ("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
+    with machine(tmp_path, "--store", "memory", *listeners) as running:
+        plain, web = running.addresses
+        before = running.descriptors_count()
+        deaf = {name: deaf_subscriber(web, name) for i in range(WORKERS) for name in names(i, 6)}
+        publisher = Client(tcp(plain), "publisher")
+        publisher.accepted()
+        for _ in range(100):
+            publisher.send(Publish("t", bytes(100_000), 1, packet_id=1))
+            assert isinstance(publisher.read(), Puback)
+        publisher.close()
+        for name in deaf:
+            client = Client(tcp(plain), name)
+            client.accepted()
+            client.close()
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (now := running.descriptors_count()) > before:
+            assert time.monotonic() < deadline_s, (before, now)
+            time.sleep(0.1)
+        for sock in deaf.values():
+            sock.close()
+
+
+def deaf_subscriber(address: tuple[str, int], name: str) -> socket.socket:
+    sock = socket.socket()
+    sock.settimeout(PATIENCE_S)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    sock.connect(address)
+    client = Client(WebSocketStream(sock), name, Subscribe(1, (("t", SubscriptionOptions(0)),)))
+    client.accepted()
+    assert isinstance(client.read(), Suback)
+    return sock

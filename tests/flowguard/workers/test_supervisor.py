@@ -10,7 +10,15 @@ import pytest
 from flowguard.codec.packets import Connack, Disconnect, Pingreq, Pingresp
 from flowguard.types import Properties, ReasonCode
 from tests.flowguard.cli.http_port import run
-from tests.flowguard.workers.clients import Client, Machine, machine, names, tcp, wait_until_ended
+from tests.flowguard.workers.clients import (
+    Client,
+    Machine,
+    machine,
+    names,
+    stopped,
+    tcp,
+    wait_until_ended,
+)
 from tests.interop.broker import PATIENCE_S, start
 
 pytestmark = pytest.mark.slow
@@ -147,3 +155,32 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
         assert code == 0, frame
         for client in clients:
             client.close()
+
+
+def test_sigterm_during_the_start_ends_it_also_if_a_worker_has_ended(tmp_path: Path) -> None:
+    data, log = str(tmp_path / "data"), tmp_path / "log"
+    with log.open("w") as stderr:
+        process = start(
+            *("serve", "--listen", "127.0.0.1:0", "--workers", "2", "--data", data),
+            *("--http", "none"),
+            stderr=stderr,
+        )
+    pid = second_child(process.pid)
+    with stopped(pid):
+        process.send_signal(signal.SIGTERM)
+        while "signal received" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.02)
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def second_child(pid: int) -> int:
+    """Wait for the second worker of a supervisor, until it runs its own program."""
+    while True:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if len(children) > 1 and b"\0worker\0" in Path(f"/proc/{children[1]}/cmdline").read_bytes():
+            return int(children[1])
+        time.sleep(0.01)

@@ -128,7 +128,13 @@ class WorkerProcess:
             ours.sendall(json.dumps(asdict(spec)).encode() + b"\n")
         self.incarnation = spec.incarnation
         self.control = Control(ours)
-        self._pidfd = os.pidfd_open(self._popen.pid)
+        try:
+            self._pidfd = os.pidfd_open(self._popen.pid)
+        except OSError:
+            self._popen.kill()
+            self._popen.wait()
+            self.control.close()
+            raise
 
     @property
     def pid(self) -> int:

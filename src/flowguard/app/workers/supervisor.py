@@ -154,6 +154,7 @@ class Supervisor:
                 self._nursery = nursery
                 for worker in self.workers:
                     nursery.start_soon(self._keep, worker)
+                nursery.start_soon(self._end_start_on_stop)
                 await self._started.wait()
                 task_status.started(await self._start_http(nursery))
                 await self.stop.wait()
@@ -164,6 +165,10 @@ class Supervisor:
                 await self._all_ended()
                 nursery.cancel_scope.cancel()
         self.ended.set()
+
+    async def _end_start_on_stop(self) -> None:
+        await self.stop.wait()
+        self._started.set()
 
     async def _all_ended(self) -> None:
         while any(worker.process is not None for worker in self.workers):
@@ -195,7 +200,8 @@ class Supervisor:
             if self.stop.is_set():
                 return
             if not self._started.is_set():
-                self._end()
+                log.error("worker did not start", name=worker.name, why=why)
+                self.stop.set()
                 return
             if trio.current_time() - began_s > STEADY_S:
                 pause_s = PAUSE_MIN_S
@@ -211,6 +217,7 @@ class Supervisor:
         try:
             process = WorkerProcess(spec)
         except OSError as error:
+            self.exit_code = self.exit_code or 1
             return f"it cannot be started: {error.strerror}"
         worker.process, worker.incarnation = process, spec.incarnation
         async with trio.open_nursery() as nursery:
@@ -246,11 +253,6 @@ class Supervisor:
             if other.process is not None:
                 died = [dead.name, dead.incarnation]
                 self._nursery.start_soon(partial(other.process.control.tell, died=died))
-
-    def _end(self) -> None:
-        """A worker has failed during the first start: end the others."""
-        self.stop.set()
-        self._started.set()
 
     # --- reload ----------------------------------------------------------------------------------
 

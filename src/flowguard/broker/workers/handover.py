@@ -157,8 +157,10 @@ class Handover:
                 peer.unsent = peer.unsent[peer.sock.send(peer.unsent) :]
             while peer.waiting and not peer.unsent:
                 connection, _ = peer.waiting[0]
-                if not connection.ended and not self._send_one(peer, peer.sock, connection, now_s):
-                    break
+                if not connection.ended:
+                    frame = self._frame_of(connection, now_s)
+                    if frame and not self._send_one(peer, peer.sock, connection, frame, now_s):
+                        break
                 peer.waiting.popleft()
         except BlockingIOError:
             pass
@@ -170,19 +172,36 @@ class Handover:
             peer.sock.fileno(), EPOLLIN | EPOLLOUT if is_blocked else EPOLLIN
         )
 
+    def _frame_of(self, connection: ServerConnection, now_s: float) -> bytes:
+        """Return what another worker has to know of a connection; empty if that has failed.
+
+        The error of one connection must not end the way to the other worker.
+        """
+        link = connection.transport
+        assert isinstance(link, Link)
+        assert link.doorway is not None
+        try:
+            head = {
+                "listener": self._doorways.index(link.doorway),
+                "waited_s": connection.waited_s,
+                **_known_of(link),
+            }
+            return frame_bytes(head, connection.sent_so_far())
+        except Exception as error:
+            self._node.failed(connection, error, now_s)
+            return b""
+
     def _send_one(
-        self, peer: OtherWorker, sock: socket, connection: ServerConnection, now_s: float
+        self,
+        peer: OtherWorker,
+        sock: socket,
+        connection: ServerConnection,
+        frame: bytes,
+        now_s: float,
     ) -> bool:
         """Send a connection; False if the worker takes nothing now. Raises OSError."""
         link = connection.transport
         assert isinstance(link, Link)
-        assert link.doorway is not None
-        head = {
-            "listener": self._doorways.index(link.doorway),
-            "waited_s": connection.waited_s,
-            **_known_of(link),
-        }
-        frame = frame_bytes(head, connection.sent_so_far())
         try:
             ours, theirs = socketpair() if _keeps_stream(link) else (None, None)
         except OSError:  # There are no descriptors.
@@ -275,6 +294,9 @@ def _known_of(link: ServerLink) -> dict[str, Any]:
     """Return what the layer of a link has learned of its client."""
     if link.layer is None:
         return {}
-    name = link.layer.getpeername()
+    try:
+        name = link.layer.getpeername()
+    except OSError:  # The client has left; the other worker handles its last packets.
+        name = None
     peer = name[:2] if isinstance(name, tuple) else None
     return {"peer": peer, "identity": link.layer.identity}

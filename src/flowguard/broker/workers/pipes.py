@@ -8,7 +8,7 @@ until that is sent, nothing more is read.
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from select import EPOLLIN, EPOLLOUT
+from select import EPOLLIN, EPOLLOUT, POLLRDHUP, poll
 from socket import SHUT_WR, socket
 from typing import Final, final
 
@@ -25,7 +25,7 @@ SOCKETS: Final = 2
 class Pipe:
     """The stream of a client, and the socket of the pair whose other end a worker has."""
 
-    __slots__ = ("client", "from_client", "from_worker", "has_left", "is_over", "worker")
+    __slots__ = ("client", "from_client", "from_worker", "has_left", "is_over", "lingers", "worker")
 
     def __init__(self, client: Layer, worker: socket) -> None:
         self.client = client
@@ -37,7 +37,9 @@ class Pipe:
         self.has_left = False
         """True once the client has ended its stream."""
         self.is_over = False
-        """True once the worker has ended its stream."""
+        """True once the stream of the worker was read to its end."""
+        self.lingers = False
+        """True once the worker has ended its stream: the client gets the rest, for some time."""
 
 
 @final
@@ -47,6 +49,10 @@ class Pipes:
         self._clock = clock
         self._open: set[Pipe] = set()
         self._lingering: deque[tuple[float, Pipe]] = deque()
+        self._blocked: dict[int, Pipe] = {}
+        """Pipes whose client takes nothing, by the descriptor of the worker's end."""
+        self._ends = poll()
+        """Ends of workers in `_blocked`: epoll would report such an end for ever."""
 
     def add(self, client: Layer, worker: socket) -> None:
         """Pass on the bytes of a client after its link was released."""
@@ -64,6 +70,10 @@ class Pipes:
 
     def tick(self, now_s: float) -> None:
         """Close the pipes whose client has not taken the last bytes in time."""
+        for fd, _ in self._ends.poll(0):
+            pipe = self._blocked[fd]
+            self._unblock(fd)
+            self._linger(pipe, now_s)
         while self._lingering and self._lingering[0][0] <= now_s:
             self._close(self._lingering.popleft()[1])
 
@@ -97,7 +107,7 @@ class Pipes:
                 pipe.from_worker = pipe.worker.recv(READ_BYTES, FLAGS)
                 if not pipe.from_worker:
                     pipe.is_over = True
-                    self._lingering.append((self._clock() + LINGER_S, pipe))
+                    self._linger(pipe, self._clock())
                     pipe.client.shutdown(SHUT_WR)
             if pipe.from_worker:
                 sent_bytes = pipe.client.send(pipe.from_worker, FLAGS)
@@ -105,23 +115,40 @@ class Pipes:
         except BlockingIOError:
             pass
 
+    def _linger(self, pipe: Pipe, now_s: float) -> None:
+        if not pipe.lingers:
+            pipe.lingers = True
+            self._lingering.append((now_s + LINGER_S, pipe))
+
     def _watch(self, pipe: Pipe, *, is_flushed: bool) -> None:
         if pipe.has_left and pipe.is_over:
             self._close(pipe)
             return
         of_client = 0 if pipe.from_client or pipe.has_left else EPOLLIN
-        of_worker = 0 if pipe.from_worker or pipe.is_over or not is_flushed else EPOLLIN
+        of_worker = 0 if pipe.is_over else EPOLLIN
+        fd = pipe.worker.fileno()
         if pipe.from_worker or not is_flushed:
             of_client |= EPOLLOUT
+            of_worker = 0
+            if not pipe.lingers and fd not in self._blocked:
+                self._blocked[fd] = pipe
+                self._ends.register(fd, POLLRDHUP)
+        else:
+            self._unblock(fd)
         if pipe.from_client:
             of_worker |= EPOLLOUT
         self._sockets.others.rewatch(pipe.client.fileno(), of_client)
-        self._sockets.others.rewatch(pipe.worker.fileno(), of_worker)
+        self._sockets.others.rewatch(fd, of_worker)
+
+    def _unblock(self, fd: int) -> None:
+        if self._blocked.pop(fd, None) is not None:
+            self._ends.unregister(fd)
 
     def _close(self, pipe: Pipe) -> None:
         if pipe not in self._open:
             return
         self._open.remove(pipe)
+        self._unblock(pipe.worker.fileno())
         self._sockets.listeners.piped -= SOCKETS
         for stream in (pipe.client, pipe.worker):
             self._sockets.others.unwatch(stream.fileno())
