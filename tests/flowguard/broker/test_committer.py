@@ -186,8 +186,11 @@ async def test_upkeep_that_falls_due_while_a_commit_is_under_way_follows_the_nex
         await until(lambda: running.node.journal.is_urgent)
         await ticks(running, count)
         store.may_commit.set()
-        await until(lambda: len(store.calls) >= 5)
-        assert store.calls[:5] == ["call", "commit", "call", "commit", "maintain"]
+        await until(lambda: len(store.calls) >= 6)
+        calls = store.calls[:6]
+        if calls[2] == "maintain":  # On a slow machine upkeep was due before the first commit, too.
+            del calls[2]
+        assert calls[:5] == ["call", "commit", "call", "commit", "maintain"]
 
 
 class Timed(MemoryStore):
