@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import struct
+import time
 import urllib.request
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -201,13 +202,23 @@ def machine(folder: Path, *arguments: str, **options: Any) -> Iterator[Machine]:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Let a process not run until the block ends."""
+    """Let a process not run until the block ends.
+
+    SIGSTOP takes effect when the threads run next: until then another signal can still end them.
+    """
     os.kill(pid, signal.SIGSTOP)
     try:
+        while any(state_of(thread) != "T" for thread in Path(f"/proc/{pid}/task").iterdir()):
+            time.sleep(0.001)
         yield
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def state_of(thread: Path) -> str:
+    """Return the letter of a thread's state, which follows the name of its program."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_until_ended(pids: Iterable[int]) -> None:
