@@ -187,6 +187,9 @@ class Router:
             return WAITS
         if plan.is_wide:
             return self._publish_widely(inbound, plan, message, now_s)
+        cost = self.cost.of(plan.deliveries, len(message.payload), plan.ops)
+        if message.qos and not inbound.window.fits(self.peers.cost(plan, cost)):
+            return WAITS
         return None
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:

@@ -1,5 +1,7 @@
 """SUBACK waits for peers; capacity of links; the load of peers."""
 
+import pytest
+
 from flowguard.cluster import PressureRecord
 from flowguard.codec.packets import Puback, Suback, Subscribe
 from flowguard.node.upkeep.holdings import held_bytes
@@ -77,14 +79,16 @@ def test_memory_of_waiting_messages_is_counted() -> None:
     assert held_bytes(machine["a"].node) >= before + 10_000
 
 
-def test_window_is_that_of_the_peer_for_messages_to_it() -> None:
+@pytest.mark.parametrize(("window_of_peer", "remote"), [(4.0, 4), (3.0, 2)])
+def test_window_is_that_of_the_peer_for_messages_to_it(window_of_peer: float, remote: int) -> None:
+    """With 20 units of this node, a message costs 5 units, or 7: a third one does not fit then."""
     machine = Machine("a", "b", settings={"flow": {"window_max": 20}})
     for name, topic in (("b", "remote"), ("a", "local")):
         machine[name].connect_durable(f"s-{topic}").subscribe(topic, qos=1)
     machine.advance(0.5)
     machine.is_carrying = False
     machine["a"].hold_commits = True
-    record = PressureRecord("b", BEFORE + 1, 1_000, 4.0, 0.5, None, 1)
+    record = PressureRecord("b", BEFORE + 1, 1_000, window_of_peer, 0.5, None, 1)
     machine["a"].mesh._host.pressure_received(record, machine.now_s)
     machine.advance(0.1)
     in_process = {}
@@ -97,4 +101,4 @@ def test_window_is_that_of_the_peer_for_messages_to_it() -> None:
         inbound = publisher.connection.inbound
         assert inbound is not None
         in_process[topic] = inbound.unacknowledged
-    assert in_process == {"remote": 4, "local": 20}
+    assert in_process == {"remote": remote, "local": 20}
