@@ -3,11 +3,9 @@
 Loading the engine takes time that other commands need not pay: each imports it when it runs.
 """
 
-import os
 import secrets
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,23 +13,28 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from flowguard.app.failures import SALVAGE
-from flowguard.app.workers.data_folder import stored_count
-from flowguard.cli.console import plain, refused, shown
+from flowguard.cli.console import plain
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask
-from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
+from flowguard.errors import LockedError, StoreError
 from flowguard.lines import count
+from store_tools.command.parts import (
+    EXIT_BAD,
+    PROBLEMS_SHOWN,
+    complaints,
+    existing,
+    list_problems,
+    progress_bar,
+    to_stdout,
+    wrong,
+)
+from store_tools.command.workers import workers
 
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
     from store_tools.rocks.reader import StoreReader
 
-EXIT_BAD: Final = 1
-EXIT_USAGE: Final = 2
-PROBLEMS_SHOWN: Final = 50
 BACKUP_PATIENCE_S: Final = 60.0
 ELSEWHERE: Final = (
     "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
@@ -57,6 +60,7 @@ store = typer.Typer(
 )
 log = typer.Typer(help="Inspect the durable log; begin or drop generations.", no_args_is_help=True)
 store.add_typer(log, name="log")
+store.command()(workers)
 
 
 @store.command()
@@ -70,13 +74,13 @@ def info(
     if redis_url is not None:
         from store_tools.command import redis as store_redis
 
-        with _complaints("info"):
+        with complaints("info"):
             store_redis.show(redis_url, redis_prefix, top, plain(soft_wrap=False))
         return
     from store_tools.command.info import show
     from store_tools.rocks.reader import StoreReader
 
-    with _complaints("info"), StoreReader(_existing(directory, "info")) as reader:
+    with complaints("info"), StoreReader(existing(directory, "info")) as reader:
         show(reader, top, plain(soft_wrap=False))
 
 
@@ -88,15 +92,15 @@ def verify(
     if redis_url is not None:
         from store_tools.command import redis as store_redis
 
-        with _complaints("verify"):
+        with complaints("verify"):
             store_redis.verify(redis_url, redis_prefix, PROBLEMS_SHOWN, plain())
         return
     from store_tools.rocks import verification
     from store_tools.rocks.reader import StoreReader
 
-    with _complaints("verify"):
-        folder = _existing(directory, "verify")
-        with StoreReader(folder, tolerant=True) as reader, _progress("reading") as progress:
+    with complaints("verify"):
+        folder = existing(directory, "verify")
+        with StoreReader(folder, tolerant=True) as reader, progress_bar("reading") as progress:
             found = verification.verify(reader, progress)
         out = plain()
         out.print(
@@ -106,7 +110,7 @@ def verify(
             f"{count(found.payloads, 'shared message')}, {found.retained:,} retained, "
             f"{found.orphans:,} without a reference."
         )
-        _list_problems(out, found.problems)
+        list_problems(out, found.problems)
         if found.problems_count:
             more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
             raise StoreError(
@@ -126,9 +130,9 @@ def salvage(
     """Copy what can be read of a damaged store; the exit code is 1 if something is lost."""
     from store_tools.rocks import salvage as saving
 
-    with _complaints("salvage"):
-        folder = _existing(directory, "salvage")
-        with _progress("saving") as progress:
+    with complaints("salvage"):
+        folder = existing(directory, "salvage")
+        with progress_bar("saving") as progress:
             found = saving.salvage(
                 folder,
                 out.absolute(),
@@ -142,7 +146,7 @@ def salvage(
             f"{count(found.groups, 'shared subscription with a queue')}, "
             f"{count(found.entries, 'queued message')}, {found.retained:,} retained."
         )
-        _list_problems(console, found.problems)
+        list_problems(console, found.problems)
         if found.problems_count:
             raise StoreError(
                 f"not everything could be saved: {count(found.problems_count, 'problem')}; "
@@ -165,14 +169,14 @@ def export(
     from store_tools.command.export import export_lines
     from store_tools.rocks.reader import StoreReader
 
-    with _complaints("export"), StoreReader(_existing(directory, "export")) as reader:
+    with complaints("export"), StoreReader(existing(directory, "export")) as reader:
         if out is None:
-            with _progress("exporting") as progress:
-                _to_stdout(export_lines(reader, progress))
+            with progress_bar("exporting") as progress:
+                to_stdout(export_lines(reader, progress))
             return
         if out.exists():
-            raise _wrong("export", f"{out} exists; name a new file")
-        with out.open("w", encoding="ascii") as file, _progress("exporting") as progress:
+            raise wrong("export", f"{out} exists; name a new file")
+        with out.open("w", encoding="ascii") as file, progress_bar("exporting") as progress:
             file.writelines(export_lines(reader, progress))
 
 
@@ -188,13 +192,13 @@ def merge(
     from store_tools.rocks import merge as merging
 
     for folder in (first, second):
-        _existing(folder, "merge")
+        existing(folder, "merge")
     if first.samefile(second):
-        raise _wrong("merge", f"{first} and {second} are the same directory")
+        raise wrong("merge", f"{first} and {second} are the same directory")
     if out.exists():
-        raise _wrong("merge", f"{out} exists; name a new directory")
+        raise wrong("merge", f"{out} exists; name a new directory")
     node = partial(secrets.randbits, 32)
-    with _complaints("merge"), _progress("merging") as progress:
+    with complaints("merge"), progress_bar("merging") as progress:
         report = merging.merge(first, second, out, random_node=node, progress=progress)
     entries = report.entries
     console = plain()
@@ -225,7 +229,7 @@ def copy(
     """Copy all sessions, queues and retained messages: from RocksDB to Redis, say, or back."""
     from store_tools.command.copy import copy as copy_all
 
-    with _complaints("copy"), _progress("copying") as progress:
+    with complaints("copy"), progress_bar("copying") as progress:
         found = copy_all(source, target, redis_prefix, redis_layout, progress)
     plain().print(
         f"{count(found.sessions, 'session')}, "
@@ -257,7 +261,7 @@ def import_tbmq(
     redis_layout: RedisLayout = "stream",
 ) -> None:
     """Take over the queues of a TBMQ in Redis; stop its broker first (docs/operate/redis.md)."""
-    with _complaints("import-tbmq"), _progress("importing") as progress:
+    with complaints("import-tbmq"), progress_bar("importing") as progress:
         from store_tools.command import imports as store_import
 
         found = store_import.import_tbmq(
@@ -275,10 +279,10 @@ def import_tbmq(
         f"{count(found.sessions, 'session')}, {count(found.subscriptions, 'subscription')} and "
         f"{count(found.entries, 'queued message')} imported."
     )
-    _list_problems(console, found.problems)
+    list_problems(console, found.problems)
     if found.problems:
         what = f"{count(len(found.problems), 'message')} could not be read, and stay in that Redis"
-        raise _wrong("import-tbmq", what, EXIT_BAD)
+        raise wrong("import-tbmq", what, EXIT_BAD)
 
 
 @store.command()
@@ -287,9 +291,9 @@ def compact(directory: Folder = DEFAULT) -> None:
     from store_tools.command.info import size_text
     from store_tools.rocks import compaction
 
-    _existing(directory, "compact")
+    existing(directory, "compact")
     waiting = Console(stderr=True)
-    with _complaints("compact"), waiting.status("compacting"):
+    with complaints("compact"), waiting.status("compacting"):
         before_bytes, after_bytes = compaction.compact(directory, time.time())
     console = plain(soft_wrap=False)
     sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
@@ -314,15 +318,15 @@ def backup(
     To restore, start the broker on the copy: `flowguard serve --data DIR`.
     """
     if folder.exists():
-        raise _wrong("backup", f"{folder} exists; name a new directory")
+        raise wrong("backup", f"{folder} exists; name a new directory")
     console = plain()
-    with _complaints("backup"):
+    with complaints("backup"):
         if url is None:
             from flowguard.stores.rocks.copying import back_up_files
             from store_tools.rocks.reader import StoreReader
 
             try:
-                with StoreReader(_existing(data, "backup")):
+                with StoreReader(existing(data, "backup")):
                     back_up_files(data, folder.absolute())
                 console.print(f"{folder} is a copy of {data}, on which no broker runs.")
                 return
@@ -331,11 +335,6 @@ def backup(
                 _expect_holder(DEFAULT_URL, data)
         _ask_for_backup(url or DEFAULT_URL, folder.absolute())
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
-
-
-def _list_problems(console: Console, problems: Sequence[str]) -> None:
-    for problem in problems[:PROBLEMS_SHOWN]:
-        console.print(shown(problem), style="red")
 
 
 def _expect_holder(url: str, data: Path) -> None:
@@ -365,26 +364,6 @@ def _ask_for_backup(url: str, folder: Path) -> None:
     if code != 200:
         why = answer.get("error") if isinstance(answer, dict) else None
         raise StoreError(f"the broker at {url} made no copy: {why or f'status {code}'}")
-
-
-def _existing(directory: Path, command: str) -> Path:
-    if not directory.is_dir():
-        raise _wrong(command, f"there is no directory {directory}")
-    if stored_count(directory) is not None:
-        what = "it has the stores of several workers: name one of them"
-        raise _wrong(command, f"{directory}: {what}, {directory}/worker-0")
-    return directory
-
-
-def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
-    return refused(f"flowguard store {command}: {what}", code=code)
-
-
-def _until_it_ends(error: LockedError) -> str:
-    """Say who has the store, and what to do; on Redis there are no copies to look at."""
-    if isinstance(error, LeasedError):
-        return f"{error.held}; stop that broker, and copy then"
-    return f"{error.held}; stop that one, or look at a copy: flowguard store backup DIR"
 
 
 @log.command("info")
@@ -443,7 +422,7 @@ def _reading_log(directory: Path, command: str) -> Iterator[tuple["MessageLog", 
     from store_tools.rocks.reader import StoreReader
 
     name = f"log {command}"
-    with _complaints(name), StoreReader(_existing(directory, name)) as reader:
+    with complaints(name), StoreReader(existing(directory, name)) as reader:
         yield log_in(reader.engine, tidies=False), reader
 
 
@@ -451,45 +430,5 @@ def _change_log(directory: Path, command: str, act: Callable[["MessageLog"], obj
     from store_tools.rocks.durable_log import change
 
     name = f"log {command}"
-    with _complaints(name):
-        change(_existing(directory, name), time.time(), act)
-
-
-@contextmanager
-def _complaints(command: str) -> Iterator[None]:
-    """Turn an error of the store, or of an address, into a line or two, and exit."""
-    try:
-        yield
-    except ConfigError as error:
-        raise _wrong(command, str(error)) from error
-    except LockedError as error:
-        raise _wrong(command, _until_it_ends(error), EXIT_BAD) from error
-    except CorruptionError as error:
-        what = "start on a backup: flowguard serve --data COPY"
-        if command != "salvage":
-            what += f"; or {SALVAGE}"
-        raise _wrong(command, f"{error}\n{what}", EXIT_BAD) from error
-    except StoreError as error:
-        raise _wrong(command, str(error), EXIT_BAD) from error
-    except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-        raise _wrong(command, what, EXIT_BAD) from error
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar, shown where a person sees it: on a terminal, beside the output."""
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _to_stdout(lines: Iterator[str]) -> None:
-    try:
-        sys.stdout.writelines(lines)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough; what is left must not complain at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with complaints(name):
+        change(existing(directory, name), time.time(), act)

@@ -1,6 +1,6 @@
 """All of one store into another one, whatever each is made of; nobody may be at work on either."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,8 @@ from flowguard.stores.base import Store
 from flowguard.types import Publish
 
 PAGE: Final = 256
+Commit = Callable[[Sequence[records.StoreOp]], object]
+"""`Store.commit`, or a function that calls it."""
 
 
 @dataclass(slots=True)
@@ -39,18 +41,11 @@ def transfer(
         later_s = round(target.clock() - source.clock())
     sessions = list(source.sessions())
     for record in sessions:
-        if record.ends_at_s is not None:
-            record.ends_at_s += later_s
-        if record.log_place:
-            raise StoreError(
-                f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
-                "it is not copied"
-            )
+        reject_log_reader(record)
     found = Transferred()
     for done, record in enumerate(sessions):
         progress(done, len(sessions))
-        target.commit(session_ops(record))
-        found.entries += _copy_queue(source, target, record, later_s)
+        found.entries += copy_session(source, record, later_s, target.commit)
         if records.is_group(record.client_id):
             found.groups += 1
         else:
@@ -64,6 +59,15 @@ def transfer(
             batch = []
     target.commit(batch)
     return found
+
+
+def reject_log_reader(record: records.SessionRecord) -> None:
+    """Raise `StoreError` if a session reads the durable log."""
+    if record.log_place:
+        raise StoreError(
+            f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
+            "it is not copied"
+        )
 
 
 def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
@@ -84,14 +88,20 @@ def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
     return ops
 
 
-def _copy_queue(source: Store, target: Store, record: records.SessionRecord, later_s: int) -> int:
-    """Copy the entries of one session; how many there were."""
+def copy_session(source: Store, record: records.SessionRecord, later_s: int, commit: Commit) -> int:
+    """Copy a session with its queue; return the number of entries.
+
+    Instants are moved by `later_s`. `commit` is that of the target.
+    """
+    if record.ends_at_s is not None:
+        record.ends_at_s += later_s
     name, count, after_pos = record.client_id, 0, 0
+    commit(session_ops(record))
     while page := source.fetch(name, after_pos, PAGE):
         ops: list[records.StoreOp] = []
         for entry in page:
             ops += _entry_ops(name, entry, later_s)
-        target.commit(ops)
+        commit(ops)
         count += len(page)
         after_pos = page[-1].pos
     ops = []
@@ -100,7 +110,7 @@ def _copy_queue(source: Store, target: Store, record: records.SessionRecord, lat
         ops += (records.Append(name, last_pos, nothing(1)), records.Settle(name, last_pos))
     if record.sent_pos:
         ops.append(records.Sent(name, record.sent_pos))
-    target.commit(ops)
+    commit(ops)
     return count
 
 
@@ -109,15 +119,18 @@ def _entry_ops(name: str, entry: records.QueueEntry, later_s: int) -> list[recor
     if delivery is None:
         owed = nothing(2)
         return [records.Append(name, pos, owed), records.Release(name, pos, entry.packet_id, owed)]
-    # A delivery of its own: what the source noted in it means nothing to the target.
-    copy = records.Delivery(
+    return [records.Append(name, pos, copy_of(delivery, later_s))]
+
+
+def copy_of(delivery: records.Delivery, later_s: int) -> records.Delivery:
+    """Return a delivery without what the source noted in it."""
+    return records.Delivery(
         delivery.message,
         delivery.qos,
         delivery.retain,
         delivery.identifiers,
         delivery.expires_at_s + later_s,
     )
-    return [records.Append(name, pos, copy)]
 
 
 def nothing(qos: int) -> records.Delivery:

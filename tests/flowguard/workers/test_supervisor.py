@@ -109,15 +109,19 @@ def test_second_start_is_rejected_and_so_is_another_number_of_workers(tmp_path: 
     data = str(tmp_path / "data")
     with machine(tmp_path):
         assert "in use by another flowguard" in rejected("--workers", "2", "--data", data)
-    assert "start with --workers 2" in rejected("--workers", "3", "--data", data)
-    assert "start with --workers 2" in rejected("--data", data)
+    complaint = rejected("--workers", "3", "--data", data)
+    assert "start with --workers 2" in complaint
+    assert f"flowguard store workers {data} 3 --out {data}-3" in complaint
+    assert f"flowguard store workers {data} 1 --out {data}-1" in rejected("--data", data)
 
 
 def test_store_of_one_worker_is_not_taken_by_several(tmp_path: Path) -> None:
     with machine(tmp_path, "--workers", "1"):
         pass
-    complaint = rejected("--workers", "2", "--data", str(tmp_path / "data"))
+    data = tmp_path / "data"
+    complaint = rejected("--workers", "2", "--data", str(data))
     assert "start with --workers 1" in complaint
+    assert f"flowguard store workers {data} 2 --out {data}-2" in complaint
 
 
 def test_worker_that_cannot_start_ends_the_first_start(tmp_path: Path) -> None:

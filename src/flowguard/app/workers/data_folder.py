@@ -9,6 +9,7 @@ worker-K.handover   socket for connections from other workers; likewise .links a
 
 import fcntl
 import os
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +45,7 @@ def check_single(data: Path) -> None:
     """Raise ConfigError if the data directory has the sessions of several workers."""
     count = stored_count(data)
     if count is not None:
-        raise ConfigError(_other_count(data, count))
+        raise ConfigError(_other_count(data, count, 1))
 
 
 def take(data: Path, count: int) -> None:
@@ -53,19 +54,20 @@ def take(data: Path, count: int) -> None:
     Raises ConfigError if they are shared otherwise, and OSError.
     """
     if (data / SINGLE_STORE_FILE).exists():
-        raise ConfigError(_other_count(data, 1))
+        raise ConfigError(_other_count(data, 1, count))
     before = stored_count(data)
     if before is None:
         _write(data / COUNT_FILE, str(count))
     elif before != count:
-        raise ConfigError(_other_count(data, before))
+        raise ConfigError(_other_count(data, before, count))
 
 
-def _other_count(data: Path, count: int) -> str:
-    workers = "1 worker" if count == 1 else f"{count} workers"
+def _other_count(data: Path, before: int, wanted: int) -> str:
+    workers = "1 worker" if before == 1 else f"{before} workers"
+    move = shlex.join(("store", "workers", str(data), str(wanted), "--out", f"{data}-{wanted}"))
     return (
-        f"{data} (--data) has the sessions of {workers}: start with --workers {count}, or with an "
-        "empty directory"
+        f"{data} (--data) has the sessions of {workers}: start with --workers {before}, or make a "
+        f"directory for {wanted}: flowguard {move}"
     )
 
 
