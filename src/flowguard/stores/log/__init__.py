@@ -10,7 +10,7 @@ Sans-IO: rows lie in sorted key-value spaces (`LogRows`), which an engine or a l
 - `structure`    what is learned of topics: which levels vary
 - `skipstream`   keys by structure and time, with an index of what varies
 - `logged`       a message as the log keeps it
-- `iterators`    streams, and positions in them that survive a restart
+- `iterators`    streams, and positions in them
 - `generations`  slices of time: which there are, when one ends, when one goes
 - `homes`        where generations have their rows and records
 - `replays`      what a session has missed, by one position in all streams

@@ -31,14 +31,11 @@ VISITS_MAX: Final = 4_096
 
 
 def shard_of(publisher: str, shards: int) -> int:
-    """The shard of a publisher's messages."""
     return crc32(publisher.encode()) % shards
 
 
 @final
 class _Space:
-    """A generation that has its rows."""
-
     __slots__ = ("generation", "layout", "rows")
 
     def __init__(
@@ -101,8 +98,7 @@ class MessageLog:
         return None if last.is_sealed else last
 
     def begin(self) -> Generation:
-        """The current generation, made now if there is none, or it has its size already; messages
-        have stamps above `high`."""
+        """The current generation, or a new one if there is none or it is full."""
         current = self.current
         if current is None or self._retention.is_full(current):
             return self.roll()
@@ -135,8 +131,7 @@ class MessageLog:
         return space.layout.rows_of(shard, stamp, message.topic, value)
 
     def learned(self) -> Sequence[Row]:
-        """Rows of the current generation besides those of messages, which belong into the same
-        batch."""
+        """Rows of the current generation besides those of messages, for the same batch."""
         return self._spaces[max(self._spaces)].layout.learned()
 
     def appended(self, generation: Generation) -> None:
@@ -187,8 +182,8 @@ class MessageLog:
             iterator = replace(iterator, until=complete)
         messages, place = self._read(space, iterator, count_max, bytes_max)
         if place:
-            return LogPage(messages, iterator.passed(place), Ahead.MORE)
-        iterator = iterator.finished()
+            return LogPage(messages, replace(iterator, place=place), Ahead.MORE)
+        iterator = replace(iterator, after=iterator.until, until=0, place=b"")
         if iterator.after < complete:
             return LogPage(messages, iterator, Ahead.MORE)
         return LogPage(messages, iterator, Ahead.END if sealed else Ahead.TAIL)

@@ -28,32 +28,31 @@ class Reader:
 
     def __init__(self, wanted: tuple[str, ...], start: int) -> None:
         self.wanted, self.start = wanted, start
-        self.tokens: dict[Stream, bytes] = {}
+        self.iterators: dict[Stream, LogIterator] = {}
         self.ended: set[Stream] = set()
         self.read: list[tuple[int, str, str]] = []
         self.is_robbed = False
 
     def step(self, log: MemoryLog, count: int) -> None:
         for stream in log.log.get_streams(self.start):
-            if stream not in self.tokens:
-                iterator = log.log.make_iterator(stream, self.wanted, self.start)
-                self.tokens[stream] = iterator.encode()
+            if stream not in self.iterators:
+                self.iterators[stream] = log.log.make_iterator(stream, self.wanted, self.start)
         open_streams = sorted(
-            self.tokens.keys() - self.ended, key=lambda each: (each.generation, each.shard)
+            self.iterators.keys() - self.ended, key=lambda each: (each.generation, each.shard)
         )
         lowest = [s for s in open_streams if s.generation == open_streams[0].generation]
         for stream in lowest:
-            page = log.log.next(LogIterator.decode(self.tokens[stream]), count, 2**40)
+            page = log.log.next(self.iterators[stream], count, 2**40)
             self.read += [(m.stamp, m.publisher, m.message.topic) for m in page.messages]
-            self.tokens[stream] = page.iterator.encode()
+            self.iterators[stream] = page.iterator
             self.is_robbed |= page.lost_count > 0
             if page.ahead is Ahead.END:
                 self.ended.add(stream)
 
     def is_behind(self, log: MemoryLog) -> bool:
         return any(
-            LogIterator.decode(token).after < log.log.high
-            for stream, token in self.tokens.items()
+            iterator.after < log.log.high
+            for stream, iterator in self.iterators.items()
             if stream not in self.ended
         )
 
