@@ -8,30 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
 
+from flowguard import records
 from flowguard.errors import StoreError
-from flowguard.records import (
-    Append,
-    AppendToLog,
-    DropInbound,
-    DropRetained,
-    DropSession,
-    DropSubscription,
-    Durability,
-    PutInbound,
-    PutLogPlace,
-    PutLogStart,
-    PutRetained,
-    PutSession,
-    PutSubscription,
-    PutWill,
-    QueueEntry,
-    Release,
-    Sent,
-    SessionRecord,
-    Settle,
-    StoreOp,
-    packet_id_of,
-)
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.log.homes import MemoryHome
 from flowguard.stores.log.layout import stamp_at
@@ -39,8 +17,20 @@ from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace, LogStart
 from flowguard.types import Publish
 
-_Other = PutSession | DropSession | PutRetained | DropRetained | AppendToLog
-_OTHERS: Final = (PutSession, DropSession, PutRetained, DropRetained, AppendToLog)
+_Other = (
+    records.PutSession
+    | records.DropSession
+    | records.PutRetained
+    | records.DropRetained
+    | records.AppendToLog
+)
+_OTHERS: Final = (
+    records.PutSession,
+    records.DropSession,
+    records.PutRetained,
+    records.DropRetained,
+    records.AppendToLog,
+)
 """Operations on what is not there yet, or is no session's."""
 
 
@@ -50,11 +40,11 @@ class _Queue:
 
     __slots__ = ("entries", "record")
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: records.SessionRecord) -> None:
         self.record = record
-        self.entries: dict[int, QueueEntry] = {}
+        self.entries: dict[int, records.QueueEntry] = {}
 
-    def put(self, entry: QueueEntry) -> None:
+    def put(self, entry: records.QueueEntry) -> None:
         """Add the entry; positions are accepted in ascending order."""
         assert entry.delivery is not None
         record = self.record
@@ -71,7 +61,7 @@ class _Queue:
         entry = self.entries.get(pos)
         if entry is not None and entry.delivery is not None:
             self.record.unsettled_bytes -= entry.delivery.size_bytes
-            self.entries[pos] = QueueEntry(pos, packet_id, None)
+            self.entries[pos] = records.QueueEntry(pos, packet_id, None)
 
     def drop(self, pos: int) -> None:
         entry = self.entries.pop(pos, None)
@@ -81,8 +71,7 @@ class _Queue:
                 self.record.unsettled_bytes -= entry.delivery.size_bytes
 
     def between(self, after_pos: int, until_pos: int) -> Iterator[int]:
-        """Unsettled positions in that range, ascending; O(their number) where the queue is
-        dense."""
+        """Unsettled positions in that range, ascending; O(their number) in a dense queue."""
         first = next(iter(self.entries), until_pos + 1)
         start, end = max(after_pos + 1, first), min(until_pos + 1, self.record.next_pos)
         if end - start > 8 * len(self.entries):
@@ -93,7 +82,7 @@ class _Queue:
 class MemoryStore:
     """Dictionaries in the shape of the contract; operations on unknown sessions are ignored."""
 
-    durability: Durability = Durability.MEMORY
+    durability: records.Durability = records.Durability.MEMORY
     immediate: bool = True
     on_disk: bool = False
     upkeep_ticks: int = 5
@@ -107,16 +96,16 @@ class MemoryStore:
         self._home = MemoryHome()
         self.log = MessageLog(self._home, high=0)
         """Messages that are logged. A node does not ask for that here: nothing bounds it."""
-        self._sessions: dict[str, SessionRecord] = {}
+        self._sessions: dict[str, records.SessionRecord] = {}
         self._queues: dict[str, _Queue] = {}
         self._retained: dict[str, tuple[Publish, float]] = {}
 
-    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+    def commit(self, ops: Sequence[records.StoreOp]) -> Fenced:
         for op in ops:
             self._apply(op)
         return NOT_FENCED
 
-    def _apply(self, op: StoreOp) -> None:
+    def _apply(self, op: records.StoreOp) -> None:
         if isinstance(op, _OTHERS):
             self._apply_to_others(op)
             return
@@ -126,29 +115,31 @@ class MemoryStore:
 
     def _apply_to_others(self, op: _Other) -> None:
         match op:
-            case PutSession(client_id, expiry_interval_s, ends_at_s, is_application, user):
+            case records.PutSession(client_id, expiry_interval_s, ends_at_s, is_application, user):
                 record = self._sessions.get(client_id)
                 if record is None:
-                    record = SessionRecord(client_id, expiry_interval_s)
+                    record = records.SessionRecord(client_id, expiry_interval_s)
                     self._sessions[client_id] = record
                     self._queues[client_id] = _Queue(record)
                 record.expiry_interval_s = expiry_interval_s
                 record.ends_at_s = ends_at_s
                 record.is_application = is_application
                 record.user = user
-            case DropSession(client_id):
+            case records.DropSession(client_id):
                 self._sessions.pop(client_id, None)
                 self._queues.pop(client_id, None)
-            case PutRetained(message, expires_at_s):
+            case records.PutRetained(message, expires_at_s):
                 self._retained[message.topic] = (message, expires_at_s)
-            case DropRetained(topic):
+            case records.DropRetained(topic):
                 self._retained.pop(topic, None)
-            case AppendToLog(publisher, message, expires_at_s):
+            case records.AppendToLog(publisher, message, expires_at_s):
                 self._append_to_log(publisher, message, expires_at_s)
 
-    def _put_place(self, op: PutLogPlace | PutLogStart, record: SessionRecord) -> None:
+    def _put_place(
+        self, op: records.PutLogPlace | records.PutLogStart, record: records.SessionRecord
+    ) -> None:
         place = op.place
-        if isinstance(op, PutLogPlace):
+        if isinstance(op, records.PutLogPlace):
             record.log_place = LogPlace(self.log.high).encode() if place is None else place
             return
         if place is None:
@@ -172,39 +163,41 @@ class MemoryStore:
         log.appended(current)
         log.high = stamp
 
-    def _apply_to_session(self, op: StoreOp, queue: _Queue) -> None:
+    def _apply_to_session(self, op: records.StoreOp, queue: _Queue) -> None:
         match op:
-            case Append(_, pos, delivery):
-                queue.put(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
-            case Settle(_, pos):
+            case records.Append(_, pos, delivery):
+                queue.put(
+                    records.QueueEntry(pos, records.packet_id_of(pos, delivery.qos), delivery)
+                )
+            case records.Settle(_, pos):
                 queue.drop(pos)
-            case Sent(_, pos):
+            case records.Sent(_, pos):
                 queue.record.sent_pos = max(queue.record.sent_pos, pos)
-            case Release(_, pos, packet_id):
+            case records.Release(_, pos, packet_id):
                 queue.release(pos, packet_id)
             case _:
                 self._apply_to_record(op, queue.record)
 
-    def _apply_to_record(self, op: StoreOp, record: SessionRecord) -> None:
+    def _apply_to_record(self, op: records.StoreOp, record: records.SessionRecord) -> None:
         match op:
-            case PutSubscription(_, filter, options, after):
+            case records.PutSubscription(_, filter, options, after):
                 record.subscriptions[filter] = options
                 record.retained_after.pop(filter, None)
                 if after is not None:
                     record.retained_after[filter] = after
-            case DropSubscription(_, filter):
+            case records.DropSubscription(_, filter):
                 record.subscriptions.pop(filter, None)
                 record.retained_after.pop(filter, None)
-            case PutInbound(_, packet_id):
+            case records.PutInbound(_, packet_id):
                 record.inbound_ids.add(packet_id)
-            case DropInbound(_, packet_id):
+            case records.DropInbound(_, packet_id):
                 record.inbound_ids.discard(packet_id)
-            case PutWill(_, will):
+            case records.PutWill(_, will):
                 record.will = will
-            case PutLogPlace() | PutLogStart():
+            case records.PutLogPlace() | records.PutLogStart():
                 self._put_place(op, record)
 
-    def sessions(self) -> Iterator[SessionRecord]:
+    def sessions(self) -> Iterator[records.SessionRecord]:
         for client_id in sorted(self._sessions):
             yield self._sessions[client_id]
 
@@ -220,11 +213,11 @@ class MemoryStore:
         *,
         until_pos: int = POS_MAX,
         bytes_max: int = FETCH_BYTES,
-    ) -> list[QueueEntry]:
+    ) -> list[records.QueueEntry]:
         queue = self._queues.get(client_id)
         if queue is None:
             return []
-        found: list[QueueEntry] = []
+        found: list[records.QueueEntry] = []
         size_bytes = 0
         for pos in queue.between(after_pos, until_pos):
             if len(found) == limit or size_bytes >= bytes_max:

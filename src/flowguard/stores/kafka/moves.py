@@ -3,17 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from flowguard.records import (
-    Append,
-    Delivery,
-    DropSession,
-    PutLogPlace,
-    PutLogStart,
-    QueueEntry,
-    Release,
-    Sent,
-    Settle,
-)
+from flowguard import records
 from flowguard.stores.base import Store
 from flowguard.stores.kafka.plan import CommitPlan
 from flowguard.stores.kafka.queue import ApplicationQueue
@@ -21,7 +11,7 @@ from flowguard.stores.transfer import session_ops
 from flowguard.types import Publish
 
 PAGE: Final = 500
-MOVED: Final = Delivery(Publish("", b"", 2), 2, False, (), 0.0)
+MOVED: Final = records.Delivery(Publish("", b"", 2), 2, False, (), 0.0)
 """Stands for a message that is its client's already, of which only PUBREL is owed."""
 
 
@@ -30,10 +20,12 @@ def plan_move_in(plan: CommitPlan, base: Store, client_id: str, next_pos: int) -
     for entry in _entries(base, client_id):
         delivery = entry.delivery or MOVED
         if entry.pos >= next_pos:
-            plan.appends.setdefault(client_id, []).append(Append(client_id, entry.pos, delivery))
+            plan.appends.setdefault(client_id, []).append(
+                records.Append(client_id, entry.pos, delivery)
+            )
         if entry.delivery is None:
-            plan.changes.append(Release(client_id, entry.pos, entry.packet_id, delivery))
-        plan.rest.append(Settle(client_id, entry.pos, entry.delivery))
+            plan.changes.append(records.Release(client_id, entry.pos, entry.packet_id, delivery))
+        plan.rest.append(records.Settle(client_id, entry.pos, entry.delivery))
 
 
 def plan_move_out(
@@ -46,24 +38,27 @@ def plan_move_out(
         # Positions that it has had before it would not take: it gets the session anew.
         record = next(each for each in base.sessions() if each.client_id == client_id)
         next_pos, sent_pos = max(next_pos, record.next_pos), max(sent_pos, record.sent_pos)
-        plan.rest += [DropSession(client_id), *session_ops(record)]
+        plan.rest += [records.DropSession(client_id), *session_ops(record)]
         if record.log_place:
-            plan.rest.append(PutLogPlace(client_id, record.log_place))
-        plan.rest += [PutLogStart(client_id, *each) for each in record.log_starts.items()]
+            plan.rest.append(records.PutLogPlace(client_id, record.log_place))
+        plan.rest += [records.PutLogStart(client_id, *each) for each in record.log_starts.items()]
     last_pos = 0
     for entry in entries:
         last_pos = entry.pos
-        plan.rest.append(Append(client_id, last_pos, entry.delivery or MOVED))
+        plan.rest.append(records.Append(client_id, last_pos, entry.delivery or MOVED))
         if entry.delivery is None:
-            plan.rest.append(Release(client_id, last_pos, entry.packet_id, MOVED))
+            plan.rest.append(records.Release(client_id, last_pos, entry.packet_id, MOVED))
     if last_pos < next_pos - 1:
         # Positions never go back, however few of them are left.
         last_pos = next_pos - 1
-        plan.rest += [Append(client_id, last_pos, MOVED), Settle(client_id, last_pos, MOVED)]
-    plan.rest.append(Sent(client_id, sent_pos))
+        plan.rest += [
+            records.Append(client_id, last_pos, MOVED),
+            records.Settle(client_id, last_pos, MOVED),
+        ]
+    plan.rest.append(records.Sent(client_id, sent_pos))
 
 
-def _entries(store: Store, client_id: str) -> Iterator[QueueEntry]:
+def _entries(store: Store, client_id: str) -> Iterator[records.QueueEntry]:
     after_pos = 0
     while page := store.fetch(client_id, after_pos, PAGE):
         yield from page

@@ -12,17 +12,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final, final
 
+from flowguard import records
 from flowguard.errors import StallError, StoreError
-from flowguard.records import (
-    DropSession,
-    Durability,
-    PutSession,
-    QueueEntry,
-    SessionRecord,
-    SinkKind,
-    StoreOp,
-    sink_of,
-)
 from flowguard.stores.base import (
     FETCH_BYTES,
     NOT_FENCED,
@@ -81,7 +72,7 @@ class KafkaStore:
         self._wall_s = wall_s
         self._number = 0
         """Of the newest topic."""
-        self._left: list[Sequence[StoreOp]] = []
+        self._left: list[Sequence[records.StoreOp]] = []
         """Parts of the batch that is being committed."""
         self._unwanted: list[str] = []
         """Topics that are still to be deleted."""
@@ -118,20 +109,20 @@ class KafkaStore:
             self.missing = []  # There was none before.
         self._link.wait_s = place.wait_s
         is_replicated = place.replicas > 1
-        kept = Durability.REPLICATED if is_replicated else Durability.OS
-        self.durability: Durability = min(base.durability, kept)
+        kept = records.Durability.REPLICATED if is_replicated else records.Durability.OS
+        self.durability: records.Durability = min(base.durability, kept)
 
     # --- opening -----------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Find the topics of all applications; those of nobody are of a commit that never was."""
         names = [each.client_id for each in self._base.sessions() if each.is_application]
-        sinks = {each: sink_of(each) for each in names}
-        members = [filter for kind, filter in sinks.values() if kind is SinkKind.MEMBERS]
+        sinks = {each: records.sink_of(each) for each in names}
+        members = [filter for kind, filter in sinks.values() if kind is records.SinkKind.MEMBERS]
         owners = {
             topic_of(self._place.prefix, each): each
             for each, (kind, _) in sinks.items()
-            if kind is not SinkKind.MEMBERS
+            if kind is not records.SinkKind.MEMBERS
         }
         found: dict[str, list[tuple[int, str]]] = {}
         strangers = []
@@ -177,7 +168,7 @@ class KafkaStore:
 
     # --- commits -----------------------------------------------------------------------------
 
-    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+    def commit(self, ops: Sequence[records.StoreOp]) -> Fenced:
         """As `Store.commit`; after `NotNowError` the same batch goes on where it was."""
         if not self._left:
             self._left = parts_of(ops, self._queues)
@@ -187,7 +178,7 @@ class KafkaStore:
         self._delete_topics()
         return NOT_FENCED
 
-    def _commit(self, ops: Sequence[StoreOp]) -> None:
+    def _commit(self, ops: Sequence[records.StoreOp]) -> None:
         plan = self._plan
         if plan is None:
             plan = self._plan = self._planned(ops)
@@ -217,7 +208,7 @@ class KafkaStore:
                 return
             del self._unwanted[0]
 
-    def _planned(self, ops: Sequence[StoreOp]) -> CommitPlan:
+    def _planned(self, ops: Sequence[records.StoreOp]) -> CommitPlan:
         plan = CommitPlan()
         queues = dict(self._queues)
         ours = self._ours(plan, ops)
@@ -228,11 +219,11 @@ class KafkaStore:
         return plan
 
     def _plan_session(
-        self, plan: CommitPlan, queues: dict[str, ApplicationQueue], op: StoreOp
+        self, plan: CommitPlan, queues: dict[str, ApplicationQueue], op: records.StoreOp
     ) -> None:
         """A session begins, changes, perhaps its class, or ends."""
         match op:
-            case PutSession(client_id):
+            case records.PutSession(client_id):
                 if op.is_application and client_id not in queues:
                     queues[client_id] = self._new_queue(client_id)
                     plan.created[client_id] = queues[client_id]
@@ -242,13 +233,13 @@ class KafkaStore:
                     plan_move_out(plan, self._base, self, client_id, queue)
                     self._plan_drop(plan, queues, client_id)
                 plan.rest.append(op)
-            case DropSession(client_id):
+            case records.DropSession(client_id):
                 plan.rest.append(op)
                 if client_id in queues:
                     self._plan_drop(plan, queues, client_id)
                     plan.next_pos.pop(client_id, None)
 
-    def _ours(self, plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
+    def _ours(self, plan: CommitPlan, ops: Sequence[records.StoreOp]) -> list[records.StoreOp]:
         """Operations that are about neither forwards nor groups, which are noted."""
         others, groups = take_forwards(plan, ops), self.groups
         return others if groups is None else [op for op in others if not groups.take(plan, op)]
@@ -363,7 +354,7 @@ class KafkaStore:
 
     # --- asking ------------------------------------------------------------------------------
 
-    def sessions(self) -> Iterator[SessionRecord]:
+    def sessions(self) -> Iterator[records.SessionRecord]:
         for record in self._base.sessions():
             queue = self._queues.get(record.client_id)
             if queue is not None:
@@ -387,7 +378,7 @@ class KafkaStore:
         *,
         until_pos: int = POS_MAX,
         bytes_max: int = FETCH_BYTES,
-    ) -> list[QueueEntry]:
+    ) -> list[records.QueueEntry]:
         queue = self._queues.get(client_id)
         if queue is None:
             return self._base.fetch(
@@ -404,14 +395,14 @@ class KafkaStore:
 
     def _fetch(
         self, queue: ApplicationQueue, after_pos: int, limit: int, until_pos: int, bytes_max: int
-    ) -> list[QueueEntry]:
+    ) -> list[records.QueueEntry]:
         page = QueuePage(limit, bytes_max, until_pos)
         offset = queue.offset_after(after_pos)
         while offset < queue.window.end and not page.is_full:
             count = min(READ_COUNT, page.count_left)
-            records = self._reader.read(queue.topic, offset, count)
-            queue.fill(page, records)
-            offset = records[-1][0] + 1
+            found = self._reader.read(queue.topic, offset, count)
+            queue.fill(page, found)
+            offset = found[-1][0] + 1
         return page.entries
 
     def owed_pos(self, client_id: str) -> int:
@@ -419,8 +410,7 @@ class KafkaStore:
         return 0 if queue is None else queue.owed_pos
 
     def take_lost(self) -> dict[str, int]:
-        """Messages by client id that retention, or who deleted the topic, has taken before they
-        were settled, since it was asked last."""
+        """Number of messages by client id that were lost unsettled since the last call."""
         lost, self._lost = self._lost, {}
         return lost if self.groups is None else lost | self.groups.take_lost()
 

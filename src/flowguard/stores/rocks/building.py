@@ -6,25 +6,8 @@ This is the hot path of the store: an Append, its Sent and its Settle cost a few
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
-from flowguard.records import (
-    Append,
-    AppendToLog,
-    DropInbound,
-    DropRetained,
-    DropSession,
-    DropSubscription,
-    PutInbound,
-    PutLogPlace,
-    PutLogStart,
-    PutRetained,
-    PutSession,
-    PutSubscription,
-    PutWill,
-    Release,
-    Sent,
-    Settle,
-    StoreOp,
-)
+from flowguard import records
+from flowguard.records import Append, Sent, Settle, StoreOp
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.rocks.clock import UidClock
@@ -62,19 +45,19 @@ class Builder:
         self._clock = clock
         self._log = log
         self._others: dict[type, Callable[[Draft, Any], None]] = {
-            Release: self._release,
-            PutSession: sessions.put,
-            DropSession: sessions.drop,
-            PutSubscription: sessions.put_subscription,
-            DropSubscription: sessions.drop_subscription,
-            PutInbound: sessions.put_inbound,
-            DropInbound: sessions.drop_inbound,
-            PutWill: sessions.put_will,
-            PutRetained: self._put_retained,
-            DropRetained: self._drop_retained,
-            AppendToLog: self._append_to_log,
-            PutLogPlace: self._put_log_place,
-            PutLogStart: self._put_log_start,
+            records.Release: self._release,
+            records.PutSession: sessions.put,
+            records.DropSession: sessions.drop,
+            records.PutSubscription: sessions.put_subscription,
+            records.DropSubscription: sessions.drop_subscription,
+            records.PutInbound: sessions.put_inbound,
+            records.DropInbound: sessions.drop_inbound,
+            records.PutWill: sessions.put_will,
+            records.PutRetained: self._put_retained,
+            records.DropRetained: self._drop_retained,
+            records.AppendToLog: self._append_to_log,
+            records.PutLogPlace: self._put_log_place,
+            records.PutLogStart: self._put_log_start,
         }
 
     def work(self) -> Draft:
@@ -122,8 +105,7 @@ class Builder:
                 work.is_promised = True
 
     def finish(self, work: Draft, tidy: Sequence[Queue] = ()) -> None:
-        """Add the records whose turn it is, and delete messages that are left without a
-        reference."""
+        """Add the records that are due; delete messages that are left without a reference."""
         quiet = set(tidy)
         for queue in dict.fromkeys((*self._pending.due(), *work.records, *tidy)):
             if not queue.dropped:
@@ -146,8 +128,7 @@ class Builder:
         work.take_back()
 
     def apply(self, work: Draft) -> None:
-        """Apply the batch, which is written: operations that nothing waits for take effect now as
-        well."""
+        """Apply the written batch, also the operations that nothing waits for."""
         pending = self._pending
         for queue, mark, trimmed, forgets in work.recorded:
             queue.recorded(mark, trimmed, forgets)
@@ -178,21 +159,21 @@ class Builder:
             if value is not None:
                 queue.apply_looked_up(pos, value)
 
-    def _release(self, work: Draft, op: Release) -> None:
+    def _release(self, work: Draft, op: records.Release) -> None:
         queue = self._sessions.queues.get(op.client_id)
         if queue is not None:
             queue.release(work, op.pos, op.packet_id, op.delivery)
 
-    def _put_retained(self, work: Draft, op: PutRetained) -> None:
+    def _put_retained(self, work: Draft, op: records.PutRetained) -> None:
         clock = self._clock
         clock.hlc += 1
         value = encode_retained(op.message, op.expires_at_s, clock.hlc, clock.node)
         work.batch.put(op.message.topic.encode(), value, self._engine.retained.handle)
 
-    def _drop_retained(self, work: Draft, op: DropRetained) -> None:
+    def _drop_retained(self, work: Draft, op: records.DropRetained) -> None:
         work.batch.delete(op.topic.encode(), self._engine.retained.handle)
 
-    def _append_to_log(self, work: Draft, op: AppendToLog) -> None:
+    def _append_to_log(self, work: Draft, op: records.AppendToLog) -> None:
         generation = work.logged_to
         if generation is None:
             generation = work.logged_to = self._log.begin()
@@ -207,11 +188,11 @@ class Builder:
         work.logged_last = clock.hlc
         work.logged_count += 1
 
-    def _put_log_place(self, work: Draft, op: PutLogPlace) -> None:
+    def _put_log_place(self, work: Draft, op: records.PutLogPlace) -> None:
         # Who has missed the same stands at the same place, whatever else has happened between.
         self._sessions.put_log_place(work, op, work.logged_last or self._log.last)
 
-    def _put_log_start(self, work: Draft, op: PutLogStart) -> None:
+    def _put_log_start(self, work: Draft, op: records.PutLogStart) -> None:
         self._sessions.put_log_start(work, op, self._log, work.logged_last or self._log.high)
 
     def _grown(self, generation: Generation, work: Draft) -> Generation:
