@@ -100,8 +100,6 @@ def parse_address(text: str) -> tuple[str, int]:
 @final
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic of a Kafka cluster."""
-
     servers: str
     """HOST:PORT,... of some of its nodes."""
     topic: str

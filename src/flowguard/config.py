@@ -19,8 +19,7 @@ MIB = 1024 * KIB
 PACKET_SIZE_MAX = 268_435_460
 """The largest control packet MQTT can express: 5 bytes of fixed header and 2**28 - 1 more."""
 PACKET_SIZE_MIN = 39
-"""The size of a CONNECT of MQTT 3.1 with a client id of 23 bytes, which every server has to take,
-bytes."""
+"""Size of a CONNECT of MQTT 3.1 with a client id of 23 bytes, which every server must accept."""
 PolicyName = Literal[
     "flowguard",
     "unlimited",

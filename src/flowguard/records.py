@@ -91,8 +91,7 @@ def owner_name(key: str) -> str:
 
 
 class Durability(IntEnum):
-    """The meaning of "committed": the process has it, the operating system, the disk, or several
-    machines."""
+    """The meaning of "committed": in the process, the system, on the disk, on other machines."""
 
     MEMORY = 0
     OS = 1

@@ -16,8 +16,7 @@ def is_filter(levels: list[str]) -> bool:
 
 
 def _is_apart(first: str, second: str) -> bool:
-    """Whether the first level of one of the two is a wildcard, and the other one's begins with
-    `$`."""
+    """Whether one first level is a wildcard and the other one begins with `$`."""
     if first in ("+", "#"):
         return second.startswith("$")
     return first.startswith("$") and second in ("+", "#")

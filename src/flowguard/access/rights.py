@@ -231,7 +231,6 @@ class Rights:
         )
 
     def enter(self) -> None:
-        """The client is here."""
         if not self._is_here:
             self._is_here = True
             for each in self.quotas.headcounts:
@@ -289,7 +288,6 @@ class Rights:
         return decision
 
     def may_leave(self, will: Publish) -> bool:
-        """Whether this client may have such a will."""
         wanted = published_as(will.qos, retain=will.retain, will=True)
         return self.decide(will.topic) & wanted != 0
 
@@ -329,5 +327,4 @@ class Rights:
 
 
 def decision_bytes(topic: str) -> int:
-    """Return what it takes to remember a decision of this topic."""
     return DECISION_BYTES + topic.__sizeof__()

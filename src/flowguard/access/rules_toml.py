@@ -82,7 +82,6 @@ class _Role(Section):
 
     @property
     def quotas(self) -> Quotas:
-        """The limits that it sets."""
         most = self.connections_max
         headcounts = [] if most is None else [Headcount(most)]
         return Quotas(

@@ -39,8 +39,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The files as they were read."""
-
     settings: Settings
     contexts: "list[tuple[TlsKeeper, SSLContext]]"
     proofs: "Proofs | None"

@@ -306,8 +306,7 @@ def _log_shadow(report: ShadowReport) -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """Poll for it: this happens once in a process's life, and an event would sit on the hot
-    path."""
+    """Poll, because this happens once and an event would cost on the hot path."""
     while not condition():  # noqa: ASYNC110
         await trio.sleep(QUIET_POLL_S)
 

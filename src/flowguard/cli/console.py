@@ -7,7 +7,6 @@ from rich.console import Console
 
 
 def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
-    """A console that prints what it is given."""
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=soft_wrap)
 
 

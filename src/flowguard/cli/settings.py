@@ -40,8 +40,6 @@ Given = Mapping[str, tuple[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and the source of each."""
-
     settings: Settings
     origins: Mapping[str, str]
     """The file, variable or option that set a key; keys with their defaults are not here."""

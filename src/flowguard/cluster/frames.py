@@ -246,7 +246,6 @@ class FrameDecoder:
 
 
 def _decode(data: bytes) -> Frame:
-    """Return the frame in `data`, which begins with its kind."""
     reader = _Reader(data)
     try:
         frame = _frame(data[0], reader)

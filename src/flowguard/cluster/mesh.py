@@ -120,8 +120,6 @@ def _sleep_on() -> None:
 
 
 class Mesh:
-    """See the module."""
-
     def __init__(
         self,
         members: Members,
@@ -151,7 +149,6 @@ class Mesh:
         return [name for name in self.members.peers if name not in self._dialled]
 
     def dial(self, peer: str) -> LinkConnection:
-        """Return the state of a connection to a peer."""
         assert peer not in self._dialled
         connection = LinkConnection(peer, self._frame_bytes_max)
         connection.control.append(self._hello())
@@ -159,7 +156,6 @@ class Mesh:
         return connection
 
     def accept(self) -> LinkConnection:
-        """Return the state of a connection that a peer has made."""
         return LinkConnection("", self._frame_bytes_max)
 
     def lost(self, connection: LinkConnection) -> None:

@@ -99,7 +99,6 @@ class FilterFeed:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a snapshot."""
         self._number = self._own.number
         """Number of the last change that the peer can confirm."""
         self._snapshot: list[str] | None = self._own.filters()

@@ -280,8 +280,7 @@ def _read(data: bytes, pos: int, room: int, is_5: bool, size_max: int) -> Burst:
 
 
 def _is_plain(data: bytes, pos: int, qos: int, is_5: bool) -> bool:
-    """Whether a PUBLISH with these bytes behind its topic has an identifier, if it is to have one
-    [MQTT-2.2.1-3], and no properties."""
+    """Whether this PUBLISH has an identifier if it needs one [MQTT-2.2.1-3], and no properties."""
     if qos:
         if not (data[pos] or data[pos + 1]):
             return False

@@ -78,8 +78,7 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
-    """Refuse illegal connect flags; those that MQTT 3.1 gives no meaning pass there: old devices
-    send anything."""
+    """Reject illegal connect flags, except those without a meaning in MQTT 3.1."""
     if version == MQTT_31:
         flags &= ~_RESERVED if flags & _WILL else ~(_RESERVED | _WILL_DETAILS)
     if flags & _RESERVED:

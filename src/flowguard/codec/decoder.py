@@ -103,8 +103,7 @@ class PacketDecoder:
 
     @property
     def has_deferred(self) -> bool:
-        """Whether complete packets wait behind the end that `next_control` found when it returned
-        None."""
+        """Whether complete packets follow the end that `next_control` found."""
         return bool(self._deferred) or self._pos < len(self._data)
 
     @property
@@ -140,8 +139,7 @@ class PacketDecoder:
         return start + size_bytes
 
     def feed(self, data: bytes) -> None:
-        """Take bytes in. Cost: amortised O(len(data)), no copy when everything before has been
-        read."""
+        """Add received bytes. Amortised O(len(data)), without a copy if all before was read."""
         if self._tail is not None:
             self._tail += data
             return
@@ -251,8 +249,7 @@ class PacketDecoder:
         return packets
 
     def fail(self) -> NoReturn:
-        """Raise the error that `has_failed` announces; all good packets before it have been
-        returned."""
+        """Raise the error that `has_failed` announces, after all good packets before it."""
         assert self.has_failed
         self.next()
         raise AssertionError("a bad packet has become a good one")
@@ -389,8 +386,7 @@ class PacketDecoder:
         return packet
 
     def _next_of_more(self) -> Packet | None:
-        """The packet that `next()` returns where `_data` holds none complete: read on into what
-        follows."""
+        """The packet that `next()` returns if it does not end in `_data`: read on."""
         if self._pos:
             self._data = self._data[self._pos :]  # a part of one packet: the chunk goes free
             self._pos = 0

@@ -57,8 +57,7 @@ PINGRESP_FRAME: Final = b"\xd0\x00"
 
 
 def puback_frame(packet_id: int) -> bytes:
-    """A PUBACK with success and without properties, the same bytes in all versions; so are the
-    other three."""
+    """A PUBACK with success and without properties, the same bytes in all versions."""
     return b"\x40\x02" + encode_u16(packet_id)
 
 

@@ -53,8 +53,7 @@ def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def remaining_length(buffer: bytes | bytearray, pos: int, version: int) -> tuple[int, int]:
-    """The remaining length of the packet at `pos`, and the position behind it; IndexError if
-    incomplete."""
+    """The remaining length of the packet at `pos`, and its end; IndexError if incomplete."""
     size = 0
     for at in range(1, 5):
         byte = buffer[pos + at]

@@ -57,8 +57,7 @@ def decode_publish(
 
 
 def publish_at_sight(data: bytes, version: int, size_max: int) -> Publish | None:
-    """The PUBLISH that `data` is, all of it, if it is small and plain; see
-    `PacketDecoder.at_sight`."""
+    """The PUBLISH that `data` is, if it is small and plain (`PacketDecoder.at_sight`)."""
     size = len(data)
     if not 4 <= size < 0x82 or data[1] != size - 2 or size > size_max:
         return None
@@ -93,8 +92,7 @@ def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
 
 
 def check_topic_name(topic: str) -> None:
-    """Raise MalformedPacket if the name is no topic; 0x90 is for names that are well-formed and
-    unwanted."""
+    """Raise MalformedPacket unless the name is a topic."""
     if "+" in topic or "#" in topic:
         # [MQTT-3.3.2-2, MQTT-4.7.0-1] [v3 MQTT-3.3.2-2, v3 MQTT-4.7.1-1]
         raise MalformedPacket("a topic name has wildcards")

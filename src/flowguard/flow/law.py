@@ -55,7 +55,6 @@ class WindowLaw:
 
     @property
     def window(self) -> float:
-        """The window now."""
         return self._controller.value
 
     def step(self, pressure: Pressure, sample: Sample, in_force: float = inf) -> tuple[float, str]:

@@ -39,8 +39,6 @@ MINDED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The policy to be built."""
-
     name: PolicyName
     settings: FlowSettings
     cluster: Cluster | None

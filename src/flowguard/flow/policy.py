@@ -42,8 +42,7 @@ class Arrival:
     waited_s: float = 0.0
     """In the kernel's listen backlog: its client's patience has begun there, seconds."""
     held_bytes: int = 0
-    """Memory of its connection until it is answered: objects, buffers, TLS; the CONNECT itself is
-    `size_bytes`."""
+    """Memory of its connection until it is answered, without the CONNECT (`size_bytes`)."""
 
 
 class Rung(IntEnum):

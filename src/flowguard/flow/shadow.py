@@ -83,7 +83,6 @@ class Shadow(Generic[K]):
         return grant
 
     def report(self) -> ShadowReport:
-        """The report of the shadow so far."""
         grant = self._grant
         return ShadowReport(
             policy=self._shadow.name,

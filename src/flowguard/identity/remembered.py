@@ -33,14 +33,12 @@ class RememberedPasswords:
         return len(self._marks)
 
     def knows(self, user: str, password: bytes) -> bool:
-        """Whether this password of that user was right."""
         if self._marks.get(user) != self._mark(user, password):
             return False
         self._marks.move_to_end(user)
         return True
 
     def add(self, user: str, password: bytes) -> None:
-        """It was right."""
         self._marks[user] = self._mark(user, password)
         self._marks.move_to_end(user)
         if len(self._marks) > self._entries_max:
@@ -75,8 +73,7 @@ class RememberedTokens:
         return len(self._principals)
 
     def whose(self, token: bytes, user: str | None, now_s: float) -> Principal | None:
-        """Find whose it is, if it was right and has not expired; `user`: who its bearer says it
-        is."""
+        """The principal of a known and valid token; `user` is the name that its bearer states."""
         mark = self._mark(token)
         principal = self._principals.get(mark)
         if principal is None or (user and user != principal.user):
@@ -88,7 +85,6 @@ class RememberedTokens:
         return principal
 
     def add(self, token: bytes, principal: Principal) -> None:
-        """It was right."""
         mark = self._mark(token)
         self._drop(mark)
         self._principals[mark] = principal

@@ -27,8 +27,7 @@ ITERATIONS_MAX: Final = 10_000_000
 SALT_BYTES: Final = 16
 SALT_BYTES_MIN: Final = 12
 CHARACTERS_MAX: Final = 512
-"""Of a message, and of a password that is said; to look one of them over costs 5 us, and comes
-before anything is proved."""
+"""Maximum size of a message or password, which costs 5 us before anything is proved."""
 
 
 @final

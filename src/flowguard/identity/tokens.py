@@ -103,7 +103,6 @@ class TokenFile:
         return Principal(named, roles, expires_at_s)
 
     def _claims(self, token: bytes) -> Mapping[str, Any]:
-        """The claims of a token that one of the keys has signed."""
         if len(token) > TOKEN_BYTES_MAX:
             raise UnprovedError("token is too long")
         try:

@@ -185,7 +185,6 @@ class Journal(GroupCommit):
 
     @property
     def last_number(self) -> int:
-        """The number of the last batch that has something."""
         growing = self._growing
         return self.number if growing.ops or growing.continuations else self.number - 1
 

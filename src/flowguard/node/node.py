@@ -156,7 +156,6 @@ class Node(Lifecycle[ServerConnection]):
 
     @property
     def dirty(self) -> list[ServerConnection]:
-        """Connections with bytes to send."""
         return cast("list[ServerConnection]", self.state.dirty)
 
     @dirty.setter

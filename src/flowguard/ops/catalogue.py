@@ -58,7 +58,6 @@ class Look:
 
     @property
     def shadow(self) -> ShadowReport | None:
-        """The report of the shadow policy, or None without one."""
         shadow = self.node.guard.shadow
         return None if shadow is None else shadow.report()
 

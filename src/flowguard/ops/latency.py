@@ -29,8 +29,7 @@ class RecentLatency:
         self._recent = Histogram(histogram.bounds)
 
     def look(self) -> Latency:
-        """Latencies since the look `LOOKS` ago; values above the last bound are told as
-        that."""
+        """Latencies of the last `LOOKS` looks; values above the last bound count as that."""
         counts = self._histogram.counts.copy()
         recent = self._recent
         recent.counts = [now - before for now, before in zip(counts, self._told[0], strict=True)]

@@ -85,8 +85,7 @@ class Sampler:
             arrived.set()
 
     async def event_after(self, number: int) -> tuple[int, bytes]:
-        """The newest sample, with its number, as an event of a stream [HTML, 9.2]; waits where
-        `number` is the newest."""
+        """Wait for a sample after `number`; return its number and event [HTML, 9.2]."""
         while self.encoded <= number:
             await self._arrived.wait()
         return self.encoded, self._event

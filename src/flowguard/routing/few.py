@@ -62,7 +62,6 @@ def few_without(few: Few[K, V], key: K) -> Few[K, V]:
 
 
 def few_count(few: Few[K, V]) -> int:
-    """The number of pairs."""
     return len(few) if isinstance(few, dict) else int(few is not None)
 
 

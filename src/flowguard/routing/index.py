@@ -85,8 +85,7 @@ class TopicIndex(Generic[S, V]):
 
     def __init__(self) -> None:
         self.version = 0
-        """A number that grows with every change: results of `match` may be kept while it stays the
-        same."""
+        """A number that grows with every change and so outdates results of `match`."""
         self._exact: dict[str, Many[S, V]] = {}
         self._root: FilterNode[S, V] = FilterNode()
         self._dollar: FilterNode[S, V] = FilterNode()

@@ -35,8 +35,7 @@ from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Publish
 
 ENTRY_COST_BYTES: Final = 350
-"""Memory for the objects around one entry, without the text; rounded up from measuring CPython
-3.11."""
+"""Memory for the objects around one entry, without the text; measured with CPython 3.11."""
 
 LEVEL_COST_BYTES: Final = 160
 """Memory for one level of the trie: node, its place in the parent, its text's header."""
@@ -153,8 +152,7 @@ class RetainedWalk:
         return not self._stack
 
     def take(self, now_s: float, visits_max: int) -> list[RetainedMessage]:
-        """The entries at the next `visits_max` nodes; an empty list does not mean that the walk is
-        done."""
+        """The entries at the next `visits_max` nodes; an empty list is not the end."""
         found: list[RetainedMessage] = []
         for _ in range(visits_max):
             if not self._stack:
@@ -362,8 +360,7 @@ class RetainedMessages:
         self._sweep_heap()
 
     def _sweep_heap(self) -> None:
-        """Rebuild the heap when stale pairs outnumber living ones, and are not few: O(1)
-        amortised."""
+        """Rebuild the heap if most pairs in it are stale: O(1) amortised."""
         if len(self._heap) <= 2 * self._expiring + 64:
             return
         living = {

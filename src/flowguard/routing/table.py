@@ -46,8 +46,7 @@ class SubscriptionTable(Generic[S, V]):
 
     def __init__(self) -> None:
         self.version = 0
-        """A number that grows whenever the result of a `match` may have changed; read for every
-        message."""
+        """A number that grows when the result of a `match` may have changed."""
         self._plain: TopicIndex[S, V] = TopicIndex()
         self._shared: TopicIndex[SharedGroup[S, V], None] = TopicIndex()
         self._groups: dict[tuple[str, str], SharedGroup[S, V]] = {}
@@ -99,8 +98,7 @@ class SubscriptionTable(Generic[S, V]):
         return True
 
     def match(self, topic: str) -> Routes[S, V]:
-        """Where messages of `topic` go. Cost: as `TopicIndex.match`; groups count as one subscriber
-        each."""
+        """The subscribers of `topic`. Cost as `TopicIndex.match`; groups count as one each."""
         groups = [group for group, _ in self._shared.match(topic)]
         return Routes(self._plain.match(topic), groups)
 

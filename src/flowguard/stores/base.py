@@ -20,8 +20,7 @@ NOT_FENCED: Final[Fenced] = frozenset()
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that has a durable log as well; it takes `AppendToLog`, `PutLogPlace` and
-    `PutLogStart`."""
+    """A store that has a durable log as well: it accepts the operations on the log."""
 
     def read_log(
         self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
@@ -102,8 +101,7 @@ class Store(Protocol):
         """
 
     def maintain(self) -> bool:
-        """Do one slice of deferrable work, some milliseconds at most; False: nothing is left to
-        do."""
+        """Do a few milliseconds of deferrable work; return whether more is left to do."""
 
     def backup(self, folder: Path) -> None:
         """Write a copy of what is committed into a new `folder`, from which a store opens.

@@ -56,5 +56,4 @@ class StoreClock:
         return _PAIR.pack(now_s, wall_s) if passed_s > INTERVAL_S or abs(jump_s) > JUMP_S else None
 
     def stored(self, pair: bytes) -> None:
-        """`pair` is stored."""
         self._stored_s, self._stored_wall_s = _PAIR.unpack(pair)

@@ -16,8 +16,6 @@ Commit = Callable[[Sequence[records.StoreOp]], object]
 
 @dataclass(slots=True)
 class Transferred:
-    """The counts of a copy."""
-
     sessions: int = 0
     groups: int = 0
     entries: int = 0

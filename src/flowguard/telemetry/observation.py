@@ -218,8 +218,7 @@ class Observation:
     # --- decisions ---------------------------------------------------------------------------
 
     def decisions(self, now_s: float) -> Iterator[DecisionRow]:
-        """Rows of table `decisions`: those since the last call, as far as the node remembers
-        them."""
+        """Rows of table `decisions` since the last call, as far as the node remembers them."""
         guard = self._node.guard
         decided = [each for each in guard.decisions if each[0] > self._decided_s]
         if decided:

@@ -79,8 +79,7 @@ class PendingRows:
         return True
 
     def end(self, row: Row) -> None:
-        """End the run with `row`, which always finds room, because it is the only one of its
-        run."""
+        """End the run with its last row, which always finds capacity."""
         assert self._current is not None
         self._current.end = row
         self._current = None

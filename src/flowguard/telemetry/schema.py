@@ -45,8 +45,7 @@ class Table:
     row: type[tuple[Any, ...]]
     """The type of rows; its docstring is the meaning of the table."""
     key: tuple[str, ...]
-    """The columns that tell rows apart; if a time comes next to the run, rows are in its
-    order."""
+    """The columns that identify a row; with a time after the run, rows are in its order."""
 
     @property
     def columns(self) -> tuple[Column, ...]:

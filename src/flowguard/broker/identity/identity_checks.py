@@ -89,8 +89,7 @@ class IdentityChecks:
         return self._network.asks
 
     def read(self) -> Proofs:
-        """Read users and keys as the files have them now. Raises ConfigError, ModuleNotFoundError
-        without argon2 or PyJWT."""
+        """Read users and keys from the files. Raises ConfigError, ModuleNotFoundError."""
         users = None
         if (path := self._network.password_file) is not None:
             from flowguard.identity.passwords import PasswordFile
@@ -257,8 +256,7 @@ def _judged(question: _Question, proofs: Proofs, now_s: float) -> Principal:
 
 
 def read_tokens(network: NetworkSettings) -> "TokenFile | None":
-    """Read the keys of tokens; None: there are none. Raises ConfigError, ModuleNotFoundError
-    without PyJWT."""
+    """Read the keys of tokens, if any. Raises ConfigError, ModuleNotFoundError without PyJWT."""
     path, audience = network.token_keys, network.token_audience
     if path is None or audience is None:
         return None

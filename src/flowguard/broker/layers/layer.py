@@ -82,7 +82,6 @@ class OnSocket:
         self._sock = sock
 
     def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
-        """Return an option of the socket."""
         return self._sock.getsockopt(level, option, size_bytes)
 
     def getpeername(self) -> object:
@@ -90,15 +89,12 @@ class OnSocket:
         return self._sock.getpeername()
 
     def getsockname(self) -> object:
-        """Return the address of this end."""
         return self._sock.getsockname()
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close the socket, without a word."""
         self._sock.close()
 
 

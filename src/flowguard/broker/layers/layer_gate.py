@@ -109,8 +109,7 @@ class LayerGate(Generic[C]):
             self._arrived.append(link)
 
     def run(self) -> None:
-        """Accept new connections, then work on handshakes for their share of the time, in the
-        order of their admission."""
+        """Accept connections, then work on handshakes in order of admission, for their share."""
         began_s = now_s = self._offer(self._clock())
         until_s = now_s + self._share.begin(now_s)
         while now_s < until_s:

@@ -27,8 +27,7 @@ length. Key shares, tickets and names of today need 2 to 4 KB."""
 HELLO_RECORDS_MAX: Final = 64
 """Maximum number of records that a ClientHello is divided into."""
 CHAIN_MAX_BYTES: Final = 32 * 1024
-"""Maximum size of what a client sends between our answer and the end of the handshake: its
-certificates, above all."""
+"""Maximum size of the client's part of a handshake after our answer, above all certificates."""
 HANDSHAKE_BYTES: Final = 48 * 1024
 """Memory of an unfinished handshake that the finished one does not need (OpenSSL 3.0)."""
 CHAIN_BYTES: Final = 192 * 1024
@@ -67,8 +66,6 @@ NOT_AGREED: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files that a listener speaks TLS by."""
-
     cert: Path
     key: Path
     client_ca: Path | None = None

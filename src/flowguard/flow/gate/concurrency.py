@@ -88,7 +88,6 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """The limit now."""
         return int(self._controller.value)
 
     def restart(self, now_s: float) -> None:

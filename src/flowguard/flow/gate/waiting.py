@@ -20,8 +20,6 @@ K = TypeVar("K")
 
 @final
 class _Entry:
-    """One CONNECT that waits."""
-
     __slots__ = ("came_s", "client_id", "held_bytes", "since_s", "size_bytes")
 
     def __init__(self, arrival: Arrival, since_s: float, came_s: float) -> None:

@@ -78,8 +78,7 @@ class Histogram:
         self.total += other.total
 
     def grown(self, told: list[int]) -> list[tuple[float, int]]:
-        """The buckets that have more values than `told`, which are `counts` from then on: their
-        upper bounds, and how many more."""
+        """Upper bounds and growth of the buckets that have grown since `told`, which is updated."""
         bounds = (*self.bounds, inf)
         found = [
             (bound, count - before)

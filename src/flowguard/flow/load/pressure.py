@@ -18,7 +18,6 @@ _EXPONENT_MAX: Final = 8.0
 
 
 def objectives_of(settings: FlowSettings) -> Objectives:
-    """The objectives of the settings."""
     return Objectives(
         queue_s=settings.queue_objective_s,
         loop_s=settings.loop_objective_s,

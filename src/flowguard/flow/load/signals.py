@@ -49,8 +49,6 @@ class StoreState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One node in one tick."""
-
     now_s: float
     sojourn_s: float = 0.0
     """Minimum over packets started since the last tick; head-of-line age if none was started."""

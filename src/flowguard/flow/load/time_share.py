@@ -34,6 +34,5 @@ class TimeShare:
         return self._due_s
 
     def end(self, took_s: float) -> None:
-        """End the turn, which took `took_s` seconds."""
         self._took_s = took_s
         self._debt_s = max(0.0, took_s - self._due_s)

@@ -41,8 +41,7 @@ class Holders(Generic[K]):
 
     @property
     def is_tight(self) -> bool:
-        """Whether so little is left of half the budget that those who bring more must be counted
-        before they bring it."""
+        """Whether the budget is so tight that what others bring must be counted before."""
         return self.budget.limit_bytes - 2 * self.budget.used_bytes < TIGHT_BYTES
 
     @property

@@ -72,8 +72,6 @@ class NodeWindow:
 
 @final
 class Spent:
-    """The credits that a client has spent."""
-
     __slots__ = ("round", "units")
 
     def __init__(self) -> None:

@@ -32,8 +32,6 @@ from flowguard.stores import ApplicationStore, Store
 
 @final
 class Applications:
-    """One per node."""
-
     __slots__ = (
         "_budget",
         "_client_ids",
@@ -99,7 +97,6 @@ class Applications:
             self.connected_count -= 1
 
     def ended(self, session: Session) -> None:
-        """Forget a session that has ended."""
         self.left(session)
         self._here.pop(session, None)
 

@@ -48,8 +48,7 @@ class DividedJournal(Journal):
         return self.is_empty and self.second.is_empty
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float, name: str = "") -> None:
-        """Append all to the second one, if an operation belongs there, or `name` does, under which
-        this is done."""
+        """Append all to the second journal if an operation, or `name`, belongs there."""
         if not self.names.take_any(ops, name):
             super().append(ops, done, now_s)
             return

@@ -89,8 +89,6 @@ class Reading:
 
 @final
 class LogReaders:
-    """One per node."""
-
     __slots__ = (
         "_fetching",
         "_keeps_applications",

@@ -29,7 +29,6 @@ AWAY_S: Final = 1.0
 
 
 def lane_of(journal: Journal, counters: Counters, flow: FlowSettings) -> ApplicationLane:
-    """Return the lane for a node's journal."""
     if isinstance(journal, DividedJournal):
         return SeparateLane(journal, counters, flow)
     return ApplicationLane()

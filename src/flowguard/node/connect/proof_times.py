@@ -26,7 +26,6 @@ class ProofTimes:
             self._running[connection] = timers.at(principal.expires_at_s, expired, "token expiry")
 
     def forget(self, connection: ServerConnection, timers: Timers) -> None:
-        """It has ended."""
         timer = self._running.pop(connection, None)
         if timer is not None:
             timers.cancel(timer)

@@ -70,8 +70,6 @@ class ReviewingAll(Chore):
 
 @final
 class Reviews:
-    """One per node."""
-
     __slots__ = ("_node", "_registry", "_subscriptions")
 
     def __init__(self, node: NodeState, registry: Registry, subscriptions: Subscriptions) -> None:
@@ -116,8 +114,7 @@ class Reviews:
         self._review(session, rights, is_first=False)
 
     def _fit(self, rights: Rights, session: Session) -> bool:
-        """Whether there is room for a session's rights, which hold from now on; else it is counted
-        what there is no room for."""
+        """Whether the new rights of a session fit into its limits; what does not fit is counted."""
         node, account, before = self._node, session.account, session.rights
         if before is not None:
             account.charge(-before.size_bytes - before.forget(), node)

@@ -446,7 +446,6 @@ class Turns(Generic[E, C, Q, P]):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether conversations wait in the round."""
         return len(self._rounds) > 0
 
     @property

@@ -40,8 +40,6 @@ SUCCESS: Final = ReasonCode.SUCCESS
 
 @final
 class Inbox:
-    """One per peer."""
-
     __slots__ = (
         "_entries",
         "_is_busy",

@@ -34,8 +34,6 @@ _NOTHING: Final = Publish("", b"")
 
 @final
 class ForwardedMessage:
-    """A message of a peer, decoded."""
-
     __slots__ = ("expires_at_s", "flags", "message", "publisher", "shares")
 
     def __init__(

@@ -27,8 +27,6 @@ class Pending(Protocol):
 
 @final
 class OrderedAnswers:
-    """One per node."""
-
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.orders: dict[Inbound, deque[Pending]] = {}

@@ -30,8 +30,6 @@ POSITION_BITS: Final = 16
 
 @final
 class Peer:
-    """One peer."""
-
     __slots__ = (
         "cost_factor",
         "epoch",

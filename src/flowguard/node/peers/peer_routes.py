@@ -57,6 +57,5 @@ class PeerRoutes:
 
 
 def _server_of(group: PeerGroup) -> Peer:
-    """Return the peer that serves a shared subscription."""
     peers = {peer.name: peer for peer, _ in group.members()}
     return peers[owner_among(peers, group.share)]

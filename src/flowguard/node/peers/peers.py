@@ -34,8 +34,6 @@ from flowguard.types import Publish
 
 @final
 class Peers:
-    """One per node."""
-
     def __init__(self, node: NodeState, journal: Journal, routes: PeerRoutes) -> None:
         self._node = node
         self._journal = journal

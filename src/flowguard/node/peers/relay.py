@@ -10,8 +10,6 @@ from flowguard.records import StoreOp
 
 @dataclass(slots=True)
 class RelayPart:
-    """The message for one peer."""
-
     peer: Peer
     data: bytes
     position: int

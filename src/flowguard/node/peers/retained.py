@@ -73,7 +73,6 @@ class RetainedSync:
                 self._node.counters.drop(Reason.LINK_FULL)
 
     def opened(self, peer: Peer) -> None:
-        """A link to a peer is open."""
         incarnation = self._members.peers[peer.name].incarnation
         if peer.met_incarnation != incarnation:
             peer.met_incarnation = incarnation
@@ -93,7 +92,6 @@ class RetainedSync:
         self._apply(message, expires_at_s)
 
     def ends(self, peer: Peer) -> None:
-        """The peer has sent all."""
         if peer.seen is not None:
             peer.unseen = self._retained.topics()
 

@@ -58,7 +58,6 @@ class SpreadQueue(SharedQueue):
 
     @property
     def has_connected(self) -> bool:
-        """Whether a member is connected."""
         return any(member.outbound is not None for member, _ in self._group.members())
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:

@@ -67,7 +67,6 @@ class SpreadQueues:
         return self._queues.get(group)
 
     def named(self, filter: str) -> SpreadQueue | None:
-        """The queue of this filter."""
         group = self._group(filter)
         return None if group is None else self._queues.get(group)
 
@@ -193,7 +192,6 @@ class SpreadQueues:
         )
 
     def of_member(self, session: Session) -> list[SpreadQueue]:
-        """Return those of which a session is a member."""
         found = [self.named(filter) for filter in session.subscriptions]
         return [queue for queue in found if queue is not None]
 

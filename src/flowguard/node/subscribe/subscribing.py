@@ -83,7 +83,6 @@ class TableChange(Chore):
 
     @property
     def is_to_wait(self) -> bool:
-        """Whether the answer has to wait for a commit."""
         if self._is_noted or self.must_wait:
             return True
         node = self.subscriptions.node
@@ -107,7 +106,6 @@ class TableChange(Chore):
         raise NotImplementedError
 
     def committed(self, now_s: float) -> None:
-        """The change is durable."""
         self.finish(now_s)
 
     def finish(self, now_s: float) -> None:
@@ -172,7 +170,6 @@ class Subscribing(TableChange):
                 node.reject_subscription(self.inbound.session.client_id, filter, code)
 
     def committed(self, now_s: float) -> None:
-        """The SUBACK waits for the peers: a PUBLISH to one after it reaches the subscription."""
         peers = self.subscriptions.peers
         if not peers.is_confirmed:
             self.admit()
@@ -236,7 +233,6 @@ class Subscriptions:
         return self._begin(Subscribing(self, inbound, packet, now_s), now_s)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
-        """See `Routing.unsubscribe`."""
         return self._begin(Unsubscribing(self, inbound, packet), now_s)
 
     def _begin(self, change: "TableChange", now_s: float) -> bool:

@@ -18,8 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar, final
 SLOTS_PER_S: Final = 10
 """As fine as the node's tick: a keep-alive of one second is enforced after 1.5, not after 2."""
 DUE_MAX: Final = 1_000
-"""Connections looked at, and calls made, at once; a node takes fewer
-(`flowguard.node.upkeep.due`)."""
+"""Maximum of connections and calls per slice; a node takes fewer (`flowguard.node.upkeep.due`)."""
 
 
 class Watched(Protocol):

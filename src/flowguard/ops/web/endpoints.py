@@ -39,8 +39,7 @@ class Endpoints:
         }
 
     def answer(self, request: Request) -> Response:
-        """The answer to a request; 404 if there is nothing at its path, 405 if not with its
-        method."""
+        """The answer to a request; 404 for an unknown path, 405 for another method."""
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain

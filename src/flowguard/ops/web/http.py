@@ -196,8 +196,7 @@ class HttpServer:
         """Open connections, in the order in which they came."""
 
     def let_in(self, connection: HttpConnection) -> None:
-        """Take the connection in; there is always a place: more wait for their peers than may wait
-        for us."""
+        """Take the connection in; at the maximum, close the oldest that waits for its peer."""
         if len(self._open) >= CONNECTIONS_MAX:
             oldest = next(other for other in self._open if not other.is_served)
             oldest.close()
@@ -238,8 +237,6 @@ class HttpServer:
 
 @final
 class _Answers:
-    """The answers of one broker."""
-
     def __init__(
         self,
         endpoints: Endpoints,

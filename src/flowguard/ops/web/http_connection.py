@@ -26,8 +26,7 @@ REQUEST_S: Final = 3.0
 ANSWER_S: Final = 10.0
 """Time until the peer has taken the answer."""
 LINGER_S: Final = 1.0
-"""Time after the answer for a peer that still sends: closing at once would take the answer from
-it."""
+"""Time after the answer for a peer that still sends: closing at once would discard the answer."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """What the kernel holds of a stream that its peer does not take."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
@@ -94,8 +93,7 @@ class HttpConnection:
         """Whether it waits for us, not for its peer."""
 
     async def request(self) -> Request | None:
-        """The request; None: the peer sent none. Raises BadRequest, and trio's errors of a lost
-        peer."""
+        """The request, or None without one. Raises BadRequest, and trio's errors of a lost peer."""
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
@@ -176,8 +174,7 @@ class HttpConnection:
         await self._send(h11.Response(status_code=200, headers=headers))
 
     async def go_on(self, data: bytes) -> None:
-        """Write more of it; raises TooSlowError where the peer does not take it in time, and trio's
-        errors of a lost peer."""
+        """Write more; raises TooSlowError for a slow peer, and trio's errors of a lost peer."""
         with trio.fail_after(ANSWER_S):
             await self._send(h11.Data(data=data))
 
@@ -185,6 +182,5 @@ class HttpConnection:
         await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
 
     def close(self) -> None:
-        """Close at once, whatever is under way: a task that waits for the peer sees a closed
-        stream."""
+        """Close at once; a task that waits for the peer sees a closed stream."""
         self._stream.socket.close()

@@ -26,8 +26,7 @@ def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
 
 
 def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
-    """Have the prefix from now on; the name of the directory. Raises ConfigError where another one
-    has it."""
+    """Claim the prefix; return the name of the directory. Raises ConfigError if it has an owner."""
     mark = f"{place.prefix}.of."
     known = file.read_text() if file.exists() else ""  # Empty: a copy of an owner's directory.
     name = known or secrets.token_hex(NAME_BYTES)

@@ -24,8 +24,6 @@ _OLD_VERSION: Final = 1
 
 
 class QueueRecord(NamedTuple):
-    """A record of a topic."""
-
     pos: int
     total_bytes: int
     """Sizes of all records up to this one."""
@@ -54,8 +52,7 @@ def decode_record(value: bytes) -> QueueRecord:
 
 @final
 class QueuePage:
-    """The messages that a client gets next: a number at most, until they have so many bytes, none
-    behind a position."""
+    """The next messages of a client, bounded by number, by bytes and by position."""
 
     def __init__(self, count_max: int, bytes_max: int, until_pos: int) -> None:
         self.entries: list[QueueEntry] = []
@@ -106,8 +103,7 @@ class ApplicationQueue:
         return offset > first
 
     def start_over(self, offset: int) -> int:
-        """Nothing is left of what was there, and the next record will be at `offset`; the messages
-        that were not settled."""
+        """Begin again at `offset`, as all records are gone; return how many were unsettled."""
         window = self.window
         lost = window.unsettled_count
         window.floor = window.end = offset
@@ -157,8 +153,7 @@ class ApplicationQueue:
         self.sizes.pop(offset, None)
 
     def fill(self, page: QueuePage, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add what of these is not settled, by offset and in ascending order. Raises
-        CorruptionError."""
+        """Add the unsettled ones of `records`, ascending by offset. Raises CorruptionError."""
         window = self.window
         for offset, value in records:
             if page.is_full:

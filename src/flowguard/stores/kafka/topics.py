@@ -32,7 +32,6 @@ class KafkaPlace:
 
     @property
     def topic_configs(self) -> dict[str, str]:
-        """All settings of a new topic."""
         min_in_sync = max(1, self.replicas - 1) if self.min_in_sync is None else self.min_in_sync
         own = {
             "min.insync.replicas": str(min_in_sync),

@@ -27,8 +27,6 @@ _HEAD: Final = Struct(">BQQQQI")
 @final
 @dataclass(slots=True)
 class AckWindow:
-    """The window of one topic."""
-
     floor: int = 0
     """Offset: everything below it is settled."""
     end: int = 0

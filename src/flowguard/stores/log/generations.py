@@ -60,7 +60,6 @@ class Generation:
         return self.until > 0
 
     def with_more(self, first: int, last: int, count: int, size_bytes: int) -> "Generation":
-        """The generation with `count` more messages, with stamps from `first` to `last`."""
         return replace(
             self,
             first=self.first or first,
@@ -78,7 +77,6 @@ class Generation:
         return SkipstreamLayout(rows, before if isinstance(before, SkipstreamLayout) else None)
 
     def encode(self) -> bytes:
-        """Its record."""
         return _RECORD.pack(
             _VERSION,
             LAYOUTS.index(self.layout),

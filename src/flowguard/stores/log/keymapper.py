@@ -28,7 +28,6 @@ Constraint = tuple[int, int]
 
 
 def topic_index(topic: str) -> int:
-    """The index of a topic."""
     levels = topic.split("/", LEVELS - 1)
     index = 0
     for level in levels:

@@ -33,8 +33,6 @@ def instant_of(stamp: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LogQuestion:
-    """The messages that are looked for."""
-
     shard: int
     filters: tuple[str, ...]
     after: int
@@ -49,12 +47,10 @@ class Layout(Protocol):
     name: str
 
     def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
-        """The rows of a message, whose keys begin with the shard (2 bytes); no two have the
-        same."""
+        """The rows of a message; keys are unique and begin with the shard (2 bytes)."""
 
     def learned(self) -> Sequence[Row]:
-        """Rows of no message that are not stored yet, and belong into the batch of those that were
-        asked for since."""
+        """Rows besides those of messages, for the batch of the messages that caused them."""
 
     def stored(self) -> None:
         """Note that what was learned is stored."""

@@ -22,8 +22,6 @@ _F64: Final = Struct(">d")
 
 @dataclass(init=False, slots=True)
 class LoggedMessage:
-    """One message of the log."""
-
     stamp: int
     """Unique, and in the order of commits."""
     publisher: str
@@ -39,7 +37,6 @@ class LoggedMessage:
 
 
 def encode_logged(publisher: str, message: Publish, expires_at_s: float) -> bytes:
-    """The value of a message's row."""
     client_id = publisher.encode()
     if expires_at_s == NEVER_S:
         head = _HEAD.pack(_VERSION, len(client_id))

@@ -27,8 +27,6 @@ MESSAGE_BYTES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A position in the whole log."""
-
     after: int
     """All messages up to this stamp have been read."""
     until: int = 0
@@ -76,7 +74,6 @@ class LogStart:
 
     @property
     def is_done(self) -> bool:
-        """Whether all of that is read."""
         return self.place.after >= self.end
 
     def encode(self) -> bytes:

@@ -41,8 +41,6 @@ class LogRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """The bounds of one read."""
-
     count_max: int
     bytes_max: int
     """No row further when the values add up to it."""

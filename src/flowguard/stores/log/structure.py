@@ -38,7 +38,6 @@ Path = tuple[bytes, tuple[Term, ...]]
 
 
 def term_of(level: int, word: str) -> Term:
-    """The term of a word at a level, which is counted from 1."""
     return level.to_bytes(2, "big") + blake2b(word.encode(), digest_size=8).digest()
 
 
@@ -145,8 +144,7 @@ class Structure:
                     waiting.append(self._attach(node, word if kind == _WORD else None, child))
 
     def inherit(self, other: "Structure") -> None:
-        """Begin with those paths of `other` that have varying levels, in a structure that is
-        new."""
+        """Begin a new structure with those paths of `other` that have varying levels."""
         for mine, old in zip(self._roots, other._roots, strict=True):
             self._inherit(mine, old, is_below=False)
 
@@ -194,7 +192,6 @@ def _edge(parent: bytes, kind: int, word: str) -> bytes:
 
 
 def _varies(node: _Node) -> bool:
-    """Whether a level below the node varies."""
     return any(each.varying is not None for each in _all_below(node))
 
 

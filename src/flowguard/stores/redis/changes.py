@@ -272,8 +272,6 @@ class CommitChanges:
 
 @final
 class CommitCall:
-    """One call of the function that commits."""
-
     __slots__ = ("_never", "client_ids", "mark", "others", "states", "words")
 
     def __init__(self, mark: bytes, *never: bytes) -> None:

@@ -10,8 +10,7 @@ from flowguard.records import StoreOp
 from flowguard.stores.redis.changes import CommitCall, CommitChanges
 
 KEPT_BYTES: Final = 8 * MIB
-"""Confirmed commits that are kept: within what `flowguard.bounds.PROCESS_BYTES` has for RocksDB,
-which is not there."""
+"""Maximum size of confirmed commits that are kept, from the memory that RocksDB would use."""
 
 
 @dataclass(slots=True)

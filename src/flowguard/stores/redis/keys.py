@@ -36,8 +36,6 @@ def bucket_of(name: bytes) -> int:
 
 @final
 class KeyNames:
-    """The names below one prefix."""
-
     __slots__ = ("_buckets", "intent", "meta")
 
     def __init__(self, prefix: str) -> None:
@@ -56,7 +54,6 @@ class KeyNames:
         return start + b"l", start + b"-"
 
     def bucket_start(self, number: int) -> bytes:
-        """Beginning of all keys of a bucket."""
         return self._buckets[number]
 
     def session(self, client_id: bytes) -> tuple[bytes, bytes, bytes]:

@@ -105,12 +105,10 @@ class Lease:
         return (b"FCALL", HOLD, 1, self._meta, self._token)
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it should be renewed now."""
         return now_s >= self._due_s
 
     def check(self, answer: Any) -> None:
-        """Raise `LeasedError` where the answer to a renewal says that the lease is somebody's, and
-        `DataLostError` where it is nobody's."""
+        """Raise `LeasedError` if another broker has the lease, `DataLostError` if no broker has."""
         is_mine, other = answer
         if not (is_mine or other):
             raise DataLostError(
@@ -172,7 +170,6 @@ class _Watch:
             self._on_wait(str(why))
 
     def ends(self) -> None:
-        """The lease is ours."""
         self._sees_again()
         if self._holder:
             log.info("standby: takes over the store", prefix=self._prefix, of=self._holder)

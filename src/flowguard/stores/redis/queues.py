@@ -21,8 +21,6 @@ Ask = Callable[[Sequence[Words]], list[Any]]
 
 
 class QueueLayout(ABC):
-    """One of the layouts."""
-
     def __init__(self, commit: bytes, count: bytes) -> None:
         self.commit = commit
         """The function that commits."""
@@ -46,8 +44,6 @@ class QueueLayout(ABC):
 
 @final
 class StreamQueues(QueueLayout):
-    """A stream for each queue."""
-
     def __init__(self) -> None:
         super().__init__(COMMIT_STREAM, b"XLEN")
 
@@ -78,8 +74,6 @@ class StreamQueues(QueueLayout):
 
 @final
 class ZsetQueues(QueueLayout):
-    """A sorted set of references for each queue, and a string for each message."""
-
     def __init__(self) -> None:
         super().__init__(COMMIT_ZSET, b"ZCARD")
 

@@ -255,8 +255,7 @@ class RedisStore:
             ) from error
 
     def _confirm_all(self) -> None:
-        """Wait for the replicas: what the last owner was never told of may be there, and not on
-        them, and from here on we answer for it."""
+        """Wait until the replicas have all that the last owner wrote, acknowledged or not."""
         if not self._promise.replicas:
             return
         nothing = (self._token, 0, 0)
@@ -318,8 +317,7 @@ class RedisStore:
         return fenced
 
     def _intend(self, unconfirmed: Commit) -> None:
-        """Write the commit down, to the level that was promised: from here on it is done, by us or
-        by whoever begins after us."""
+        """Record the commit as durably as promised: it will be done, by this broker or the next."""
         function, token = self._queues.commit, self._token.encode()
         parts = [(call.keys, call.arguments) for call in unconfirmed.calls]
         value = Intent(token, function, unconfirmed.number, parts).encode()

@@ -64,8 +64,7 @@ def session_user(value: bytes) -> str:
 
 
 def decode_state(value: bytes) -> tuple[int, int, int, int]:
-    """A session's last commit, bytes, next position, highest position sent; raises
-    `CorruptionError`."""
+    """Last commit, bytes, next position, highest position sent; raises `CorruptionError`."""
     if len(value) < _STATE.size:
         raise CorruptionError("the state of a session is cut short")
     version, size_bytes, next_pos, sent_pos = _STATE.unpack_from(value)
@@ -79,8 +78,7 @@ def encode_subscription(options: SubscriptionOptions, after: str | None) -> byte
 
 
 def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
-    """Its options, and the topic after which retained messages are owed; None: none are. Raises
-    `CorruptionError`."""
+    """Options, and the topic after which retained messages are owed; raises `CorruptionError`."""
     _, flags = unpack(_SUBSCRIPTION, value)
     identifier, end = number(value, _SUBSCRIPTION.size)
     return subscription_options(flags, identifier), retained_after(flags, value[end:])

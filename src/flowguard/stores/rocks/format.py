@@ -127,8 +127,7 @@ def _parsed(record: bytes, folder: Path) -> Format:
 
 
 def hold(folder: Path, now_s: float) -> None:
-    """Note that this process has the directory open; the lock itself is RocksDB's, this is a
-    courtesy."""
+    """Note which process has the directory open; the lock itself is RocksDB's."""
     since = datetime.fromtimestamp(now_s, UTC).isoformat(" ", "seconds")
     with suppress(OSError):  # The disk may be full: a store opens all the same.
         (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")

@@ -9,7 +9,6 @@ from flowguard.stores.rocks.layouts.keys import FORMAT_KEY, GENERATION, GENERATI
 
 
 def generation_key(number: int) -> bytes:
-    """The key of a generation's record."""
     return GENERATION + number.to_bytes(4, "big")
 
 

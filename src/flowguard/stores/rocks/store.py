@@ -175,8 +175,7 @@ class RocksStore:
 
     @contextmanager
     def _batch(self) -> Iterator[Draft]:
-        """A batch, written when the body ends: the state in memory follows it, or nothing
-        changes."""
+        """A batch that is written when the body ends; if that fails, nothing changes."""
         work = self._builder.work()
         try:
             yield work
@@ -214,8 +213,7 @@ class RocksStore:
         self._engine.reopen()
 
     def maintain(self) -> bool:
-        """Do a slice, as `Store.maintain`; without space, or in a stall, it waits like everything
-        else."""
+        """Do a slice, as `Store.maintain`; without space or in a stall, do nothing."""
         if self._failed:
             return False
         self._look_around()

@@ -37,8 +37,7 @@ class Sweep:
         self._row = b""
         """Key at which reading of the dropped queue at hand goes on; empty: at its beginning."""
         self._is_blind = False
-        """Whether a queue cannot be read: its references are unknown, so no shared message is
-        deleted."""
+        """Whether a queue is unreadable: without its references no shared message is deleted."""
         self._unmarked: list[Queue] = []
         self._place: bytes | None = None
         """Place at which the search for messages without a reference goes on; None: it is over."""

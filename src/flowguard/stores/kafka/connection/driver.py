@@ -109,8 +109,7 @@ async def commit_offsets(
     topics: Sequence[tuple[str, Sequence[tuple[int, int, str]]]],
     coordinator: int,
 ) -> None:
-    """Commit partition, offset, metadata by topic; `member`: generation and member id. Raises
-    KafkaError."""
+    """Commit partition, offset and metadata by topic. Raises KafkaError."""
     generation, member_id = member
     request = OffsetCommitRequest(group, generation, member_id, -1, list(topics))
     answer = await send(admin, request, coordinator)

@@ -60,8 +60,6 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 @final
 @dataclass(frozen=True, slots=True)
 class KafkaMessage:
-    """One record to be written."""
-
     key: bytes | None
     value: bytes | None
     """None: a tombstone."""
@@ -312,8 +310,7 @@ class KafkaLink:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def task(self, work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
-        """Begin something that goes on until it is cancelled, or the link is closed. On the loop
-        only."""
+        """Begin a task that runs until it is cancelled or the link is closed. On the loop only."""
         return self._loop.create_task(work)
 
     def result(self, begun: "Future[R]") -> R:
@@ -426,8 +423,7 @@ async def to_the_end(ending: Coroutine[Any, Any, None]) -> None:
 
 
 def check_cancelled() -> None:
-    """Raise CancelledError where this task is cancelled, though the driver has said another thing
-    instead."""
+    """Raise CancelledError if this task is cancelled, also if the driver raised another error."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -35,8 +35,6 @@ class Committed:
 
 @final
 class KafkaReader:
-    """The consumer of one group."""
-
     def __init__(self, link: KafkaLink, group: str) -> None:
         self._link = link
         self._group = group

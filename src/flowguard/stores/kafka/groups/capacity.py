@@ -21,8 +21,6 @@ READ_COUNT: Final = 500
 
 @final
 class GroupRoom:
-    """One per broker."""
-
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max`: of the messages of all groups."""
         self.messages = FairBudget(ALL_MAX)
@@ -60,7 +58,6 @@ class GroupShare:
         self._give_back(count, size_bytes)
 
     def add(self, size_bytes: int) -> None:
-        """One more message is here."""
         self._hold(1, size_bytes, self._all_count, self._all_bytes)
         self.count += 1
         self.size_bytes += size_bytes

@@ -39,8 +39,6 @@ PARTITION: Final = 0
 
 @final
 class GroupClaims:
-    """One per broker."""
-
     def __init__(
         self,
         link: KafkaLink,
@@ -134,12 +132,10 @@ class GroupClaims:
         return set(self._ours)
 
     def go_on_following(self) -> None:
-        """Begin again to follow which groups there are, where that has ended by a bug. On the
-        loop."""
+        """Follow the groups again if that has ended by a bug. On the loop."""
         self._tail.go_on()
 
     def is_made(self, topic: str) -> bool:
-        """Whether a topic is known to be there."""
         return topic in self._there
 
     def partitions_of(self, found: GroupTopic) -> int:
@@ -163,8 +159,7 @@ class GroupClaims:
         self._leave(filter)
 
     def upkeep(self) -> None:
-        """Say it again where that is needed: an operator may have taken us for dead, or deleted
-        what was said."""
+        """Repeat claims that are lost: an operator may have deleted them."""
         with suppress(StoreError):
             self._say_all_again()
         self._there -= self._lacking.keys()
@@ -261,8 +256,7 @@ class GroupClaims:
         self._there.add(found.topic)
 
     def _check(self, filter: str, found: GroupTopic) -> None:
-        """Give a topic that is there what it lacks, and say so; where that is not allowed, what
-        there is of it is used. Raises StoreError."""
+        """Give an existing topic what it lacks; report what is not allowed. Raises StoreError."""
         link, place, topic = self._link, self._place, found.topic
         seen = link.topic_seen(topic)
         wrong = []

@@ -344,7 +344,6 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._is_ours = False
 
     async def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
-        """These are ours from now on."""
         try:
             await self._take_over(list(assigned))
         except Exception as error:

@@ -25,8 +25,6 @@ HEARD_MAX: Final = 100_000
 
 
 class GroupTopic(NamedTuple):
-    """Where a group's messages are."""
-
     topic: str
     partitions: int
 
@@ -51,7 +49,6 @@ def roster_topic(prefix: str) -> str:
 
 
 def group_topic(prefix: str, filter: str, number: int) -> str:
-    """The name of a group's topic."""
     return f"{topic_stem(prefix, filter)}{number}"
 
 
@@ -106,8 +103,7 @@ class GroupRoster:
         ]
 
     def has_heard(self, filter: str) -> bool:
-        """Whether anything was ever said of a filter; if not, and there is a topic, it is lost what
-        was said of that."""
+        """Whether the filter had a record; a topic of a filter without one has lost its records."""
         return filter in self._heard
 
     def given_up(self, topics: Iterable[str]) -> list[str]:
@@ -122,7 +118,6 @@ class GroupRoster:
         return {filter for filter, claims in self._claims.items() if broker in claims}
 
     def has_claim(self, broker: str, filter: str) -> bool:
-        """Whether this broker says that it has members."""
         return broker in self._claims.get(filter, {})
 
     def is_right(self, broker: str, filter: str) -> bool:

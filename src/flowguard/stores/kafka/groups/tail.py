@@ -33,8 +33,6 @@ STUCK_S: Final = 5.0
 
 @final
 class GroupTail:
-    """One per broker."""
-
     def __init__(
         self,
         link: KafkaLink,

@@ -16,8 +16,7 @@ from flowguard.stores.kafka.window import METADATA_MAX as WINDOW_MAX
 from flowguard.stores.kafka.window import AckWindow
 
 STRIDE: Final = 1_009
-"""Partitions that a topic may have, and more; prime, so that packet identifiers made of positions
-differ."""
+"""Maximum number of partitions; prime, so that packet identifiers of positions differ."""
 OFFSETS: Final = 2**40
 """Records that a partition may ever have."""
 TAGS: Final = 2**12
@@ -37,8 +36,6 @@ SEEN_MAX: Final = 1_000
 
 
 class RecordPlace(NamedTuple):
-    """Where a record is."""
-
     tag: int
     """Of the topic, in this incarnation."""
     partition: int
@@ -46,7 +43,6 @@ class RecordPlace(NamedTuple):
 
 
 def pos_of(place: RecordPlace) -> int:
-    """The position of a record."""
     return (place.tag * OFFSETS + place.offset) * STRIDE + place.partition + 1
 
 
@@ -82,8 +78,6 @@ class RecordId(NamedTuple):
 @final
 @dataclass(slots=True)
 class _Part:
-    """A partition that is ours."""
-
     tag: int
     window: AckWindow
     next_offset: int
@@ -101,8 +95,6 @@ class _Part:
 
 @final
 class GroupWindows:
-    """The partitions of one consumer."""
-
     def __init__(self, room: GroupRoom) -> None:
         """`room`: of all groups of this broker."""
         self.share = GroupShare(room)
@@ -122,8 +114,7 @@ class GroupWindows:
     # --- partitions come and go --------------------------------------------------------------
 
     def of_topic(self, topic_id: bytes) -> list[int]:
-        """Be about this topic; positions that are here no longer. Nothing that was said of another
-        one counts from now on."""
+        """Begin with this topic; return the positions that are gone."""
         if topic_id == self.topic_id:
             return []
         gone: list[int] = []
@@ -157,8 +148,7 @@ class GroupWindows:
         return gone
 
     def is_beyond(self, partition: int, found: Found) -> bool:
-        """Whether more is known to be there than Kafka says: it has a new leader, which will know
-        in a moment, or the topic is another one."""
+        """Whether Kafka reports less than is known: a new leader, or another topic."""
         part = self._parts.get(partition)
         known = found.window.floor if part is None else max(found.window.floor, part.next_offset)
         return known > found.end
@@ -217,7 +207,6 @@ class GroupWindows:
         return [pos_of(RecordPlace(part.tag, partition, offset)) for offset in gone]
 
     def next_offset(self, partition: int) -> int:
-        """Where reading goes on."""
         return self._parts[partition].next_offset
 
     def is_far_ahead(self, partition: int) -> bool:
@@ -273,8 +262,7 @@ class GroupWindows:
         self._settle(part, offset)
 
     def settle(self, pos: int) -> bool:
-        """It is done; False: its partition is not here, which is remembered in case it comes. Of
-        another topic than this it means nothing."""
+        """Settle a position of this topic; False if its partition is not here: it may come."""
         tag, partition, offset = place_of(pos)
         part = self._parts.get(partition)
         if part is not None:
@@ -316,13 +304,11 @@ class GroupWindows:
         }
 
     def committed(self, floor: int, metadata: str) -> AckWindow:
-        """The window that was committed: an empty one, if for another topic. Raises
-        CorruptionError."""
+        """The committed window, empty if it is of another topic. Raises CorruptionError."""
         topic_id, _, said = metadata.partition(" ")
         return AckWindow.decode(floor, said) if topic_id == self.topic_id.hex() else AckWindow()
 
     def not_committed(self, partitions: Mapping[int, object]) -> None:
-        """They were not, after all."""
         for partition in partitions:
             part = self._parts.get(partition)
             if part is not None:

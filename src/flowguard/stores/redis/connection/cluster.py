@@ -38,7 +38,6 @@ Greet = Callable[[RedisLink], None]
 
 
 def is_cluster(url: str) -> bool:
-    """Whether the address is that of a Redis Cluster."""
     return urlsplit(url).scheme in SCHEMES
 
 
@@ -143,7 +142,6 @@ class RedisCluster:
         return self._ask(commands, 0, 0)
 
     def call(self, function: bytes, keys: Sequence[bytes], words: Words) -> list[Any]:
-        """The answer of a function of the library."""
         return self.ask([(b"FCALL", function, len(keys), *keys, *words)])
 
     def commit(

@@ -128,7 +128,6 @@ def redirection_of(answer: Exception) -> Redirection | None:
 
 
 def values_of(answer: bytes) -> dict[str, str]:
-    """The values in an answer to INFO."""
     pairs = (line.partition(":") for line in answer.decode().splitlines())
     return {key: value for key, colon, value in pairs if colon}
 

@@ -10,7 +10,6 @@ Words = Sequence[bytes | str | int | float]
 
 
 def pack(commands: Sequence[Words]) -> bytes:
-    """All of the commands, one after the other."""
     found: list[bytes] = []
     for words in commands:
         found.append(b"*%d\r\n" % len(words))

@@ -11,7 +11,6 @@ SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 
 
 def is_sentinel(url: str) -> bool:
-    """Whether the address names Sentinels."""
     return urlsplit(url).scheme in SCHEMES
 
 

@@ -35,7 +35,6 @@ class Promise:
 
 
 def promise_of(durability: str, replicas: int) -> Promise:
-    """The promise that `store.durability` names."""
     match durability:
         case "memory":
             return Promise(Durability.MEMORY)
@@ -50,7 +49,6 @@ def promise_of(durability: str, replicas: int) -> Promise:
 
 
 def info(link: RedisLink, *sections: str) -> dict[str, str]:
-    """The values of INFO."""
     found: dict[str, str] = {}
     for answer in link.ask([("INFO", section) for section in sections]):
         found |= values_of(answer)

@@ -258,8 +258,7 @@ class RocksEngine:
         self._open()
 
     def _check_log(self) -> None:
-        """Check the log before opening to write, which replaces it by the part of it that is
-        whole."""
+        """Check the log before opening to write, which replaces it by its intact part."""
         if not read_synced(self._folder):
             return
         try:

@@ -20,8 +20,7 @@ from flowguard.types import NO_PROPERTIES
 
 UID_BYTES: Final = 12
 INLINE: Final = b"\0"
-"""Value of `Delivery.place` if the message lies with its entry; a uid: in family p; empty:
-unknown."""
+"""`Delivery.place` of a message beside its entry; a uid means family p, empty means unknown."""
 
 _ENTRY_INLINE: Final = 0x10
 _ENTRY_SHARED: Final = 0x11

@@ -62,8 +62,7 @@ class Queue(ABC):
 
     @abstractmethod
     def release(self, work: "Draft", pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        """Release a message that was sent and is the client's; ignored if it is settled or was
-        released."""
+        """Release a sent message that the client has; ignored if it is settled or released."""
 
     @abstractmethod
     def settle(self, work: "Draft", pos: int, delivery: Delivery | None) -> None:
@@ -91,8 +90,7 @@ class Queue(ABC):
         raise AssertionError("nothing was put off")
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
-        """Settle an entry whose content the operation did not have; `value` is the row at
-        `entry_key`."""
+        """Settle an entry by its row, because the operation did not have its content."""
         raise AssertionError("nothing was put off")
 
     def entry_key(self, pos: int) -> bytes:
@@ -103,8 +101,7 @@ class Queue(ABC):
 
     @abstractmethod
     def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
-        """Restore the queue from its record; not `clean`: the record may be older than the
-        entries."""
+        """Restore the queue; if not `clean`, the record may be older than the entries."""
 
     @abstractmethod
     def fetch(

@@ -64,7 +64,6 @@ def decode_session(value: bytes) -> tuple[int, int, float | None]:
 
 
 def is_applications(value: bytes) -> bool:
-    """Whether a session is an application's."""
     return bool(unpack(_SESSION, value)[3] & _APPLICATION)
 
 

@@ -31,8 +31,7 @@ from flowguard.stores.rocks.layouts.window_record import (
 )
 
 STRIDE_MAX: Final = 256
-"""Positions by which the durable mark may be ahead of the sent ones: it need not be written each
-time."""
+"""Positions by which the durable mark may be ahead of the sent ones, to save writes."""
 STRIDE_MIN: Final = 8
 STRIDE_BYTES: Final = 16 * 1024
 """Payload by which the mark may be ahead, too. Settled rows are deleted half a stride at a time, so
