@@ -24,6 +24,8 @@ class Verdict:
     seed: int
     store: str
     kills: Counter[Moment] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    """Faults that ended no process, by name."""
     orderly_ends: int = 0
     findings: list[str] = field(default_factory=list)
     published: int = 0
@@ -39,9 +41,10 @@ class Verdict:
 
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {moment.value}" for moment, count in self.kills.items())
+        faults = "".join(f", {count} times {name}" for name, count in self.faults.items())
         return (
             f"seed {self.seed}, store {self.store}: {self.kills.total()} kills in "
-            f"{self.wall_s:.1f} s ({kills}), {self.orderly_ends} orderly ends; "
+            f"{self.wall_s:.1f} s ({kills}){faults}, {self.orderly_ends} orderly ends; "
             f"{self.published} messages, {self.acknowledged} acknowledged, {self.delivered} "
             f"deliveries of which {self.repeated} repeated; restart {self.restart_ms}"
         )

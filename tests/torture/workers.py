@@ -1,7 +1,9 @@
 """Several workers of which one after the other is killed, and now and then their supervisor.
 
 `python -m tests.torture.workers --kills 50 --seed 1`: players as in `tests.torture.run`. A killed
-worker ends the connections of its own clients, and those that it was about to hand over.
+worker ends the connections of its own clients, and those that it was about to hand over. Between
+the kills a worker has other faults (`tests.torture.worker_faults`), which end no connection of a
+client that is in.
 """
 
 import os
@@ -27,12 +29,22 @@ from tests.torture.players import Player, Visitor
 from tests.torture.run import Torture
 from tests.torture.verdict import Moment
 from tests.torture.wire import HOST
+from tests.torture.worker_faults import FAULTS
 
+ENDED = "worker ended; it starts again"
+KILLED = "why=SIGKILL"
 READY = re.compile(r"worker ready +name=worker-(\d+) pid=(\d+)")
-SUPERVISOR = 0.15
-"""Share of the kills that hit the supervisor."""
+SUPERVISOR = 0.25
+"""Share of the kills that hit the supervisor; the pauses before starts are short again then."""
+TOGETHER = 0.7
+"""Share of the faults before which all workers serve."""
 ORDERLY = 0.05
 LOAD_S = (0.05, 1.5)
+FAULTY = 0.6
+"""Share of the faults that end no process."""
+FAULT_S = (0.05, 3.0)
+FAULTY_KILLS = 0.3
+"""Share of these faults during which a worker or the supervisor is killed."""
 LEAVING_S = 5.0
 """Time in which clients of a killed worker see its end, in seconds."""
 
@@ -69,8 +81,15 @@ class Supervised:
 
     def pids(self) -> dict[int, int]:
         """Return the process id of the last start of each worker."""
-        text = self._log.read_bytes()[self._past_bytes :].decode()
-        return {int(index): int(pid) for index, pid in READY.findall(text)}
+        return {int(index): int(pid) for index, pid in READY.findall(self._text())}
+
+    def ended_by_themselves(self) -> list[str]:
+        """Return the log lines of workers that have ended without a kill."""
+        return [each for each in self._text().splitlines() if ENDED in each and KILLED not in each]
+
+    def _text(self) -> str:
+        """Return what has been logged since the start."""
+        return self._log.read_bytes()[self._past_bytes :].decode()
 
     @property
     def is_alive(self) -> bool:
@@ -115,7 +134,7 @@ class WorkersTorture(Torture):
     """One run with several workers."""
 
     def __init__(self, folder: Path, *, kills: int, seed: int, workers: int = 2) -> None:
-        super().__init__(folder, kills=kills, seed=seed, store="rocks")
+        super().__init__(folder, kills=kills, seed=seed, store="rocks", refuses=True)
         # A new subscription may get what another worker still owed (docs/explain/cluster.md).
         self._players = [each for each in self._players if not isinstance(each, Visitor)]
         self._workers = workers
@@ -141,25 +160,35 @@ class WorkersTorture(Torture):
     def _live(self) -> None:
         random = self._random
         self._start()
+        if random.random() < TOGETHER:
+            self._turns(self._all_serve, "not all workers start again")
         self._load(random.uniform(*LOAD_S))
-        drawn = random.random()
-        if drawn < SUPERVISOR:
-            self._kill(Moment.LOAD)
-        elif drawn < SUPERVISOR + ORDERLY:
+        if random.random() < FAULTY:
+            self._disturb(random)
+        elif random.random() < ORDERLY:
             self._end()
         else:
-            self._kill_worker(random)
+            self._kill_one(random)
 
-    def _kill_worker(self, random: Random) -> None:
-        """Kill a worker that serves; the other may be about to start."""
-        supervised: Any = self._broker
+    def _disturb(self, random: Random) -> None:
+        """Let a worker have a fault for a while."""
+        name = random.choice(sorted(FAULTS))
+        _, pid = self._choose(random)
+        lasts_s = random.uniform(*FAULT_S)
+        with FAULTS[name](pid):
+            self._turns_until(time.monotonic() + lasts_s / 2)
+            if random.random() < FAULTY_KILLS:
+                self._kill_one(random)
+            self._turns_until(time.monotonic() + lasts_s / 2)
+        self.verdict.faults[name] += 1
+        self._ledger.note(f"after {name} of process {pid}")
 
-        def is_serving() -> bool:
-            # A worker that ends during the first start ends all, as documented.
-            return supervised.serving_s is not None and bool(self._serving(supervised))
-
-        self._turns(is_serving, "no worker starts again")
-        index, pid = random.choice(sorted(self._serving(supervised).items()))
+    def _kill_one(self, random: Random) -> None:
+        """Kill a worker that serves, or the supervisor."""
+        if random.random() < SUPERVISOR:
+            self._kill(Moment.LOAD)
+            return
+        index, pid = self._choose(random)
         os.kill(pid, SIGKILL)
         wait_for_end(pid)
         self._killed.add(pid)
@@ -171,8 +200,30 @@ class WorkersTorture(Torture):
         self._ledger.report(self.verdict)
         self._on_kill(self.verdict)
 
+    def _choose(self, random: Random) -> tuple[int, int]:
+        """Return a worker that serves, and its process; others may be about to start."""
+        supervised: Any = self._broker
+
+        def is_serving() -> bool:
+            # A worker that ends during the first start ends all, as documented.
+            return supervised.serving_s is not None and bool(self._serving(supervised))
+
+        self._turns(is_serving, "no worker starts again")
+        return random.choice(sorted(self._serving(supervised).items()))
+
+    def _all_serve(self) -> bool:
+        supervised: Any = self._broker
+        is_started = supervised.serving_s is not None
+        return is_started and len(self._serving(supervised)) == self._workers
+
     def _serving(self, supervised: Any) -> dict[int, int]:
         return {index: pid for index, pid in supervised.pids().items() if pid not in self._killed}
+
+    def _reap(self, code: int) -> bool:
+        supervised: Any = self._broker
+        for line in supervised.ended_by_themselves():
+            self._ledger.find(f"a worker has ended by itself: {line}")
+        return super()._reap(code)
 
     def _on_end_of(self, player: Player) -> None:
         owner = self._members.owner_of(player.peer.client_id).removeprefix("worker-")
