@@ -17,6 +17,10 @@ PATIENCE_S = HANG_S
 ANNOUNCEMENT = "listening on "
 PURE = "pure Python"
 OURS = (sys.executable, "-m", "flowguard")
+WORKERS_UNDER_TEST = os.environ.get("WORKERS_UNDER_TEST")
+"""The number of workers of each broker whose test names none, or None."""
+WORKERS = (int(WORKERS_UNDER_TEST),) if WORKERS_UNDER_TEST else (1, 2)
+"""Numbers of workers of the brokers that other clients are tested with."""
 
 
 def start(
@@ -49,6 +53,7 @@ class Broker:
     host: str
     port: int
     log: Path
+    workers: int = 1
 
     def terminate(self) -> int:
         """SIGTERM, and the exit code."""
@@ -81,13 +86,16 @@ def running_broker(
 ) -> Iterator[Broker]:
     """A broker on a free port, its files in `folder`; `program` is the command `flowguard`.
 
-    Not `listen`: it listens where its configuration says.
+    Not `listen`: it listens where its configuration says. Without `--workers` it has as many
+    as WORKERS_UNDER_TEST says.
 
     Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the
     block if it has not been told before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "stderr.txt"
+    if WORKERS_UNDER_TEST and "--workers" not in arguments:
+        arguments = (*arguments, "--workers", WORKERS_UNDER_TEST)
     with log.open("w") as stderr:
         process = start(
             "serve",

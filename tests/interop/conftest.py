@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.broker import Broker, running_broker
+from tests.interop.broker import WORKERS, WORKERS_UNDER_TEST, Broker, running_broker
 from tests.interop.clients import make_peer
 from tests.interop.peer import Engines, Peer
 from tests.support.compiled import compiled_rooms, script
@@ -12,15 +12,33 @@ from tests.support.compiled import compiled_rooms, script
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers, clients speak 5.0 only: older versions take the same ways."""
+    if WORKERS_UNDER_TEST:
+        return
+    left_out = {each for each in items if is_left_out(each)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [each for each in items if each not in left_out]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    return values.get("broker", 1) > 1 and not values.get("peer", "5.0").endswith("5.0")
+
+
+@pytest.fixture(scope="session", params=WORKERS, ids="workers={}".format)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """One broker for all clients: what one leaves behind must not disturb the others.
 
     It runs the compiled rooms where they can be made, for what ships is what is tested.
     """
     if "BUILD_UNDER_TEST" not in os.environ and script().missing() is None:
         compiled_rooms()
-    with running_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+    folder = tmp_path_factory.mktemp("broker") / "data"
+    with running_broker(folder, "--workers", str(request.param)) as running:
+        running.workers = request.param
         yield running
 
 

@@ -202,6 +202,9 @@ class Mosquitto(Peer):
         """A mosquitto_sub that is interrupted says DISCONNECT 0x04."""
         return self.is_5
 
+    def keeps_order(self, qos: int) -> bool:
+        return qos > 0
+
     def words(self, name: str) -> list[str]:
         """The first words of a command."""
         version = PROTOCOLS[self.version]

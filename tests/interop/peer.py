@@ -140,6 +140,10 @@ class Peer(abc.ABC):
         """True: asks for its will when it disconnects."""
         return False
 
+    def keeps_order(self, qos: int) -> bool:
+        """False: each message comes from a client of its own, and MQTT orders those of one."""
+        return True
+
     @property
     def is_5(self) -> bool:
         return self.version == "5.0"

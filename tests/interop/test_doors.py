@@ -22,7 +22,7 @@ import pytest
 
 from flowguard.identity.passwords import PasswordFile
 from flowguard.types import ReasonCode
-from tests.interop.broker import ANNOUNCEMENT, PATIENCE_S, Broker, running_broker
+from tests.interop.broker import ANNOUNCEMENT, PATIENCE_S, WORKERS, Broker, running_broker
 from tests.interop.mosquitto_peer import program
 from tests.interop.mqttjs_peer import PACKAGE
 from tests.interop.paho_peer import end_loop
@@ -85,8 +85,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def doors(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+@pytest.fixture(scope="module", params=WORKERS, ids="workers={}".format)
+def doors(
+    request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Doors]:
     folder = tmp_path_factory.mktemp("doors")
     authority = Authority(folder)
     pair = authority.issue("127.0.0.1")
@@ -111,7 +113,7 @@ def doors(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door
         f'token_keys = "{folder}/keys.json"\ntoken_audience = "mqtt"\n'
         f'acl_file = "{folder}/acl.toml"\n'
     )
-    config = ("--config", str(folder / "broker.toml"))
+    config = ("--config", str(folder / "broker.toml"), "--workers", str(request.param))
     with running_broker(folder / "b", *config, listen=False) as broker:
         ports = {"mqtt": broker.port}
         assert broker.process.stdout is not None
@@ -229,7 +231,8 @@ def test_gmqtt_over_tls(doors: Doors, user: str) -> None:
 
     async def talk() -> str:
         got: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        client = gmqtt.Client("gmqtt")
+        unacknowledged = gmqtt.client.PersistentStorage()
+        client = gmqtt.Client("gmqtt", persistent_storage=unacknowledged)
         if user == "ann":
             client.set_auth_credentials(user, SECRET)
 
@@ -245,6 +248,7 @@ def test_gmqtt_over_tls(doors: Doors, user: str) -> None:
         await client.connect("127.0.0.1", doors.port("mqtts", user), ssl=doors.context(user))
         client.subscribe(f"{user}/#", qos=1)
         topic = await got
+        await unacknowledged.wait_empty()  # Bytes that meet its close_notify are an error there.
         await client.disconnect()
         return topic
 
