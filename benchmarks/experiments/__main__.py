@@ -76,7 +76,7 @@ def run_all_of(key: str, scale: float, seeds: int, jobs: int) -> Report:
     if key == SPEED:
         return speed.measure_all(scale, console)
     experiment = EXPERIMENTS[key]
-    return experiment.judge(run_all(experiment, scale, seeds, jobs, console))
+    return experiment.report(run_all(experiment, scale, seeds, jobs, console))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What an experiment is: scenarios with changes, under policies; and who judges what they did."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from benchmarks.checks import Report
@@ -57,3 +57,12 @@ class Experiment:
     cases: Callable[[float], Sequence[Case]]
     """At a scale, 0 to 1."""
     judge: Callable[[Runs], Report]
+    unscaled: str
+    """Sizes and times that a scale below 1 keeps: a sentence for the page."""
+
+    def report(self, runs: Runs) -> Report:
+        """The page of the runs; at a smaller scale it names what was not scaled."""
+        told = self.judge(runs)
+        if runs.scale >= 1.0:
+            return told
+        return replace(told, scaled=f"{told.scaled} Scale {runs.scale:g}: {self.unscaled}")

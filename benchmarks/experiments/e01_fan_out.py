@@ -96,4 +96,9 @@ COLUMNS: Final = {
     "memory MiB": Column(figures.memory_mib, digits=0),
     "lost": Column(figures.lost, digits=0),
 }
-EXPERIMENT = Experiment("E1", cases, judge)
+EXPERIMENT = Experiment(
+    "E1",
+    cases,
+    judge,
+    "the 100 pairs, the cost of a PUBLISH and pieces of 250 deliveries are not scaled.",
+)

@@ -155,4 +155,10 @@ COLUMNS: Final = {
     "wasted %": Column(figures.wasted_share, digits=2),
     "connected": Column(connected_share, " %"),
 }
-EXPERIMENT = Experiment("E2", cases, judge)
+EXPERIMENT = Experiment(
+    "E2",
+    cases,
+    judge,
+    "the connect timeout, delays of retries, the first limit of 16 CONNECTs in process and "
+    "the bytes of the connect queue are not scaled.",
+)

@@ -126,4 +126,10 @@ def judge(runs: Runs) -> Report:
     )
 
 
-EXPERIMENT = Experiment("E4", cases, judge)
+EXPERIMENT = Experiment(
+    "E4",
+    cases,
+    judge,
+    "messages per second, deadlines, delays of retries and the first limit of 16 CONNECTs "
+    "in process are not scaled.",
+)

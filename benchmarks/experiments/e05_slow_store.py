@@ -109,4 +109,9 @@ COLUMNS: Final = {
     "recovery s": Column(None, of_case=recovery),
     "lost": Column(figures.lost, digits=0),
 }
-EXPERIMENT = Experiment("E5", cases, judge)
+EXPERIMENT = Experiment(
+    "E5",
+    cases,
+    judge,
+    "nothing is scaled, because three publishers cannot be fewer.",
+)

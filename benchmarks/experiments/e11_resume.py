@@ -86,4 +86,9 @@ COLUMNS: Final = {
     "replayed after s": Column(replayed_s, not_of=ALONE),
     "most memory MiB": Column(figures.memory_mib, digits=0),
 }
-EXPERIMENT = Experiment("E11", cases, judge)
+EXPERIMENT = Experiment(
+    "E11",
+    cases,
+    judge,
+    "messages per session, pages of 70 messages and the time of a commit are not scaled.",
+)

@@ -177,7 +177,7 @@ def test_an_experiment_from_its_cases_to_its_verdict() -> None:
         bound = control.mean or 0.0
         return Report("k", "t", "s", (at_most("t99", ours, bound, " s"), held(runs)))
 
-    experiment = Experiment("X", lambda _: [TINY], judge)
+    experiment = Experiment("X", lambda _: [TINY], judge, "the crowd is not scaled.")
     runs = run_all(experiment, 1.0, 2, 2, Console(quiet=True))
     assert {key: len(found) for key, found in runs.observed.items()} == {
         ("tiny", OURS): 2,
@@ -189,7 +189,10 @@ def test_an_experiment_from_its_cases_to_its_verdict() -> None:
         assert not seen.violation
         assert seen.series.connected["crowd"][-1] > 0
         assert seen.clients == {"crowd": 60}
-    assert experiment.judge(runs).checks[-1].passed
+    assert experiment.report(runs).checks[-1].passed
+    assert experiment.report(runs).scaled == "s"
+    smaller = Runs(0.1, 2, runs.observed)
+    assert experiment.report(smaller).scaled == "s Scale 0.1: the crowd is not scaled."
 
 
 def test_growth_is_judged_by_the_two_largest_crowds() -> None:
