@@ -21,7 +21,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -114,6 +114,9 @@ bench-log: $(BENCH) rooms  ## measure the durable log beside client queues
 
 bench-overload: $(BENCH) rooms  ## run three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
+
+bench-cluster: $(BENCH) rooms  ## measure what several workers cost beside one (ARGS="--write")
+	@$(PY) -m benchmarks.cluster $(ARGS)
 
 bench-redis: $(BENCH) rooms  ## measure the store on Redis beside the published schema, PostgreSQL and RocksDB (ARGS="--write")
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)

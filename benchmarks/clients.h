@@ -31,7 +31,7 @@ struct conn {
 };
 
 /* Options, with their defaults; times in seconds. */
-static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, topics = 1,
+static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, topics = 1, first_topic,
                     rate, beside, tls, ws, warmup = 1, seconds = 4, setup_limit = 30, drain_limit = 15,
                     hold_limit = 120, broker_pid;
 static enum scenario scenario;
@@ -55,6 +55,7 @@ static char first_error[160];
 static struct histogram latency;
 static uint64_t next_ns;        /* open loop: when the next message is due, whoever's it is */
 static uint64_t beside_next_ns; /* when the next one of the durable pair is due */
+static uint32_t *numbers; /* of each connection, in its client id; NULL: its index */
 
 /* The durable pair beside all others is the last one. */
 static bool is_beside(const struct conn *c) {
@@ -111,7 +112,8 @@ static void start_connect(struct conn *c) {
 
 static void send_connect(struct conn *c) {
     char id[16];
-    int id_bytes = snprintf(id, sizeof id, "%c%07u", "psc"[c->role], c->index);
+    uint32_t number = numbers ? numbers[c - conns] : c->index;
+    int id_bytes = snprintf(id, sizeof id, "%c%07u", "psc"[c->role], number);
     uint8_t packet[64];
     uint32_t n = put_header(packet, CONNECT << 4, 12 + (uint32_t)id_bytes);
     memcpy(packet + n, "\0\4MQTT\4", 7); /* 3.1.1 */
@@ -127,6 +129,7 @@ static void send_connect(struct conn *c) {
 /* One topic for fan-out and fan-in, one per connection otherwise, or `topics` in turn. */
 static void put_topic(uint8_t *p, uint32_t index, uint32_t sequence) {
     char text[16];
+    index += (uint32_t)first_topic;
     if (topics > 1)
         snprintf(text, sizeof text, "%05u/%02u", index, sequence % (uint32_t)topics);
     else

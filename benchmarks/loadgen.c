@@ -14,6 +14,9 @@
  * late the broker is; the latency of each counts from the time when it was due.
  * With `topics` t each message of a publisher is for another of t topics, in turn. With `beside` r
  * there is one more pair, durable, which has r messages per second.
+ * `numbers FILE`: a line for each connection, first those of subscribers, with the number in its
+ * client id; else this is its index.
+ * Topics have numbers from `first-topic` on.
  * With `tls 1` and `ws 1` there is TLS, WebSocket, or one on the other below MQTT (stream.h).
  * Per wake-up a socket is read once and written once. With `durable 1` nobody asks for a clean
  * session: what is not acknowledged must survive, both ways.
@@ -38,6 +41,7 @@ static const struct option {
     {"payload", &payload, MIN_PAYLOAD, 65536},
     {"durable", &durable, 0, 1},
     {"topics", &topics, 1, 100},
+    {"first-topic", &first_topic, 0, 30000},
     {"rate", &rate, 0, 1e6},
     {"beside", &beside, 0, 1000},
     {"tls", &tls, 0, 1},
@@ -49,6 +53,8 @@ static const struct option {
     {"hold-limit", &hold_limit, 1, 600},
     {"broker-pid", &broker_pid, 1, 1e9},
 };
+
+static const char *numbers_path;
 
 static void on_sigterm(int signal_number) {
     (void)signal_number;
@@ -189,6 +195,10 @@ static void parse_options(int argc, char **argv) {
     if (scenario > IDLE) die("unknown scenario %s", argv[1]);
     for (int i = 2; i < argc; i += 2) {
         const struct option *o = options, *end = options + sizeof options / sizeof *options;
+        if (!strcmp(argv[i], "--numbers")) {
+            numbers_path = argv[i + 1];
+            continue;
+        }
         while (o < end && (strncmp(argv[i], "--", 2) || strcmp(argv[i] + 2, o->name))) o++;
         if (o == end) die("unknown option %s", argv[i]);
         char *rest;
@@ -222,9 +232,19 @@ static void make_connections(void) {
     }
 }
 
+static void read_numbers(void) {
+    FILE *f = fopen(numbers_path, "r");
+    numbers = calloc(conn_count, sizeof *numbers);
+    if (!f || !numbers) die("%s: %s", numbers_path, strerror(errno));
+    for (uint32_t i = 0; i < conn_count; i++)
+        if (fscanf(f, "%u", &numbers[i]) != 1) die("%s: fewer lines than connections", numbers_path);
+    fclose(f);
+}
+
 int main(int argc, char **argv) {
     parse_options(argc, argv);
     make_connections();
+    if (numbers_path) read_numbers();
     if (raise_descriptor_limit() < conn_count + 16)
         die("the descriptor limit is too low for %u connections", conn_count);
     signal(SIGTERM, on_sigterm);

@@ -38,9 +38,15 @@ def pinned(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def children(pid: int) -> list[int]:
+    """Processes that the first thread of a process has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def resident_kib(pid: int) -> int:
-    """Resident memory of a process now, in KiB (without kernel memory such as socket buffers)."""
-    return _kib_line(Path(f"/proc/{pid}/smaps_rollup"), "Rss:")
+    """Resident memory of a process and its children now, in KiB, without socket buffers."""
+    paths = [Path(f"/proc/{each}/smaps_rollup") for each in (pid, *children(pid))]
+    return sum(_kib_line(path, "Rss:") for path in paths)
 
 
 def peak_resident_kib(pid: int) -> int:

@@ -102,7 +102,7 @@ class Bench:
 
     def _storm(self, running: Running, scenario: Scenario, load: Load) -> Found:
         result = self._generate(running, scenario, load)
-        _, figures = usage(result)
+        window_s, figures = usage(result)
         kinds = ("refused", "failed", "timed_out", "closed_later")
         failures = {kind: number(result, kind) for kind in kinds if number(result, kind)}
         connected, storm_s = number(result, "connected"), number(result, "storm_s")
@@ -111,6 +111,7 @@ class Bench:
         figures |= {
             "value": connected / storm_s,
             "rate_per_s": connected / storm_s,
+            "cpu_us": 1e6 * figures["broker_cores"] * window_s / connected,
             "failures": sum(failures.values()),
             "connack_p99_ms": number(result["connack_ms"], "p99"),
             "p50_ms": number(result["connack_ms"], "p50"),
@@ -170,7 +171,8 @@ class Bench:
 
     def _command(self, running: Running, scenario: Scenario, load: Load) -> list[str]:
         values = {"port": running.port, "broker-pid": running.pid, **load}
-        return [str(self.generator), scenario.program, *options(values)]
+        numbers = ["--numbers", str(scenario.numbers)] if scenario.numbers else []
+        return [str(self.generator), scenario.program, *options(values), *numbers]
 
 
 def usage(result: dict[str, Any]) -> tuple[float, dict[str, float]]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -48,6 +49,8 @@ class Scenario:
     quick: bool = False  # part of --quick
     beside: str = ""  # the row it is interleaved with
     limits: Mapping[str, Limits | None] = field(default_factory=lambda: MappingProxyType({}))
+    numbers: Path | None = None
+    """File with the numbers in client ids, or None: the indexes of the connections."""
 
     def arguments_for(self, broker: str) -> dict[str, float]:
         limits = self.limits.get(broker) or Limits()
