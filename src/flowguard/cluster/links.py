@@ -48,12 +48,14 @@ def nothing_waits(_: float) -> None:
 class Forwarded:
     """A message that is sent or is to be sent; `then` is called when it is durable."""
 
-    __slots__ = ("number", "message", "then")
+    __slots__ = ("count", "number", "message", "then")
 
-    def __init__(self, number: int, message: LinkMessage, then: Then | None) -> None:
+    def __init__(self, number: int, message: LinkMessage, then: Then | None, count: int) -> None:
         self.number = number
         self.message = message
         self.then = then
+        self.count = count
+        """Number of PUBLISHes in it, which the bound counts."""
 
 
 class OutgoingStream:
@@ -78,7 +80,9 @@ class OutgoingStream:
         self.messages_count = 0
         """Number of messages without an answer: sent, unsent, or not committed yet."""
         self.bytes_count = 0
-        self._unnumbered: deque[bytes] = deque()
+        self._unnumbered: deque[tuple[bytes, int]] = deque()
+        """QoS 0 messages, each with the number of PUBLISHes in it."""
+        self._unnumbered_count = 0
         self.unnumbered_bytes = 0
         self.dropped_count = 0
         """Number of QoS 0 messages that were dropped, since the start."""
@@ -86,10 +90,10 @@ class OutgoingStream:
     def has_capacity(self) -> bool:
         return self.messages_count < self._messages_max and self.bytes_count < self._bytes_max
 
-    def put(self, data: bytes, then: Then) -> None:
-        """Forward a QoS 1 message."""
-        self.reserve(len(data))
-        self._append(LinkMessage(data), then)
+    def put(self, data: bytes, then: Then, count: int = 1) -> None:
+        """Forward a QoS 1 message, or a burst of `count`."""
+        self.reserve(len(data), count)
+        self._append(LinkMessage(data), then, count)
 
     def owe(self, data: bytes) -> OwedAddress:
         """Return the address of a QoS 2 message, under which the caller commits it."""
@@ -108,14 +112,18 @@ class OutgoingStream:
             self.reserve(len(data))
             self.put_owed(address, data)
 
-    def put_unnumbered(self, data: bytes) -> bool:
-        """Forward a QoS 0 message; False if it is dropped: no link, or a bound is reached."""
+    def put_unnumbered(self, data: bytes, count: int = 1) -> bool:
+        """Forward a QoS 0 message, or a burst of `count`.
+
+        False if it is dropped: no link, or a bound is reached.
+        """
         size_bytes = self.unnumbered_bytes
-        is_full = len(self._unnumbered) >= self._messages_max or size_bytes >= self._bytes_max
+        is_full = self._unnumbered_count >= self._messages_max or size_bytes >= self._bytes_max
         if not self.is_open or is_full:
-            self.dropped_count += 1
+            self.dropped_count += count
             return False
-        self._unnumbered.append(data)
+        self._unnumbered.append((data, count))
+        self._unnumbered_count += count
         self.unnumbered_bytes += len(data)
         return True
 
@@ -124,17 +132,18 @@ class OutgoingStream:
         waiting, size_bytes = self._unnumbered, 0
         messages: list[bytes] = []
         while waiting and len(messages) < BATCH_MESSAGES_MAX and size_bytes < BATCH_BYTES_MAX:
-            data = waiting.popleft()
+            data, count = waiting.popleft()
             size_bytes += len(data)
+            self._unnumbered_count -= count
             messages.append(data)
         self.unnumbered_bytes -= size_bytes
         return Unnumbered(tuple(messages)) if messages else None
 
     def lose_unnumbered(self) -> None:
         """The link is lost, and the QoS 0 messages with it."""
-        self.dropped_count += len(self._unnumbered)
+        self.dropped_count += self._unnumbered_count
         self._unnumbered.clear()
-        self.unnumbered_bytes = 0
+        self._unnumbered_count = self.unnumbered_bytes = 0
 
     def open(self) -> StreamOpen:
         """Start the stream: the oldest message without an answer is the next one."""
@@ -177,18 +186,18 @@ class OutgoingStream:
         for waiting in (self._unanswered, self._unsent):
             while waiting and waiting[0].number <= durable.number:
                 forwarded = waiting.popleft()
-                self.messages_count -= 1
+                self.messages_count -= forwarded.count
                 self.bytes_count -= len(forwarded.message.data)
                 found.append(forwarded)
         return found
 
-    def reserve(self, size_bytes: int) -> None:
+    def reserve(self, size_bytes: int, count: int = 1) -> None:
         """Count a message that follows with `put_owed`, after its commit."""
-        self.messages_count += 1
+        self.messages_count += count
         self.bytes_count += size_bytes
 
-    def _append(self, message: LinkMessage, then: Then | None) -> None:
-        self._unsent.append(Forwarded(self._next_number, message, then))
+    def _append(self, message: LinkMessage, then: Then | None, count: int = 1) -> None:
+        self._unsent.append(Forwarded(self._next_number, message, then, count))
         self._next_number += 1
 
 

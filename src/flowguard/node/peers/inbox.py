@@ -18,14 +18,19 @@ from flowguard.node.peers.messages import (
     BEGINS,
     DELIVER,
     ENDS,
+    NO_SHARES,
     ONE_SHARE,
     ORDER,
     ForwardedMessage,
+    decode_burst,
     decode_forwarded,
+    encode_forwarded,
+    is_burst,
 )
 from flowguard.node.peers.peer import Peer
 from flowguard.node.peers.relay import PeerSource
 from flowguard.node.peers.retained import RetainedSync
+from flowguard.node.publish.bursts import Bursts
 from flowguard.node.publish.deliveries import Admitted, placed
 from flowguard.node.publish.fan_out import FanOut
 from flowguard.node.publish.in_process import InProcess, appends
@@ -41,6 +46,7 @@ SUCCESS: Final = ReasonCode.SUCCESS
 @final
 class Inbox:
     __slots__ = (
+        "_bursts",
         "_entries",
         "_is_busy",
         "_journal",
@@ -62,6 +68,7 @@ class Inbox:
         self._node = node
         self._journal = journal
         self._router = router
+        self._bursts = Bursts(node, router)
         self._peers = router.peers
         self._retained = retained
         self._peer = peer
@@ -85,7 +92,9 @@ class Inbox:
         entries = self._entries
         while entries and not self._is_busy:
             message, then = entries.popleft()
-            if message is not None:
+            if message is not None and is_burst(message.data):
+                self._take_burst(message.data, now_s)
+            elif message is not None:
                 self._take(message, now_s)
             elif then is not None:
                 self._answer(then, now_s)
@@ -144,8 +153,27 @@ class Inbox:
             pending.committed(now_s)
 
     def deliver(self, data: bytes, now_s: float) -> None:
+        """Route a QoS 0 message, or a burst of them."""
+        if not is_burst(data):
+            self._deliver(decode_forwarded(data), now_s)
+            return
+        burst, publisher = decode_burst(data)
+        if not self._bursts.take(self._router.plans.find(burst.topic), burst, now_s):
+            for each in burst.deliveries():
+                message = Publish(burst.topic, each.message.payload)
+                self._deliver(ForwardedMessage(DELIVER, message, NEVER_S, publisher, {}), now_s)
+
+    def _take_burst(self, data: bytes, now_s: float) -> None:
+        """Route a burst as one, or let its messages follow one by one."""
+        burst, publisher = decode_burst(data)
+        if self._bursts.take(self._router.plans.find(burst.topic), burst, now_s):
+            return
+        for each in reversed(burst.deliveries()):
+            one = encode_forwarded(each.message, DELIVER, NEVER_S, publisher, NO_SHARES)
+            self._entries.appendleft((LinkMessage(one), None))
+
+    def _deliver(self, forwarded: ForwardedMessage, now_s: float) -> None:
         """Route a QoS 0 message."""
-        forwarded = decode_forwarded(data)
         if forwarded.expires_at_s <= now_s:
             self._node.counters.drop(Reason.MESSAGE_EXPIRED)
             return

@@ -3,12 +3,16 @@
 u8 flags, f64 expiry time in seconds since the Unix epoch, u16 size and client id of the
 publisher, u16 number of shared subscriptions, each: u16 size and filter with `$share/`, u8 size
 and name of the node that serves it; then the message (`stores.messages`)
+
+A burst (`codec.burst`) has u8 flags, u8 QoS, u8 1 for MQTT 5.0, u32 size of a packet and u32 of
+its payload, u16 size and client id of the publisher, u16 size and topic; then the packets
 """
 
 from struct import Struct
 from struct import error as StructError
 from typing import Final, final
 
+from flowguard.codec.burst import Burst
 from flowguard.errors import CorruptionError, MalformedPacket
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.types import Publish
@@ -25,8 +29,12 @@ ENDS: Final = 16
 """They are complete."""
 ONE_SHARE: Final = 32
 """For members of the only shared subscription that the message names."""
+BURST: Final = 64
+"""Packets of one topic and size, for sessions of the receiver."""
 
 _HEAD: Final = Struct(">BdH")
+_BURST_FLAGS: Final = bytes((BURST,))
+_BURST_HEAD: Final = Struct(">BBBIIHH")
 _U16: Final = Struct(">H")
 NO_SHARES: Final = b"\0\0"
 _NOTHING: Final = Publish("", b"")
@@ -94,3 +102,43 @@ def decode_forwarded(data: bytes) -> ForwardedMessage:
     except (StructError, UnicodeDecodeError, IndexError, CorruptionError) as error:
         raise MalformedPacket(f"a message of a peer is damaged: {error}") from error
     return ForwardedMessage(flags, message, expires_at_s, publisher, shares)
+
+
+def is_burst(data: bytes) -> bool:
+    """Return True if a peer has forwarded a burst, not a message."""
+    return data[:1] == _BURST_FLAGS
+
+
+def encode_burst(burst: Burst, publisher: str) -> bytes:
+    """Encode a burst of one topic."""
+    assert burst.topics is None
+    client_id, topic = publisher.encode(), burst.topic.encode()
+    head = _BURST_HEAD.pack(
+        BURST,
+        burst.qos,
+        burst.is_5,
+        burst.frame_bytes_max,
+        burst.payload_bytes_max,
+        len(client_id),
+        len(topic),
+    )
+    return b"".join((head, client_id, topic, burst.frames))
+
+
+def decode_burst(data: bytes) -> tuple[Burst, str]:
+    """Return a burst and its publisher. Raises `MalformedPacket`."""
+    try:
+        _, qos, is_5, frame_bytes, payload_bytes, id_bytes, topic_bytes = _BURST_HEAD.unpack_from(
+            data, 0
+        )
+        topic_at = _BURST_HEAD.size + id_bytes
+        frames_at = topic_at + topic_bytes
+        publisher = data[_BURST_HEAD.size : topic_at].decode()
+        topic, frames = data[topic_at:frames_at].decode(), data[frames_at:]
+        count, rest_bytes = divmod(len(frames), frame_bytes)
+    except (StructError, UnicodeDecodeError, ZeroDivisionError) as error:
+        raise MalformedPacket(f"a burst of a peer is damaged: {error}") from error
+    if rest_bytes or not count:
+        raise MalformedPacket("a burst of a peer is cut short")
+    burst = Burst(topic, frames, count, frame_bytes, payload_bytes, qos=qos, is_5=is_5 > 0)
+    return burst, publisher

@@ -8,7 +8,6 @@ from collections import deque
 from typing import Protocol, final
 
 from flowguard.node.journal import Journal
-from flowguard.node.peers.relay import Relay
 from flowguard.session.inbound.packets import Inbound
 
 
@@ -34,11 +33,11 @@ class OrderedAnswers:
         self.blocked: dict[Inbound, None] = {}
         """Clients whose next message waits for capacity of a link."""
 
-    def begin(self, inbound: Inbound, pending: Pending, relay: Relay | None) -> None:
-        """A message waits for the commits of peers, or is behind one that does."""
+    def begin(self, inbound: Inbound, pending: Pending, *, waits: bool) -> None:
+        """A message waits for the commits of peers if `waits`, or is behind one that does."""
         order = self.orders.get(inbound)
         if order is None:
-            if relay is None or relay.is_owed:
+            if not waits:
                 return
             order = self.orders[inbound] = deque()
         order.append(pending)

@@ -196,7 +196,8 @@ class Peers:
     def begin(self, inbound: Inbound | None, pending: Pending, relay: Relay | None) -> None:
         """A message is on its way: forward QoS 1, and keep its place if `inbound` is its client."""
         if inbound is not None:
-            self.ordered_answers.begin(inbound, pending, relay)
+            waits = relay is not None and not relay.is_owed
+            self.ordered_answers.begin(inbound, pending, waits=waits)
         if relay is not None:
             relay.forward(pending.part_done)
             self.wake()

@@ -7,6 +7,7 @@
 - `grouping`          the groups of equal subscriptions in a plan
 - `bursts`            many PUBLISHes at once at QoS 0
 - `durable_bursts`    many PUBLISHes at once through the journal
+- `relayed_bursts`    many PUBLISHes at once for sessions of peers
 - `fan_out`           a PUBLISH with many subscribers, delivered by slices
 - `in_process`        publishes until they are durable
 - `retaining`         changes of retained messages

@@ -4,7 +4,7 @@
 comes to the same for each packet of it: all who get it take it as it is and at once, nobody asks
 who may publish it. Else nothing is done, and each goes the long way. Where it has to be durable,
 there is one subscriber (`durable_bursts`). One of several topics goes as far as they have one, the
-same.
+same. One for sessions of peers alone is forwarded (`relayed_bursts`), and they `take` it.
 """
 
 from typing import Final, final
@@ -13,6 +13,7 @@ from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.publish.durable_bursts import DurableBursts
 from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
+from flowguard.node.publish.relayed_bursts import RelayedBursts
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -32,6 +33,7 @@ class Bursts:
         self._node = node
         self._router = router
         self._durable = DurableBursts(node, router)
+        self._relayed = RelayedBursts(node, router)
         self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
         """A larger message is refused, or weighs more than one."""
 
@@ -43,6 +45,10 @@ class Bursts:
         if plan is None or plan.version != plans.version:
             plan = plans.find(burst.topic)
         durably = burst.qos > plan.burst_qos
+        if durably and plan.is_for_peers and not router.asks:
+            if burst.payload_bytes_max > self._payload_bytes_max:
+                return None
+            return self._relayed.publish(inbound, plan, burst, now_s)
         if router.asks or (durably and not plan.takes_durable_bursts):
             return None
         if burst.topics is not None:
@@ -55,6 +61,33 @@ class Bursts:
         if durably:
             return self._durable.publish(inbound, plan, burst, now_s)
         return self._publish_at_once(inbound, plan, burst, now_s)
+
+    def take(self, plan: Plan, burst: Burst, now_s: float) -> bool:
+        """Give a burst of a peer to the sessions of its plan; False if it cannot be as one.
+
+        The caller does not go on before the journal has what is written for it.
+        """
+        if burst.payload_bytes_max > self._payload_bytes_max:
+            return False
+        if burst.count * plan.deliveries > DELIVERIES_MAX:
+            return False
+        if burst.qos > plan.burst_qos:
+            return plan.takes_durable_bursts and self._durable.take(plan, burst, now_s)
+        if burst.qos:
+            if not self._router.journal.is_empty or not self._are_sent(plan, burst, None):
+                return False
+            sent_count = self._deliver(plan, burst)
+        else:
+            sent_count = self._deliver_qos_0(plan, burst, None)
+            if sent_count == NOT_AS_ONE:
+                return False
+        self._count_sent(burst, sent_count)
+        return True
+
+    def _count_sent(self, burst: Burst, sent_count: int) -> None:
+        counters = self._node.counters
+        counters.publish_sent += burst.count * sent_count
+        counters.publish_bytes_sent += burst.payload_bytes * sent_count
 
     def _publish_at_once(
         self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float
@@ -73,9 +106,8 @@ class Bursts:
             sent_count = self._deliver_qos_0(plan, burst, inbound.session)
             if sent_count == NOT_AS_ONE:
                 return None
+        self._count_sent(burst, sent_count)
         counters = self._node.counters
-        counters.publish_sent += burst.count * sent_count
-        counters.publish_bytes_sent += burst.payload_bytes * sent_count
         counters.publish_received += burst.count
         counters.publish_bytes_received += burst.payload_bytes
         inbound.extra += plan.extra * burst.count
@@ -106,7 +138,11 @@ class Bursts:
             return False
         if burst.is_5 and inbound.unacknowledged >= node.receive_maximum:
             return False
-        if not node.inflight.has_common_room(burst, plan.deliveries):
+        return self._are_sent(plan, burst, origin)
+
+    def _are_sent(self, plan: Plan, burst: Burst, origin: Session | None) -> bool:
+        """Return True if all of it can be sent to all sessions of a plan now, at QoS 1."""
+        if not self._node.inflight.has_common_room(burst, plan.deliveries):
             return False
         for group in plan.groups:
             for session in group.sessions:
@@ -128,7 +164,7 @@ class Bursts:
             sent_count += len(group.sessions)
         return sent_count
 
-    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> int:
+    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session | None) -> int:
         """To everybody who is connected, how many they are; NOT_AS_ONE: not everybody takes it."""
         for group in plan.groups:
             for session in group.sessions:

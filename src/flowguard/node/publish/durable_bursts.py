@@ -43,17 +43,30 @@ class DurableBursts:
         if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
             return None
         burst = burst.first_of(count)
-        if not are_free(session.inflight.messages, session.next_pos, count):
-            return None
-        deliveries = burst.deliveries()
-        size_bytes = sum(delivery.size_bytes for delivery in deliveries)
-        if session.queue.reserve(size_bytes, count) is not None:
+        if not self._enter(inbound, session, burst, now_s):
             return None
         counters = node.counters
         counters.publish_received += count
         counters.publish_bytes_received += burst.payload_bytes
         inbound.unacknowledged += count
         inbound.window.admit(count, burst.payload_bytes, packets=count)
+        return burst
+
+    def take(self, plan: Plan, burst: Burst, now_s: float) -> bool:
+        """Admit a burst of a peer; False if it cannot be as one."""
+        session = plan.solo
+        assert session is not None
+        return not session.ended and self._enter(None, session, burst, now_s)
+
+    def _enter(self, inbound: Inbound | None, session: Session, burst: Burst, now_s: float) -> bool:
+        """Let it wait for its commit; False if the session has no slots for all of it."""
+        count = burst.count
+        if not are_free(session.inflight.messages, session.next_pos, count):
+            return False
+        deliveries = burst.deliveries()
+        size_bytes = sum(delivery.size_bytes for delivery in deliveries)
+        if session.queue.reserve(size_bytes, count) is not None:
+            return False
         first_pos = session.take_position(count)
         client_id = session.client_id
         ops: list[StoreOp] = [
@@ -63,7 +76,7 @@ class DurableBursts:
             self._router, inbound, burst, session, first_pos, deliveries, now_s
         )
         self._router.journal.append_burst(ops, size_bytes, in_process.committed, now_s)
-        return burst
+        return True
 
 
 @final
@@ -83,14 +96,17 @@ class BurstInProcess:
     def __init__(
         self,
         router: Router,
-        inbound: Inbound,
+        inbound: Inbound | None,
         burst: Burst,
         session: Session,
         first_pos: int,
         deliveries: list[Delivery],
         since_s: float,
     ) -> None:
-        """`session` has `deliveries` from `first_pos` on; `since_s`: when it was decoded."""
+        """`session` has `deliveries` from `first_pos` on; `since_s`: when it was decoded.
+
+        `inbound` is None if a peer has forwarded it.
+        """
         self._router = router
         self._inbound = inbound
         self._burst = burst
@@ -104,6 +120,8 @@ class BurstInProcess:
         node = self._router.deliveries.node
         if not session.offer_burst(burst, self._first_pos, self._deliveries, node):
             self._go_one_by_one(now_s)
+            return
+        if inbound is None:
             return
         inbound.unacknowledged -= burst.count
         inbound.acknowledge_all(burst)

@@ -110,6 +110,8 @@ class Plan:
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
+    is_for_peers: bool = field(init=False)
+    """True if only sessions of peers get these messages."""
     burst_qos: int = field(init=False)
     """Bursts up to this QoS can be routed as one, with no queue or store; -1: none can."""
 
@@ -117,6 +119,8 @@ class Plan:
         self.durable = self.ops > 0
         self.has_more = bool(self.shared or self.own or self.peers)
         self.is_empty = not self.groups and not self.shared and not self.peers
+        has_own = bool(self.groups or self.shared or self.own)
+        self.is_for_peers = bool(self.peers) and not has_own and self.shares == NO_SHARES
         self.solo = self._solo()
         self.burst_qos = self._burst_qos()
 

@@ -168,7 +168,7 @@ class Router:
         if plan.peers or message.retain:
             relay = self.peers.relay(plan, message, session.client_id, ops, now_s)
             cost = self.peers.cost(plan, cost)
-        is_stored = bool(ops) or message.retain or inbound.must_wait
+        is_stored = bool(ops) or message.retain or self._waits_here(inbound, plan)
         if not is_stored and relay is None:
             complete = deliveries.deliver_to(targets, now_s)
             return code if complete else deliveries.answer(session, message, code)
@@ -180,6 +180,15 @@ class Router:
             pending.enter_peers(now_s)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
+
+    def _waits_here(self, inbound: Inbound, plan: Plan) -> bool:
+        """Return True if a message without operations must keep its place in the journal.
+
+        Behind one that waits for peers, a message for peers alone has its place already.
+        """
+        if not inbound.must_wait:
+            return False
+        return not plan.is_for_peers or inbound not in self.peers.ordered_answers.orders
 
     def _detour(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int | None:
         """Return the answer for a message that waits for links, or is for many; else None."""
