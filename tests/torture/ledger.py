@@ -76,6 +76,8 @@ class Account:
     is_application: bool = False
     """A commit to it is written to Kafka first and then to the data directory, and so is the
     commit of what a group hands to a member: a kill may come between the two."""
+    keeps_order: bool = True
+    """False for a group whose queues of several workers became one."""
     again: Counter[int] = field(default_factory=Counter)
     """An application's: so often a message may come once more, with QoS 2, too."""
     again_count: int = 0
@@ -134,7 +136,7 @@ class Account:
         if exact:
             latest = self._latest.get((client_id, publisher, topic), 0)
             is_new = message is not None or not self.shared or was_refused
-            if number <= latest or not is_new:
+            if (number <= latest and self.keeps_order) or not is_new:
                 if not self.again[number]:
                     return f"{number} of {publisher} to {topic} came twice, at QoS 2"
                 self.again[number] -= 1
@@ -193,6 +195,10 @@ class Ledger:
             peer.on_delivered = self._on_delivered
             if not account.shared:
                 peer.on_session_lost = lambda peer: account.reset()
+
+    def ignore_order_of_groups(self) -> None:
+        for account in self._accounts.values():
+            account.keeps_order = not account.shared
 
     def forget(self, peer: Peer) -> None:
         """This one is out."""
