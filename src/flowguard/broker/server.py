@@ -187,6 +187,7 @@ def _listen(
 ) -> None:
     places = min(descriptors.places, sockets_max)
     widen_table(places + descriptors.used + descriptors.reserve)
+    reactor.sockets.listeners.descriptors_max = descriptors.places
     for doorway in doorways:
         reactor.listen(doorway, places)
 

@@ -18,7 +18,7 @@ from select import select
 from typing import Any, Protocol
 
 from websockets.client import ClientProtocol
-from websockets.frames import Frame
+from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
@@ -81,7 +81,7 @@ class WebSocketStream:
         else:
             self._protocol.receive_eof()
         for event in self._protocol.events_received():
-            if isinstance(event, Frame):
+            if isinstance(event, Frame) and event.opcode is Opcode.BINARY:
                 self._received.append(bytes(event.data))
 
     def close(self) -> None:

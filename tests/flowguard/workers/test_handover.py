@@ -16,6 +16,7 @@ from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.workers.clients import (
     WORKERS,
     Client,
+    Machine,
     Stream,
     WebSocketStream,
     machine,
@@ -244,3 +245,50 @@ def deaf_subscriber(address: tuple[str, int], name: str) -> socket.socket:
     client.accepted()
     assert isinstance(client.read(), Suback)
     return sock
+
+
+def test_clients_of_websocket_reach_the_maximum_number_of_clients(tmp_path: Path) -> None:
+    settings = {"FLOWGUARD_NODE__CONNECTIONS_MAX": "200"}
+    arguments = ("--store", "memory", "--listen", "ws://127.0.0.1:0")
+    with machine(tmp_path, *arguments, listen=False, environment=settings) as running:
+        (web,) = running.addresses
+        clients = []
+        for index in range(WORKERS):
+            for name in names(index, 100):
+                clients.append(Client(WebSocketStream(tcp(web)), name))
+                clients[-1].accepted()
+        for index in range(WORKERS):
+            client = Client(WebSocketStream(tcp(web)), names(index, 1, "surplus")[0])
+            assert_quota_exceeded(client)
+            client.close()
+        for client in clients:
+            client.close()
+
+
+def test_client_beyond_the_limit_of_its_listener_gets_connack(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        "[network]\nallow_all_topics = true\nallow_anonymous = true\n"
+        'listeners = [{address = "127.0.0.1:0", connections_max = 2}]\n'
+    )
+    arguments = ("--store", "memory", "--config", str(config))
+    with machine(tmp_path, *arguments, listen=False) as running:
+        assert_second_client_is_rejected(running)
+
+
+def assert_second_client_is_rejected(running: Machine) -> None:
+    """The limit is 2, so each worker may have one client."""
+    name, surplus = names(0, 2)
+    first = Client(tcp(running.addresses[0]), name)
+    first.accepted()
+    second = Client(tcp(running.addresses[0]), surplus)
+    assert_quota_exceeded(second)
+    first.close()
+    second.close()
+
+
+def assert_quota_exceeded(client: Client) -> None:
+    connack = client.read()
+    assert isinstance(connack, Connack)
+    assert connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert client.read() is None

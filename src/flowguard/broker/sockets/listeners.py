@@ -11,6 +11,7 @@ import select
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from socket import socket
+from sys import maxsize
 from time import thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
@@ -29,6 +30,7 @@ their handshakes, and nothing is won by having more of them wait here."""
 SILENT_S: Final = 1.0
 """A connection silent for this long, without a CONNECT, makes room where there is none for
 another."""
+SOCKETS_OF_PIPE: Final = 2
 READ: Final = select.EPOLLIN
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -87,8 +89,11 @@ class Listeners(Generic[C]):
         self._layer_gate = layer_gate
         self._door = host.door
         self._places = 0
-        self.piped = 0
-        """Sockets of connections whose bytes are passed on to other workers."""
+        self.descriptors_max = maxsize
+        """Maximum number of descriptors of connections, of pipes, too."""
+        self.pipes_count = 0
+        """Connections whose bytes are passed on to other workers. Each has two sockets. The owner
+        of the session counts the client."""
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
         self._behind: set[int] = set()
@@ -121,7 +126,7 @@ class Listeners(Generic[C]):
         self, sock: socket, doorway: Doorway, layer: Layer | None, waited_s: float, now_s: float
     ) -> Link[C] | None:
         """Serve a client that another worker has accepted; return None without capacity for it."""
-        if doorway.is_full or self.places_taken >= self._places:
+        if not self.has_place:
             self._host.counters.drop(Reason.DESCRIPTORS)
             sock.close()
             return None
@@ -140,9 +145,14 @@ class Listeners(Generic[C]):
         return link
 
     @property
-    def places_taken(self) -> int:
-        """Number of open sockets, and of sockets for the memory of unfinished handshakes."""
-        return len(self._links) + self._layer_gate.places + self.piped
+    def has_place(self) -> bool:
+        """True if one more connection may be served; unfinished handshakes take memory, too."""
+        return len(self._links) + self._layer_gate.places < self._places and self.has_descriptor
+
+    @property
+    def has_descriptor(self) -> bool:
+        """True if one more connection or pipe may have a descriptor."""
+        return len(self._links) + SOCKETS_OF_PIPE * self.pipes_count < self.descriptors_max
 
     def close(self) -> None:
         """Close every listener: new clients are refused by the kernel."""
@@ -192,7 +202,7 @@ class Listeners(Generic[C]):
         else:
             if doorway.is_full:  # Then a place that becomes free elsewhere is of no use here.
                 self._make_room(doorway, heard_s, now_s)
-            elif self.places_taken >= self._places:
+            elif not self.has_place:
                 self._make_room(None, heard_s, now_s)
             self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
@@ -220,7 +230,7 @@ class Listeners(Generic[C]):
         gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
-        while self.places_taken < self._places:
+        while self.has_place and self.pipes_count < self._places:
             if doorway.has_layers and self._layer_gate.is_crowded:
                 self._rest(listener, Rest.HANDSHAKES)
                 return

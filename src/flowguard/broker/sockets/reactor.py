@@ -24,6 +24,7 @@ from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
 from flowguard.session.inbound.input import READ_BYTES_MAX
 from flowguard.stores import Store
+from flowguard.types import ReasonCode
 
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
@@ -292,12 +293,21 @@ class Reactor(NodePorts[Event]):
         doorway: Doorway,
         layer: Layer | None,
         waited_s: float,
+        version: int,
         data: bytes,
     ) -> None:
         """Serve a client that another worker has accepted; `data` is what it has sent so far."""
         now_s = self._clock()
+        is_full = doorway.is_full
         link = self.sockets.listeners.take_over(sock, doorway, layer, waited_s, now_s)
-        if link is not None and not link.connection.receive_data(data, now_s):
+        if link is None:
+            return
+        if is_full:
+            link.connection.outbound.version = version
+            self._node.counters.turn_away(Reason.CONNECTIONS_MAX)
+            why = f"{doorway.settings.address} has {doorway.connections_max:,} clients"
+            link.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
+        elif not link.connection.receive_data(data, now_s):
             self._update_interest(link)
 
     def stop_listening(self) -> None:
@@ -320,4 +330,4 @@ class Reactor(NodePorts[Event]):
     @property
     def is_empty(self) -> bool:
         """Whether every socket of a client is closed."""
-        return not self._links and not self.sockets.listeners.piped
+        return not self._links and not self.sockets.listeners.pipes_count

@@ -9,6 +9,8 @@ leaves, and it is answered with 0x88 (Server unavailable) if the other worker do
 time. Each worker connects to each other one; nothing is answered on these connections.
 """
 
+import errno
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -184,6 +186,7 @@ class Handover:
             head = {
                 "listener": self._doorways.index(link.doorway),
                 "waited_s": connection.waited_s,
+                "version": connection.version,
                 **_known_of(link),
             }
             return frame_bytes(head, connection.sent_so_far())
@@ -203,7 +206,7 @@ class Handover:
         link = connection.transport
         assert isinstance(link, Link)
         try:
-            ours, theirs = socketpair() if _keeps_stream(link) else (None, None)
+            ours, theirs = self._pair_for(link)
         except OSError:  # There are no descriptors.
             self._reject(connection, peer, now_s)
             return True
@@ -223,6 +226,14 @@ class Handover:
         peer.unsent = frame[sent_bytes:]
         self._leave(connection, link, ours, now_s)
         return True
+
+    def _pair_for(self, link: ServerLink) -> tuple[socket, socket] | tuple[None, None]:
+        """Return the sockets of a pipe, or None twice if none is needed. Raises OSError."""
+        if link.layer is None or isinstance(link.layer, ProxiedStream):
+            return None, None  # The layer is not more than the address of its client.
+        if not self._reactor.sockets.listeners.has_descriptor:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return socketpair()
 
     def _leave(
         self, connection: ServerConnection, link: ServerLink, pair: socket | None, now_s: float
@@ -277,17 +288,12 @@ class Handover:
             peer = None if name is None else (str(name[0]), int(name[1]))
             layer = ProxiedStream.handed_over(sock, peer, head["identity"])
         doorway = self._doorways[head["listener"]]
-        self._reactor.take_over(sock, doorway, layer, head["waited_s"], frame.data)
+        self._reactor.take_over(sock, doorway, layer, head["waited_s"], head["version"], frame.data)
 
     def _end(self, sock: socket) -> None:
         self._incoming.pop(sock).close()
         self._reactor.sockets.others.unwatch(sock.fileno())
         sock.close()
-
-
-def _keeps_stream(link: ServerLink) -> bool:
-    """True if the layer of a link is more than the address of its client."""
-    return link.layer is not None and not isinstance(link.layer, ProxiedStream)
 
 
 def _known_of(link: ServerLink) -> dict[str, Any]:

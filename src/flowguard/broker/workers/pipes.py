@@ -17,8 +17,6 @@ from flowguard.broker.sockets.reactor import Reactor
 from flowguard.broker.sockets.socket_set import LINGER_S
 
 READ_BYTES: Final = 32 * 1024
-SOCKETS: Final = 2
-"""Sockets of a pipe in this process."""
 
 
 @final
@@ -59,7 +57,7 @@ class Pipes:
         worker.setblocking(False)
         pipe = Pipe(client, worker)
         self._open.add(pipe)
-        self._sockets.listeners.piped += SOCKETS
+        self._sockets.listeners.pipes_count += 1
         try:
             self._sockets.others.watch(client.fileno(), EPOLLIN, partial(self._move, pipe, True))
             self._sockets.others.watch(worker.fileno(), EPOLLIN, partial(self._move, pipe, False))
@@ -149,7 +147,7 @@ class Pipes:
             return
         self._open.remove(pipe)
         self._unblock(pipe.worker.fileno())
-        self._sockets.listeners.piped -= SOCKETS
+        self._sockets.listeners.pipes_count -= 1
         for stream in (pipe.client, pipe.worker):
             self._sockets.others.unwatch(stream.fileno())
             stream.close()
