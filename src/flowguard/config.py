@@ -232,6 +232,9 @@ class NodeSettings(Section):
     workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] | Literal["auto"] = 1
     """Number of processes that share the clients, or `auto` for one per core
     (docs/operate/workers.md)."""
+    worker_timeout_s: float = Field(30.0, ge=5)
+    """Time without an answer after which one of several workers is killed and started again,
+    seconds."""
     connections_max: int | None = Field(None, ge=1)
     """Maximum number of clients connected or connecting, beyond it CONNACK 0x97; if absent, its
     share."""

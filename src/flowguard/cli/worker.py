@@ -82,6 +82,8 @@ async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
     assert mesh is not None
     await control.tell(ready=True)
     async for message in control.messages():
+        if "ping" in message:
+            await control.tell(pong=True)
         if running.stop.is_set():  # Sockets and store may be closed already.
             continue
         if "died" in message:

@@ -4,9 +4,11 @@ import os
 import signal
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
+from flowguard.app.workers.supervisor import PING_S
 from flowguard.codec.packets import Connack, Disconnect, Pingreq, Pingresp
 from flowguard.types import Properties, ReasonCode
 from tests.flowguard.cli.http_port import run
@@ -22,6 +24,8 @@ from tests.flowguard.workers.clients import (
 from tests.interop.broker import PATIENCE_S, start
 
 pytestmark = pytest.mark.slow
+TIMEOUT_S = 5.0
+SHORT_TIMEOUT = {"FLOWGUARD_NODE__WORKER_TIMEOUT_S": str(TIMEOUT_S)}
 KEPT = Properties(session_expiry_interval=1_000)
 
 
@@ -55,6 +59,63 @@ def test_killed_worker_starts_again_with_its_sessions(tmp_path: Path) -> None:
         assert running.connected() == [1, 1]
         client.close()
         witness.close()
+
+
+def health(running: Machine) -> str:
+    """Return the answer of /health, also if it is an error."""
+    try:
+        return running.text("/health").strip()
+    except HTTPError as error:
+        with error:
+            return error.read().decode().strip()
+
+
+def test_worker_that_does_not_answer_is_shown_until_it_answers_again(tmp_path: Path) -> None:
+    with machine(tmp_path, "--store", "memory") as running:
+        before = running.pids()
+        with stopped(running.pid(1)):
+            running.broker.wait_for_log("worker does not answer")
+            assert health(running) == "1 of 2 workers serve; worker-1 does not answer"
+            assert 'flowguard_worker_up{worker="1"} 0' in running.text("/metrics")
+            assert running.connected() == [0, None]
+        running.broker.wait_for_log("worker answers again")
+        assert health(running) == "2 of 2 workers serve"
+        assert running.pids() == before
+
+
+def test_worker_that_does_not_answer_for_long_starts_again_with_its_sessions(
+    tmp_path: Path,
+) -> None:
+    with machine(tmp_path, environment=SHORT_TIMEOUT) as running:
+        (name,) = names(1, 1)
+        client, _ = connect(running, name)
+        before = running.pid(1)
+        with stopped(before):
+            wait_until_ready_again(running, 1, before)
+        assert client.read() is None
+        client.close()
+        client, connack = connect(running, name, clean_start=False)
+        assert connack.session_present
+        client.close()
+        assert "worker does not answer; killed" in running.broker.log.read_text()
+
+
+def test_time_without_the_supervisor_does_not_count_against_a_worker(tmp_path: Path) -> None:
+    with machine(tmp_path, "--store", "memory", environment=SHORT_TIMEOUT) as running:
+        before = running.pids()
+        with stopped(running.pid(1)), stopped(running.broker.process.pid):
+            time.sleep(2 * TIMEOUT_S)
+        time.sleep(2 * PING_S)  # The supervisor judges.
+        assert health(running) == "2 of 2 workers serve"
+        assert running.pids() == before
+
+
+def test_stop_ends_a_worker_that_does_not_answer(tmp_path: Path) -> None:
+    with (
+        machine(tmp_path, "--store", "memory", environment=SHORT_TIMEOUT) as running,
+        stopped(running.pid(1)),
+    ):
+        assert running.broker.terminate() == 0
 
 
 def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:

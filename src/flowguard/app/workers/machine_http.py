@@ -107,7 +107,7 @@ class MachineAnswers:
         if path == PAGE:
             return workers_page(sentence_of(self._workers), [each.name for each in self._workers])
         if path == HEALTH:
-            is_well = all(worker.is_ready for worker in self._workers)
+            is_well = all(worker.serves for worker in self._workers)
             return text_response(sentence_of(self._workers), 200 if is_well else 503)
         if path == "/metrics":
             return await self._metrics()
@@ -131,7 +131,7 @@ class MachineAnswers:
             if answer is not None and answer.code == 200
         }
         ready = "".join(
-            f'flowguard_worker_up{{worker="{worker.index}"}} {int(worker.is_ready)}\n'
+            f'flowguard_worker_up{{worker="{worker.index}"}} {int(worker.serves)}\n'
             for worker in self._workers
         )
         restarts = "".join(
@@ -195,8 +195,8 @@ class MachineAnswers:
 
     def _connect(self, index: int) -> trio.SocketStream | None:
         """Return a connection to a worker, or None if it does not serve."""
-        ready = self._workers[index].is_ready
-        sock = connect_unix(socket_path(self._data, index, HTTP)) if ready else None
+        serves = self._workers[index].serves
+        sock = connect_unix(socket_path(self._data, index, HTTP)) if serves else None
         return None if sock is None else trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
     async def _ask(

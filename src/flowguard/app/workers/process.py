@@ -3,8 +3,8 @@
 The command is `flowguard worker FD`. FD is one end of a pair of sockets. Each message is a line of
 JSON: first the supervisor's `WorkerSpec`, then
 
-    supervisor   {"died": [name, incarnation]}   {"reload": true}
-    worker       {"ready": true}   {"reloaded": {...}}   {"rejected": "why"}
+    supervisor   {"died": [name, incarnation]}   {"reload": true}   {"ping": true}
+    worker       {"ready": true}   {"reloaded": {...}}   {"rejected": "why"}   {"pong": true}
 
 The kernel ends a worker when its supervisor ends (prctl(2), PR_SET_PDEATHSIG).
 """
@@ -28,6 +28,8 @@ from flowguard.app.workers.seat import Seat, name_of
 from flowguard.config import Settings
 
 PR_SET_PDEATHSIG: Final = 1
+SILENT_S: Final = 3.0
+"""Time without an answer after which a worker is shown as one that does not serve, in seconds."""
 OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables that are for the supervisor."""
 READ_BYTES: Final = 65_536
@@ -150,9 +152,12 @@ class WorkerProcess:
         await trio.lowlevel.wait_readable(self._pidfd)
         return self._popen.wait()
 
+    def kill(self) -> None:
+        self._popen.kill()
+
     def close(self) -> None:
         """Kill it if it has not ended."""
-        self._popen.kill()
+        self.kill()
         self._popen.wait()
         self.control.close()
         os.close(self._pidfd)
@@ -170,9 +175,26 @@ class Worker:
         self.incarnation = 0
         """Number of its last process, or 0 before the first."""
         self.is_ready = False
+        """True once the process has started, until it ends."""
+        self.is_asked = False
+        """True while the answer to a ping is pending."""
+        self.silent_s = 0.0
+        """Time without an answer, in seconds, as far as the supervisor ran itself."""
         self.restarts_count = 0
         self.answers: trio.MemorySendChannel[dict[str, Any]] | None = None
         """Takes the answer to a reload, or None if none is expected."""
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_s >= SILENT_S
+
+    @property
+    def serves(self) -> bool:
+        return self.is_ready and not self.is_silent
+
+    def heard(self) -> None:
+        """The worker has answered, or another process begins."""
+        self.is_asked, self.silent_s = False, 0.0
 
     def answer(self, message: dict[str, Any]) -> None:
         """Pass on the answer to a reload, if one is expected."""
@@ -183,5 +205,6 @@ class Worker:
 
 def sentence_of(workers: Sequence[Worker]) -> str:
     """Return the state of the workers in words."""
-    ready_count = sum(worker.is_ready for worker in workers)
-    return f"{ready_count} of {len(workers)} workers serve"
+    count = sum(worker.serves for worker in workers)
+    silent = "".join(f"; {worker.name} does not answer" for worker in workers if worker.is_silent)
+    return f"{count} of {len(workers)} workers serve{silent}"

@@ -1,7 +1,8 @@
 """The supervisor: the process that owns the listening sockets and starts the workers.
 
 It serves no client. A worker that ends is started again, after a pause that doubles while it ends
-soon after its start. During the first start the end of any worker ends all of them.
+soon after its start. A worker that does not answer is killed, so that it starts again. During the
+first start the end of any worker ends all of them.
 """
 
 import os
@@ -35,6 +36,8 @@ PAUSE_MAX_S: Final = 10.0
 """Pause before a worker is started again: the shortest, and the longest after repeated ends."""
 STEADY_S: Final = 60.0
 """Time that a worker must have lived for the shortest pause, in seconds."""
+PING_S: Final = 1.0
+"""Interval of the pings of a worker, in seconds."""
 RELOAD_S: Final = 60.0
 """Maximum wait for a worker that reloads, in seconds."""
 NOTHING_READ: Final[Reloaded] = {
@@ -221,7 +224,7 @@ class Supervisor:
             return f"it cannot be started: {error.strerror}"
         worker.process, worker.incarnation = process, spec.incarnation
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hear, worker, process)
+            nursery.start_soon(self._hear, worker, process, nursery)
             for other in self.workers:
                 if other.process is None and other.incarnation:
                     died = [other.name, other.incarnation]
@@ -230,6 +233,7 @@ class Supervisor:
             nursery.cancel_scope.cancel()
         process.close()
         worker.process, worker.is_ready = None, False
+        worker.heard()
         worker.answer({"rejected": f"{worker.name} has ended"})
         self._tell_others(worker)
         self._changed.set()
@@ -237,15 +241,41 @@ class Supervisor:
             self.exit_code = self.exit_code or max(code, 1)
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
-    async def _hear(self, worker: Worker, process: WorkerProcess) -> None:
+    async def _hear(self, worker: Worker, process: WorkerProcess, nursery: trio.Nursery) -> None:
         async for message in process.control.messages():
             if "ready" in message:
                 worker.is_ready = True
                 log.info("worker ready", name=worker.name, pid=process.pid)
                 if all(each.is_ready for each in self.workers):
                     self._started.set()
+                nursery.start_soon(self._watch, worker, process)
+            elif "pong" in message:
+                if worker.is_silent:
+                    log.info("worker answers again", name=worker.name)
+                worker.heard()
             else:
                 worker.answer(message)
+
+    async def _watch(self, worker: Worker, process: WorkerProcess) -> None:
+        """Ping a worker, and kill it if it does not answer for `node.worker_timeout_s`.
+
+        An interval in which this process was late does not count: then the machine is too slow.
+        """
+        timeout_s = self._spec.whole_settings.node.worker_timeout_s
+        while worker.silent_s < timeout_s:
+            if not worker.is_asked:
+                worker.is_asked = True
+                await process.control.tell(ping=True)
+            due_s = trio.current_time() + PING_S
+            await trio.sleep_until(due_s)
+            is_late = trio.current_time() > due_s + PING_S
+            if worker.is_asked and worker.answers is None and not is_late:  # No reload either.
+                was_silent = worker.is_silent
+                worker.silent_s += PING_S
+                if worker.is_silent and not was_silent:
+                    log.warning("worker does not answer", name=worker.name, pid=process.pid)
+        log.error("worker does not answer; killed", name=worker.name, silent_s=worker.silent_s)
+        process.kill()
 
     def _tell_others(self, dead: Worker) -> None:
         """Tell the other workers which process has ended."""
