@@ -76,6 +76,21 @@ class Rules:
     def __len__(self) -> int:
         return len(self._roles)
 
+    def divide(self, count: int) -> None:
+        """Leave one of `count` workers its part of the limits on all clients of a role.
+
+        Raises ConfigError if a limit is too small for it.
+        """
+        for role in self._roles.values():
+            for headcount in role.quotas.headcounts:
+                total = headcount.connections_max
+                if 0 < total < count:
+                    raise ConfigError(
+                        f"connections_max of role {role.name}: {total:,} cannot be divided between "
+                        f"{count} workers: raise it, or lower node.workers"
+                    )
+                headcount.connections_max = total // count
+
     def roles_of(self, principal: Principal | None) -> list[Role]:
         """Its roles, each once; those that nobody knows give no rights."""
         if principal is None:

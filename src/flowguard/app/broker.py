@@ -154,7 +154,8 @@ def build_broker(
         if runs is not None:
             opened.callback(runs.close)
         checks = checks_of(settings.network)
-        rules = rules_of(settings.network)
+        workers_count = 1 if seat is None else seat.count
+        rules = rules_of(settings.network, workers_count)
         token = read_token(settings.http.token_file)
         # A stand-by listens when its turn has come: until then its clients are another broker's.
         if store is None and stands_by:
@@ -175,7 +176,8 @@ def build_broker(
             store = _open_store(settings, data, on_wait)
         opened.pop_all()
     asked = bounds.asked
-    files = ReloadableFiles(asked, list(listeners), checks, read_settings or (lambda: asked))
+    read_settings = read_settings or (lambda: asked)
+    files = ReloadableFiles(asked, list(listeners), checks, read_settings, workers_count)
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
     return BrokerParts(

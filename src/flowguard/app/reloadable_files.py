@@ -54,6 +54,8 @@ class ReloadableFiles:
     checks: "IdentityChecks | None"
     read_settings: Callable[[], Settings]
     """Reads the settings as they are now; raises ConfigError."""
+    workers_count: int = 1
+    """Number of workers that share the limits of roles."""
     _reloading: trio.Lock = field(default_factory=trio.Lock)
     """Held while files are read, which are read once at a time."""
 
@@ -92,7 +94,7 @@ class ReloadableFiles:
             self.read_settings(),
             [(each.tls, each.tls.read()) for each in self.doorways if each.tls],
             None if self.checks is None else self.checks.read(),
-            rules_of(self.settings.network),
+            rules_of(self.settings.network, self.workers_count),
         )
 
     def _use(self, read: _Read, node: Node) -> "Reloaded":
@@ -154,8 +156,11 @@ def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
         raise UnreadyError(f"network.{key} {needs_extra(extra)}") from error
 
 
-def rules_of(network: NetworkSettings) -> Rules | None:
-    """Read the rules that the settings name, if any. Raises ConfigError."""
+def rules_of(network: NetworkSettings, workers_count: int = 1) -> Rules | None:
+    """Read the rules that the settings name, if any, as each worker has them.
+
+    Raises ConfigError.
+    """
     path = network.acl_file
     if path is not None:
         if network.allow_all_topics:
@@ -163,7 +168,9 @@ def rules_of(network: NetworkSettings) -> Rules | None:
                 "network.acl_file has rules, and network.allow_all_topics asks for none: "
                 "leave one of them out"
             )
-        return read_rules(path)
+        rules = read_rules(path)
+        rules.divide(workers_count)
+        return rules
     authorities = [network.client_ca, *(listener.client_ca for listener in network.listeners)]
     if (network.asks or any(authorities)) and not network.allow_all_topics:
         raise ConfigError(

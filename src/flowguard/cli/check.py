@@ -45,7 +45,7 @@ def check(
         workers_count = workers_of(settings)
         if workers_count > 1:
             check_shares(settings, workers_count, loaded.bounds.memory_bytes)
-        rules = rules_of(network)
+        rules = rules_of(network, workers_count)
         read_token(settings.http.token_file)
         with _collected(lacking):
             _check_extras(settings)

@@ -448,3 +448,14 @@ def test_a_wrong_acl_file_is_refused_with_its_line(text: str, complaint: str) ->
 def test_a_wrong_toml_file_is_refused_with_its_key(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_toml(text, "acl.toml")
+
+
+def test_limit_of_a_role_is_divided_between_workers() -> None:
+    text = "[roles.sensor]\nanonymous = true\nconnections_max = {}\n"
+    for total, part in ((10, 2), (4, 1), (0, 0)):
+        rules = parse_toml(text.format(total), "acl.toml")
+        rules.divide(4)
+        (role,) = rules.roles_of(None)
+        assert [each.connections_max for each in role.quotas.headcounts] == [part]
+    with pytest.raises(ConfigError, match="role sensor: 3 cannot be divided between 4 workers"):
+        parse_toml(text.format(3), "acl.toml").divide(4)

@@ -137,6 +137,7 @@ def test_sigterm_to_all_processes_drains_the_workers(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGTERM)
         assert running.broker.terminate() == 0
         assert not (tmp_path / "socket").exists()
+        assert not [path for path in (tmp_path / "data").iterdir() if path.is_socket()]
         for client in clients:
             goodbye = client.read()
             assert isinstance(goodbye, Disconnect)

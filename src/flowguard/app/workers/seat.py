@@ -26,6 +26,13 @@ def socket_path(data: Path, index: int, purpose: str) -> Path:
     return data / f"{name_of(index)}.{purpose}"
 
 
+def remove_sockets(data: Path, count: int) -> None:
+    """Remove the files of the sockets of workers that have ended."""
+    for index in range(count):
+        for purpose in (HANDOVER, LINKS, HTTP):
+            socket_path(data, index, purpose).unlink(missing_ok=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     index: int

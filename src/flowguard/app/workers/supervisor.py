@@ -25,6 +25,7 @@ from flowguard.app.failures import listen_error, store_error
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.data_folder import Incarnations, lock, take
 from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of
+from flowguard.app.workers.seat import remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
 from flowguard.broker.sockets.listening import Doorway, open_doorways
@@ -66,7 +67,7 @@ def build_supervisor(
     settings = bounds.asked
     with ExitStack() as opened:
         checks_of(settings.network)
-        rules_of(settings.network)
+        rules_of(settings.network, count)
         token = read_token(settings.http.token_file)
         check_shares(settings, count, bounds.memory_bytes)
         try:
@@ -79,6 +80,7 @@ def build_supervisor(
             opened.callback(port.close)
         try:
             opened.callback(os.close, lock(data))
+            opened.callback(remove_sockets, data, count)
             on_disk = settings.store.kind == "rocks"
             disk_bytes = _disk_bytes(bounds, data) if on_disk else None
             if on_disk:
