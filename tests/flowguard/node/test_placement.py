@@ -20,7 +20,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.handed_over: list[tuple[str, bytes]] = []
 
-    def is_here(self, client_id: str) -> bool:
+    def owns(self, client_id: str) -> bool:
         return client_id.startswith("here")
 
     def hand_over(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from flowguard.broker.workers.fd_frames import (
     NO_DESCRIPTOR,
+    READS_MAX,
     FdFrame,
     FdFrameReader,
     frame_bytes,
@@ -114,3 +115,13 @@ def test_end_of_the_stream_closes_what_was_not_taken() -> None:
         assert reader.read() is None
     assert os.read(read, 1) == b""  # The other end of the pipe is closed.
     os.close(read)
+
+
+def test_one_read_returns_many_frames() -> None:
+    with channel() as (ours, reader):
+        for _ in range(READS_MAX + 1):
+            assert send_fd(ours, frame_bytes({}, b""), ours.fileno())
+        found = [reader.read() or [] for _ in range(2)]
+    assert [len(frames) for frames in found] == [READS_MAX, 1]
+    for frame in (*found[0], *found[1]):
+        os.close(frame.fd)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flowguard.broker.server import FAREWELL_S
 from flowguard.codec.packets import Connack, Disconnect, Pingreq, Puback, Suback, Subscribe, Will
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.workers.clients import (
@@ -292,3 +293,30 @@ def assert_quota_exceeded(client: Client) -> None:
     assert isinstance(connack, Connack)
     assert connack.reason_code == ReasonCode.QUOTA_EXCEEDED
     assert client.read() is None
+
+
+def test_drain_leaves_the_pipe_of_a_client_open_while_its_owner_drains(tmp_path: Path) -> None:
+    settings = {"FLOWGUARD_NODE__DRAIN_S": "20"}
+    arguments = ("--store", "memory", "--listen", "ws://127.0.0.1:0")
+    with machine(tmp_path, *arguments, listen=False, environment=settings) as running:
+        (name,) = names(0, 1)
+        with stopped(running.pid(0)):  # So the other worker accepts the client.
+            client = Client(WebSocketStream(tcp(running.addresses[0])), name)
+        client.accepted()
+        with stopped(running.pid(0)):
+            running.broker.process.send_signal(signal.SIGTERM)
+            running.broker.wait_for_log("draining")
+            time.sleep(FAREWELL_S + 1)
+        goodbye = client.read()
+        assert isinstance(goodbye, Disconnect)
+        assert goodbye.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        assert client.read() is None
+        client.close()
+        assert running.broker.process.wait(PATIENCE_S) == 0
+
+
+def test_client_beyond_the_limit_of_its_role_gets_connack(tmp_path: Path) -> None:
+    rules = tmp_path / "acl.toml"
+    rules.write_text("[roles.guest]\nanonymous = true\nconnections_max = 2\n")
+    with machine(tmp_path, "--store", "memory", "--acl", str(rules)) as running:
+        assert_second_client_is_rejected(running)

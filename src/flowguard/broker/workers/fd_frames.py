@@ -27,7 +27,10 @@ from typing import Any, Final, final
 
 SIZES: Final = Struct(">II")
 READ_BYTES: Final = 64 * 1024
+READS_MAX: Final = 16
+"""Maximum number of frames per read of a reader."""
 NO_DESCRIPTOR: Final = -1
+SPACE_BYTES: Final = CMSG_SPACE(array("i").itemsize)
 FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS)
 """The peer has not read yet; the second one concerns descriptors."""
 
@@ -70,27 +73,30 @@ class FdFrameReader:
         self._fds: deque[int] = deque()
 
     def read(self) -> list[FdFrame] | None:
-        """Return the frames that are complete, or None at the end of the stream.
+        """Return frames that are complete, `READS_MAX` at most, or None at the end of the stream.
 
         Raises OSError, and ValueError for damaged frames.
         """
-        space_bytes = CMSG_SPACE(array("i").itemsize)
-        try:
-            data, ancillary, flags, _ = self._sock.recvmsg(
-                READ_BYTES, space_bytes, MSG_CMSG_CLOEXEC
-            )
-        except BlockingIOError:
-            return []
-        if not data:
-            return None
-        fds = array("i")
-        for level, kind, rights in ancillary:
-            if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):
-                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
-        if not fds and flags & MSG_CTRUNC:
-            fds.append(NO_DESCRIPTOR)
-        self._fds.extend(fds)
-        self._buffer += data
+        for reads_count in range(READS_MAX):
+            try:
+                data, ancillary, flags, _ = self._sock.recvmsg(
+                    READ_BYTES, SPACE_BYTES, MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                break
+            if not data:
+                if reads_count:
+                    break  # The next call finds the end again.
+                return None
+            self._buffer += data
+            fds = array("i")
+            for level, kind, rights in ancillary:
+                if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):
+                    fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+            self._fds.extend(fds)
+            if not fds and flags & MSG_CTRUNC:
+                self._fds.append(NO_DESCRIPTOR)
+                break  # The next frame may find a descriptor later.
         return self._frames()
 
     def _frames(self) -> list[FdFrame]:

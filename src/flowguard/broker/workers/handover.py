@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from select import EPOLLIN, EPOLLOUT
 from socket import socket, socketpair
+from time import monotonic
 from typing import Any, Final, final
 
 from flowguard.broker.layers.proxied import ProxiedStream
@@ -31,7 +32,7 @@ from flowguard.broker.workers.fd_frames import (
     send_fd,
 )
 from flowguard.broker.workers.pipes import Pipes
-from flowguard.broker.workers.unix_sockets import connect_unix, listen_unix
+from flowguard.broker.workers.unix_sockets import UnixListener, connect_unix
 from flowguard.cluster.members import Members
 from flowguard.codec.packets import Connect
 from flowguard.flow import Reason
@@ -89,12 +90,11 @@ class Handover:
         self._frame_bytes_max = (
             HEAD_BYTES_MAX + node.settings.session.packet_size_max + AHEAD_BYTES_MAX
         )
-        self._listener = listen_unix(paths[members.name])
-        reactor.sockets.others.watch(self._listener.fileno(), EPOLLIN, self._accept)
+        self._listener = UnixListener(paths[members.name], reactor.sockets.others, self._accept)
 
     # --- to other workers ------------------------------------------------------------------------
 
-    def is_here(self, client_id: str) -> bool:
+    def owns(self, client_id: str) -> bool:
         return self._members.owner_of(client_id) == self._members.name
 
     def hand_over(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -108,7 +108,7 @@ class Handover:
     def tick(self, now_s: float) -> None:
         """Every 100 ms: connect again, and reject connections that have waited too long."""
         self._pipes.tick(now_s)
-        self._reactor.sockets.others.rewatch(self._listener.fileno(), EPOLLIN)
+        self._listener.tick()
         patience_s = self._node.settings.flow.connect_patience_s
         for peer in self._peers.values():
             if peer.sock is None:
@@ -126,8 +126,13 @@ class Handover:
         sock = connect_unix(peer.path)
         if sock is None:
             return
+        on_event = partial(self._on_event, peer)
+        try:
+            self._reactor.sockets.others.watch(sock.fileno(), EPOLLIN, on_event)
+        except OSError:  # The kernel has no memory for another watch.
+            sock.close()
+            return
         peer.sock = sock
-        self._reactor.sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, peer))
         self._send(peer, now_s)
 
     def _on_event(self, peer: OtherWorker) -> None:
@@ -158,9 +163,9 @@ class Handover:
             if peer.unsent:
                 peer.unsent = peer.unsent[peer.sock.send(peer.unsent) :]
             while peer.waiting and not peer.unsent:
-                connection, _ = peer.waiting[0]
+                connection, since_s = peer.waiting[0]
                 if not connection.ended:
-                    frame = self._frame_of(connection, now_s)
+                    frame = self._frame_of(connection, since_s, now_s)
                     if frame and not self._send_one(peer, peer.sock, connection, frame, now_s):
                         break
                 peer.waiting.popleft()
@@ -174,7 +179,7 @@ class Handover:
             peer.sock.fileno(), EPOLLIN | EPOLLOUT if is_blocked else EPOLLIN
         )
 
-    def _frame_of(self, connection: ServerConnection, now_s: float) -> bytes:
+    def _frame_of(self, connection: ServerConnection, since_s: float, now_s: float) -> bytes:
         """Return what another worker has to know of a connection; empty if that has failed.
 
         The error of one connection must not end the way to the other worker.
@@ -185,7 +190,7 @@ class Handover:
         try:
             head = {
                 "listener": self._doorways.index(link.doorway),
-                "waited_s": connection.waited_s,
+                "since_s": monotonic() - (self._clock() - since_s + connection.waited_s),
                 "version": connection.version,
                 **_known_of(link),
             }
@@ -250,17 +255,9 @@ class Handover:
 
     # --- from other workers ----------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError:  # There are no descriptors.
-            self._reactor.sockets.others.rewatch(self._listener.fileno(), 0)
-            return
-        sock.setblocking(False)
-        self._incoming[sock] = FdFrameReader(sock, self._frame_bytes_max)
+    def _accept(self, sock: socket) -> None:
         self._reactor.sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._receive, sock))
+        self._incoming[sock] = FdFrameReader(sock, self._frame_bytes_max)
 
     def _receive(self, sock: socket) -> None:
         try:
@@ -288,7 +285,9 @@ class Handover:
             peer = None if name is None else (str(name[0]), int(name[1]))
             layer = ProxiedStream.handed_over(sock, peer, head["identity"])
         doorway = self._doorways[head["listener"]]
-        self._reactor.take_over(sock, doorway, layer, head["waited_s"], head["version"], frame.data)
+        self._reactor.take_over(
+            sock, doorway, layer, monotonic() - head["since_s"], head["version"], frame.data
+        )
 
     def _end(self, sock: socket) -> None:
         self._incoming.pop(sock).close()

@@ -14,7 +14,7 @@ from typing import Final, final
 import structlog
 
 from flowguard.broker.sockets.reactor import Reactor
-from flowguard.broker.workers.unix_sockets import connect_unix, listen_unix
+from flowguard.broker.workers.unix_sockets import UnixListener, connect_unix
 from flowguard.cluster.mesh import LinkConnection, Mesh
 from flowguard.errors import PeerError
 
@@ -54,19 +54,26 @@ class Links:
         self._sockets = reactor.sockets
         self._clock = clock
         self._open: dict[LinkConnection, LinkSocket] = {}
-        self._listener = listen_unix(paths[mesh.members.name])
-        self._sockets.others.watch(self._listener.fileno(), EPOLLIN, self._accept)
+        self._listener = UnixListener(
+            paths[mesh.members.name],
+            self._sockets.others,
+            lambda sock: self._add(sock, mesh.accept()),
+        )
         self._has_output = True
         mesh.wake = self._wake
         reactor.on_slice = self._end_slice
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms: dial peers that are not connected."""
-        self._sockets.others.rewatch(self._listener.fileno(), EPOLLIN)
+        self._listener.tick()
         for peer in self._mesh.undialled():
             sock = connect_unix(self._paths[peer])
-            if sock is not None:
+            if sock is None:
+                continue
+            try:
                 self._add(sock, self._mesh.dial(peer))
+            except OSError:  # The kernel has no memory for another watch.
+                sock.close()
         self._flush()
 
     def _wake(self) -> None:
@@ -83,21 +90,15 @@ class Links:
             if not link.unsent:
                 self._send(link)
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError:  # There are no descriptors.
-            self._sockets.others.rewatch(self._listener.fileno(), 0)
-            return
-        sock.setblocking(False)
-        self._add(sock, self._mesh.accept())
-
     def _add(self, sock: socket, connection: LinkConnection) -> None:
+        """Watch a connection. Raises OSError; then the connection is lost."""
         link = LinkSocket(sock, connection)
+        try:
+            self._sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, link))
+        except OSError:
+            self._mesh.lost(connection)
+            raise
         self._open[connection] = link
-        self._sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, link))
 
     def _on_event(self, link: LinkSocket) -> None:
         """The socket has brought bytes, takes more, or has ended."""

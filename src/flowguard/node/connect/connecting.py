@@ -89,7 +89,7 @@ class Handshakes:
         if node.draining:
             node.counters.turn_away(Reason.DRAINING)
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)
-        elif packet.client_id and not self.placement.is_here(packet.client_id):
+        elif packet.client_id and not self.placement.owns(packet.client_id):
             self.placement.hand_over(connection, packet, now_s)
         elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
             why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
@@ -453,7 +453,7 @@ class Handshakes:
     def _unused_id(self) -> str:
         """Return an id without a session, which this worker is to own [MQTT-3.2.2-16]."""
         sessions = self._node.registry.sessions
-        while (client_id := self._random_id()) in sessions or not self.placement.is_here(client_id):
+        while (client_id := self._random_id()) in sessions or not self.placement.owns(client_id):
             pass
         return client_id
 

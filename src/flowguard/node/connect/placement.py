@@ -7,7 +7,7 @@ from flowguard.session.connection import ServerConnection
 
 
 class Placement(Protocol):
-    def is_here(self, client_id: str) -> bool:
+    def owns(self, client_id: str) -> bool:
         """True if this worker owns the session of the client."""
 
     def hand_over(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -20,7 +20,7 @@ class OneWorker:
 
     __slots__ = ()
 
-    def is_here(self, client_id: str) -> bool:
+    def owns(self, client_id: str) -> bool:
         return True
 
     def hand_over(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
