@@ -8,11 +8,12 @@ until that is sent, nothing more is read.
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from select import EPOLLIN, EPOLLOUT, POLLRDHUP, poll
+from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from socket import SHUT_WR, socket
 from typing import Final, final
 
 from flowguard.broker.layers.layer import FLAGS, Layer
+from flowguard.broker.layers.layer_gate import has_left
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.broker.sockets.socket_set import LINGER_S
 
@@ -47,10 +48,6 @@ class Pipes:
         self._clock = clock
         self._open: set[Pipe] = set()
         self._lingering: deque[tuple[float, Pipe]] = deque()
-        self._blocked: dict[int, Pipe] = {}
-        """Pipes whose client takes nothing, by the descriptor of the worker's end."""
-        self._ends = poll()
-        """Ends of workers in `_blocked`: epoll would report such an end for ever."""
 
     def add(self, client: Layer, worker: socket) -> None:
         """Pass on the bytes of a client after its link was released."""
@@ -68,10 +65,6 @@ class Pipes:
 
     def tick(self, now_s: float) -> None:
         """Close the pipes whose client has not taken the last bytes in time."""
-        for fd, _ in self._ends.poll(0):
-            pipe = self._blocked[fd]
-            self._unblock(fd)
-            self._linger(pipe, now_s)
         while self._lingering and self._lingering[0][0] <= now_s:
             self._close(self._lingering.popleft()[1])
 
@@ -126,27 +119,19 @@ class Pipes:
         of_worker = 0 if pipe.is_over else EPOLLIN
         fd = pipe.worker.fileno()
         if pipe.from_worker or not is_flushed:
+            if not pipe.lingers and has_left(fd):
+                self._linger(pipe, self._clock())
             of_client |= EPOLLOUT
-            of_worker = 0
-            if not pipe.lingers and fd not in self._blocked:
-                self._blocked[fd] = pipe
-                self._ends.register(fd, POLLRDHUP)
-        else:
-            self._unblock(fd)
+            of_worker = 0 if pipe.lingers else EPOLLRDHUP
         if pipe.from_client:
             of_worker |= EPOLLOUT
         self._sockets.others.rewatch(pipe.client.fileno(), of_client)
         self._sockets.others.rewatch(fd, of_worker)
 
-    def _unblock(self, fd: int) -> None:
-        if self._blocked.pop(fd, None) is not None:
-            self._ends.unregister(fd)
-
     def _close(self, pipe: Pipe) -> None:
         if pipe not in self._open:
             return
         self._open.remove(pipe)
-        self._unblock(pipe.worker.fileno())
         self._sockets.listeners.pipes_count -= 1
         for stream in (pipe.client, pipe.worker):
             self._sockets.others.unwatch(stream.fileno())
