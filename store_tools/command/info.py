@@ -14,12 +14,18 @@ from rich.table import Table
 from flowguard.cli.console import shown
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.lines import count
-from flowguard.records import is_group, label_of
+from flowguard.records import SinkKind, sink_of
 from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.layouts.session_codec import decode_session
 from flowguard.types import SESSION_NEVER_EXPIRES
 from store_tools.rocks.reader import StoreReader
 
+STATES: Final = {
+    SinkKind.SHARED: "shared",
+    SinkKind.SPREAD: "shared",
+    SinkKind.OWED: "owed to applications",
+    SinkKind.PEER: "owed to this worker",
+}
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -36,10 +42,20 @@ class QueueSize:
 
 @dataclass(slots=True)
 class Contents:
+    """Counts of one store, or of several."""
+
     sessions: int = 0
     groups: int = 0
     messages: int = 0
     size_bytes: int = 0
+    disk_bytes: int = 0
+
+    def add(self, other: "Contents") -> None:
+        self.sessions += other.sessions
+        self.groups += other.groups
+        self.messages += other.messages
+        self.size_bytes += other.size_bytes
+        self.disk_bytes += other.disk_bytes
 
 
 def size_text(size_bytes: float) -> str:
@@ -62,9 +78,9 @@ def _elsewhere(folder: Path) -> Iterator[tuple[str, str]]:
         yield "in Kafka", "the queues of applications, which are not counted here"
 
 
-def show(reader: StoreReader, top: int, console: Console) -> None:
-    """Show the report; everything is counted, nothing is guessed."""
-    contents = Contents()
+def show(reader: StoreReader, top: int, console: Console, total: Contents) -> None:
+    """Show the report, and add what is counted to `total`."""
+    contents = Contents(disk_bytes=used_bytes_of(reader.folder))
     largest = nlargest(top, queue_sizes(reader, contents))
     found, identity = reader.format, reader.identity
     node = identity.node.hex()
@@ -86,26 +102,36 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         ("queued", f"{count(contents.messages, 'message')}, {size_text(contents.size_bytes)}"),
         *_elsewhere(reader.folder),
         ("retained", f"{count(retained, 'message')}"),
-        ("on disk", size_text(used_bytes_of(reader.folder))),
+        ("on disk", size_text(contents.disk_bytes)),
     ):
         table.add_row(name, text)
     console.print(table)
     if largest:
         console.print(largest_queues(largest))
+    total.add(contents)
+
+
+def show_sum(total: Contents, workers: int, console: Console) -> None:
+    """Show the sum of the stores of several workers."""
+    console.print(
+        f"All {workers} workers: {count(total.sessions, 'session')}, "
+        f"{count(total.groups, 'shared subscription with a queue')}, "
+        f"{count(total.messages, 'queued message')} ({size_text(total.size_bytes)}); "
+        f"{size_text(total.disk_bytes)} on disk."
+    )
 
 
 def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
     """The queues that are not empty; everything is counted on the way into `contents`."""
     for session in reader.sessions():
         queue = session.queue
-        group = is_group(session.client_id)
-        contents.sessions += not group
-        contents.groups += group
+        kind, name = sink_of(session.client_id)
+        contents.sessions += kind is SinkKind.SESSION
+        contents.groups += kind in (SinkKind.SHARED, SinkKind.SPREAD)
         contents.messages += queue.count
         contents.size_bytes += queue.size_bytes
         if queue.count:
-            name = label_of(session.client_id)
-            state = "shared" if group else state_text(*decode_session(session.row)[1:])
+            state = STATES.get(kind) or state_text(*decode_session(session.row)[1:])
             yield QueueSize(queue.count, queue.size_bytes, name, state)
 
 
@@ -118,7 +144,7 @@ def state_text(expiry_interval_s: int, ends_at_s: float | None) -> str:
 
 def largest_queues(largest: list[QueueSize]) -> Table:
     table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
-    table.add_column("client, or shared subscription", overflow="fold")
+    table.add_column("client, shared subscription, or worker", overflow="fold")
     table.add_column("messages", justify="right")
     table.add_column("size", justify="right")
     table.add_column("session")

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from flowguard.app.failures import SALVAGE
 from flowguard.app.workers.data_folder import stored_count
+from flowguard.app.workers.seat import name_of
 from flowguard.cli.console import refused, shown
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
 
@@ -28,6 +29,14 @@ def wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
 def list_problems(console: Console, problems: Sequence[str]) -> None:
     for problem in problems[:PROBLEMS_SHOWN]:
         console.print(shown(problem), style="red")
+
+
+def stores_in(directory: Path, command: str) -> list[Path]:
+    """Return the directory of a store, or those of all workers that it has the stores of."""
+    workers = stored_count(directory) if directory.is_dir() else None
+    if workers is None:
+        return [existing(directory, command)]
+    return [directory / name_of(index) for index in range(workers)]
 
 
 def existing(directory: Path, command: str) -> Path:

@@ -26,6 +26,7 @@ from store_tools.command.parts import (
     existing,
     list_problems,
     progress_bar,
+    stores_in,
     to_stdout,
     wrong,
 )
@@ -77,11 +78,17 @@ def info(
         with complaints("info"):
             store_redis.show(redis_url, redis_prefix, top, plain(soft_wrap=False))
         return
-    from store_tools.command.info import show
+    from store_tools.command.info import Contents, show, show_sum
     from store_tools.rocks.reader import StoreReader
 
-    with complaints("info"), StoreReader(existing(directory, "info")) as reader:
-        show(reader, top, plain(soft_wrap=False))
+    contents, console = Contents(), plain(soft_wrap=False)
+    with complaints("info"):
+        folders = stores_in(directory, "info")
+        for folder in folders:
+            with StoreReader(folder) as reader:
+                show(reader, top, console, contents)
+        if len(folders) > 1:
+            show_sum(contents, len(folders), console)
 
 
 @store.command()
@@ -95,29 +102,34 @@ def verify(
         with complaints("verify"):
             store_redis.verify(redis_url, redis_prefix, PROBLEMS_SHOWN, plain())
         return
+    with complaints("verify"):
+        damages = [_damage(folder) for folder in stores_in(directory, "verify")]
+        if any(damages):
+            raise StoreError("\n".join(filter(None, damages)))
+
+
+def _damage(folder: Path) -> str:
+    """Read a store; return the complaint about it, or ""."""
     from store_tools.rocks import verification
     from store_tools.rocks.reader import StoreReader
 
-    with complaints("verify"):
-        folder = existing(directory, "verify")
-        with StoreReader(folder, tolerant=True) as reader, progress_bar("reading") as progress:
-            found = verification.verify(reader, progress)
-        out = plain()
-        out.print(
-            f"{count(found.sessions, 'session')}, "
-            f"{count(found.groups, 'shared subscription with a queue')}, "
-            f"{count(found.entries, 'queued message')}, "
-            f"{count(found.payloads, 'shared message')}, {found.retained:,} retained, "
-            f"{found.orphans:,} without a reference."
-        )
-        list_problems(out, found.problems)
-        if found.problems_count:
-            more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
-            raise StoreError(
-                f"{directory} is damaged: {count(found.problems_count, 'problem')}"
-                + (f", {more:,} not shown" if more else "")
-            )
-        out.print("The store is consistent.", style="green")
+    with StoreReader(folder, tolerant=True) as reader, progress_bar("reading") as progress:
+        found = verification.verify(reader, progress)
+    out = plain()
+    out.print(
+        f"{count(found.sessions, 'session')}, "
+        f"{count(found.groups, 'shared subscription with a queue')}, "
+        f"{count(found.entries, 'queued message')}, "
+        f"{count(found.payloads, 'shared message')}, {found.retained:,} retained, "
+        f"{found.orphans:,} without a reference."
+    )
+    list_problems(out, found.problems)
+    if found.problems_count:
+        more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
+        shown = f", {more:,} not shown" if more else ""
+        return f"{folder} is damaged: {count(found.problems_count, 'problem')}{shown}"
+    out.print("The store is consistent.", style="green")
+    return ""
 
 
 @store.command()
