@@ -11,6 +11,7 @@ from flowguard.codec.packets import Puback, Pubrec
 from flowguard.flow import Reason
 from flowguard.node.publish.fan_out import FanOut
 from flowguard.node.publish.grouping import Group
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import DELIVERIES_PIECE, MATCHES_PIECE, Plan
 from flowguard.session.session import Session
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
@@ -228,10 +229,8 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
         FanOut(
             node.router.deliveries,
             node.router.lane,
-            None,
+            Incoming(None, Publish("t", b"x", 1), stage.now_s),
             plan,
-            Publish("t", b"x", 1),
-            stage.now_s,
         )
     )
     node.chores.step(stage.now_s)

@@ -8,16 +8,16 @@ messages and acknowledgements stay in order: what follows such a message takes t
 from collections import deque
 from typing import final
 
-from flowguard.flow import AdmissionWindow, Reason
+from flowguard.flow import Reason
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.names import set_keys
 from flowguard.node.journal import Continuation
 from flowguard.node.publish.deliveries import Admitted
+from flowguard.node.publish.incoming import Incoming
 from flowguard.records import Delivery, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.owner import MessageSink
-from flowguard.session.session import Session
 
 
 @final
@@ -53,9 +53,11 @@ class Apart:
         owner.queue.forget(delivery.size_bytes)
         self._counters.drop(Reason.QUEUE_MESSAGES)
 
-    def count(self, window: AdmissionWindow, cost: int, size_bytes: int) -> None:
-        """Count a packet in process here and not for all clients; if negative, the reverse."""
-        window.set_aside(cost, size_bytes)
+    def count(self, incoming: Incoming, sign: int = 1) -> None:
+        """Count a packet in process here and not for all clients; if `sign` is -1, the reverse."""
+        inbound, size_bytes = incoming.inbound, sign * incoming.size_bytes
+        assert inbound is not None
+        inbound.window.set_aside(sign * incoming.cost, size_bytes)
         self.in_process_bytes += size_bytes
 
     def enter(self, inbound: Inbound, message: object) -> None:
@@ -65,12 +67,10 @@ class Apart:
             line = self._lines[inbound] = deque()
         line.append(message)
 
-    def append(
-        self, ops: list[StoreOp], publisher: Session, then: Continuation, now_s: float
-    ) -> None:
+    def append(self, ops: list[StoreOp], publisher: str, then: Continuation, now_s: float) -> None:
         """Store a publisher's message; call `then` after the commit."""
         if self.has_groups:
-            set_keys(ops, publisher.client_id)
+            set_keys(ops, publisher)
         self.journal.append(ops, then, now_s)
 
     def has_line(self, inbound: Inbound) -> bool:

@@ -7,6 +7,7 @@ store as devices, and nothing waits here. `SeparateLane` is the lane of a node w
 from flowguard.flow import Pause
 from flowguard.node.journal import Continuation
 from flowguard.node.publish.deliveries import Admitted, Deliveries
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan
 from flowguard.records import Release, SessionRecord, Settle, StoreOp
 from flowguard.session.inbound.packets import Inbound
@@ -85,29 +86,21 @@ class ApplicationLane:
     def takes(
         self,
         deliveries: Deliveries,
-        inbound: Inbound,
+        incoming: Incoming,
         plan: Plan,
-        message: Publish,
         admitted: list[Admitted],
         code: int,
-        now_s: float,
     ) -> bool:
         """Whether a message is in process here from now on, and answered with `code` later."""
         return False
 
     def hold(
-        self,
-        inbound: Inbound,
-        cost: int,
-        size_bytes: int,
-        ops: list[StoreOp],
-        then: Continuation,
-        now_s: float,
+        self, incoming: Incoming, ops: list[StoreOp], then: Continuation, now_s: float
     ) -> None:
         """Store a message for applications; its publisher's packet counts here until `then`."""
         raise NotImplementedError
 
-    def give_back(self, inbound: Inbound, cost: int, size_bytes: int) -> None:
+    def give_back(self, incoming: Incoming) -> None:
         """Count a packet as in process for all clients again."""
         raise NotImplementedError
 

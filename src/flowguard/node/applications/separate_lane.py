@@ -16,6 +16,7 @@ from flowguard.node.applications.owed import Owed
 from flowguard.node.applications.staged import Staged
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publish.deliveries import Admitted, Deliveries
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan
 from flowguard.records import Release, SessionRecord, Settle, StoreOp
 from flowguard.session.counters import Counters
@@ -110,32 +111,24 @@ class SeparateLane(ApplicationLane):
     def takes(
         self,
         deliveries: Deliveries,
-        inbound: Inbound,
+        incoming: Incoming,
         plan: Plan,
-        message: Publish,
         admitted: list[Admitted],
         code: int,
-        now_s: float,
     ) -> bool:
-        if not self.apart.concerns(inbound, admitted):
+        if not self.apart.concerns(incoming.inbound, admitted):
             return False
-        Staged(deliveries, self.apart, inbound, plan, message, admitted, code).begin(now_s)
+        Staged(deliveries, self.apart, incoming, plan, admitted, code).begin()
         return True
 
     def hold(
-        self,
-        inbound: Inbound,
-        cost: int,
-        size_bytes: int,
-        ops: list[StoreOp],
-        then: Continuation,
-        now_s: float,
+        self, incoming: Incoming, ops: list[StoreOp], then: Continuation, now_s: float
     ) -> None:
-        self.apart.count(inbound.window, cost, size_bytes)
-        self.apart.append(ops, inbound.session, then, now_s)
+        self.apart.count(incoming)
+        self.apart.append(ops, incoming.publisher, then, now_s)
 
-    def give_back(self, inbound: Inbound, cost: int, size_bytes: int) -> None:
-        self.apart.count(inbound.window, -cost, -size_bytes)
+    def give_back(self, incoming: Incoming) -> None:
+        self.apart.count(incoming, -1)
 
     def owe(
         self,

@@ -5,10 +5,10 @@ from typing import final
 from flowguard.node.applications.apart import Apart
 from flowguard.node.publish.deliveries import Admitted, Deliveries, Target, placed
 from flowguard.node.publish.in_process import InProcess, appends
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan
 from flowguard.records import PutInbound
-from flowguard.session.inbound.packets import Inbound
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import ReasonCode
 
 
 @final
@@ -19,14 +19,11 @@ class Staged:
         "_admitted",
         "_apart",
         "_code",
-        "_cost",
         "_deliveries",
         "_heavy_count",
         "_inbound",
+        "_incoming",
         "_logs",
-        "_message",
-        "_since_s",
-        "_size_bytes",
         "_targets",
     )
 
@@ -34,35 +31,32 @@ class Staged:
         self,
         deliveries: Deliveries,
         apart: Apart,
-        inbound: Inbound,
+        incoming: Incoming,
         plan: Plan,
-        message: Publish,
         admitted: list[Admitted],
         code: int,
     ) -> None:
         """`admitted`: the targets, which have a place for it."""
         self._deliveries = deliveries
         self._apart = apart
-        self._inbound = inbound
+        assert incoming.inbound is not None
+        self._incoming = incoming
+        self._inbound = incoming.inbound
         self._heavy_count = plan.heavy_count
-        self._logs = plan.logs and message.qos > 0
-        self._message = message
+        self._logs = plan.logs and incoming.message.qos > 0
         self._admitted = admitted
         self._targets: list[Target] = []
         """Applications that have it in the store."""
         self._code = code
-        self._size_bytes = len(message.payload)
-        self._cost = deliveries.cost.of(plan.deliveries, self._size_bytes, plan.ops)
-        self._since_s = 0.0
 
-    def begin(self, now_s: float) -> None:
+    def begin(self) -> None:
         """Count the message in its publisher's window, and store it for applications."""
-        self._since_s = now_s
+        incoming = self._incoming
         self._deliveries.log.wide_count += self._logs
         self._apart.enter(self._inbound, self)
-        self._inbound.window.admit(self._cost, self._size_bytes)
-        self._apart.count(self._inbound.window, self._cost, self._size_bytes)
-        self._store(now_s)
+        self._inbound.window.admit(incoming.cost, incoming.size_bytes)
+        self._apart.count(incoming)
+        self._store(incoming.since_s)
 
     def _store(self, now_s: float) -> None:
         names = self._apart.names
@@ -74,7 +68,7 @@ class Staged:
         self._admitted = rest
         targets = placed(here)
         self._targets += targets
-        self._apart.append(appends(targets), self._inbound.session, self._stored, now_s)
+        self._apart.append(appends(targets), self._incoming.publisher, self._stored, now_s)
 
     def _stored(self, now_s: float) -> None:
         """Go on with devices, unless one of them became an application during the commit."""
@@ -83,12 +77,12 @@ class Staged:
             self._store(now_s)
             return
         apart.leave(inbound)
-        apart.count(inbound.window, -self._cost, -self._size_bytes)
+        apart.count(self._incoming, -1)
         self._enter(now_s)
 
     def _enter(self, now_s: float) -> None:
         """Take positions for devices, and enter the journal of the node."""
-        inbound, message, logs = self._inbound, self._message, self._logs
+        inbound, message, logs = self._inbound, self._incoming.message, self._logs
         admitted: list[Admitted] = []
         for owner, delivery in self._admitted:
             if owner.ended:
@@ -108,7 +102,5 @@ class Staged:
         if message.qos == 2 and session.durable and not session.ended and is_taken:
             ops.append(PutInbound(session.client_id, message.packet_id))
         self._targets += targets
-        pending = InProcess(
-            deliveries, inbound, message, self._targets, self._code, self._since_s, self._cost
-        )
+        pending = InProcess(deliveries, self._incoming, self._targets, self._code)
         pending.enter(ops, now_s, self._heavy_count)

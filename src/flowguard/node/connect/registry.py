@@ -3,7 +3,6 @@
 from functools import partial
 from typing import final
 
-from flowguard.flow import FairBudget
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publish.publishing import Router
 from flowguard.node.shared.left_messages import LeftMessages, left_messages
@@ -58,15 +57,12 @@ class Leaving(Chore):
 class Registry:
     """All sessions by client id, connected or not."""
 
-    def __init__(
-        self, node: NodeState, router: Router, journal: Journal, timers: Timers, budget: FairBudget
-    ) -> None:
+    def __init__(self, node: NodeState, router: Router, journal: Journal, timers: Timers) -> None:
         self._node = node
         self._router = router
         self._queues = router.queues
         self._journal = journal
         self._timers = timers
-        self._budget = budget
         self.sessions: dict[str, Session] = {}
         self.kept_count = 0
         """Those that outlive their connection."""
@@ -98,7 +94,7 @@ class Registry:
             session = None
         present = session is not None
         if session is None:
-            session = Session.create(client_id, self._node, self._budget, expiry_s)
+            session = Session.create(client_id, self._node, self._node.queue_budget, expiry_s)
             more_bytes = name_bytes(client_id) + will_bytes(will)
         else:
             more_bytes = will_bytes(will) - will_bytes(session.will)
@@ -294,7 +290,9 @@ class Registry:
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
         client_id = record.client_id
         expiry_s = record.expiry_interval_s
-        session = Session.create(client_id, self._node, self._budget, expiry_s, stored=True)
+        session = Session.create(
+            client_id, self._node, self._node.queue_budget, expiry_s, stored=True
+        )
         self.sessions[client_id] = session
         self.kept_count += 1
         session.next_pos = record.next_pos

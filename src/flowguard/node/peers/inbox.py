@@ -34,6 +34,7 @@ from flowguard.node.publish.bursts import Bursts
 from flowguard.node.publish.deliveries import Admitted, placed
 from flowguard.node.publish.fan_out import FanOut
 from flowguard.node.publish.in_process import InProcess, appends
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
 from flowguard.records import NEVER_S, StoreOp
@@ -146,7 +147,9 @@ class Inbox:
         ops += appends(targets)
         if plan.logs:
             ops.append(deliveries.log.append(forwarded.publisher, message, now_s))
-        pending = InProcess(deliveries, None, message, targets, SUCCESS, now_s, relay=relay)
+        pending = InProcess(
+            deliveries, Incoming(None, message, now_s), targets, SUCCESS, relay=relay
+        )
         if ops or not self._journal.is_empty:
             pending.enter(ops, now_s, plan.heavy_count)
         else:
@@ -189,7 +192,8 @@ class Inbox:
 
     def _fan_out(self, plan: Plan, message: Publish, now_s: float, source: PeerSource) -> None:
         deliveries, lane = self._router.deliveries, self._router.lane
-        self._node.chores.add(FanOut(deliveries, lane, None, plan, message, now_s, source=source))
+        incoming = Incoming(None, message, now_s)
+        self._node.chores.add(FanOut(deliveries, lane, incoming, plan, source=source))
 
     def _plan(self, forwarded: ForwardedMessage) -> Plan:
         """Return the plan of a message, without the shared subscriptions of other nodes."""

@@ -9,6 +9,7 @@
 - `durable_bursts`    many PUBLISHes at once through the journal
 - `relayed_bursts`    many PUBLISHes at once for sessions of peers
 - `fan_out`           a PUBLISH with many subscribers, delivered by slices
+- `incoming`          a PUBLISH and what it counts in the window of its client
 - `in_process`        publishes until they are durable
 - `retaining`         changes of retained messages
 - `full_queues`       publishers that wait for capacity in the queue of a subscriber

@@ -16,11 +16,11 @@ from flowguard.node.publish.acknowledgements import Acknowledgements
 from flowguard.node.publish.grouping import Group
 from flowguard.node.publish.plans import Plan, Plans, Shared
 from flowguard.node.shared.shared_queues import SharedQueues
-from flowguard.records import NEVER_S, Delivery, StoreOp
+from flowguard.records import Delivery, StoreOp
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import MessageSink, admit_message
 from flowguard.session.session import Session
-from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
+from flowguard.types import MQTT_5, Publish, ReasonCode
 
 # Looking an enum's member up costs as much as routing does: hot paths use plain names.
 SUCCESS: Final = ReasonCode.SUCCESS
@@ -127,45 +127,14 @@ class Deliveries:
         self, session: Session, message: Publish, origin: Session, now_s: float
     ) -> int:
         """`deliver_now` at QoS 1 for a `Plan.solo`."""
-        expires_at_s = NEVER_S
-        if message.properties is not NO_PROPERTIES:
-            expires_at_s = expiry_of(message, now_s)
-        delivery = Delivery(message, 1, False, (), expires_at_s)
-        pos = session.next_pos
-        session.next_pos = pos + 1
-        outbound = session.outbound
-        if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
-            return SUCCESS
-        if session.wait(pos, delivery, self.node, now_s):
+        delivery = Delivery(message, 1, False, (), expiry_of(message, now_s))
+        if self._deliver_at_once(session, delivery, now_s):
             return SUCCESS
         return self.answer(origin, message, SUCCESS)
 
     def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> int:
         """Route and deliver in one stretch, without a list of targets; the code to answer."""
-        node = self.node
-        complete = True
-        expires_at_s = NEVER_S
-        if message.properties is not NO_PROPERTIES:
-            expires_at_s = expiry_of(message, now_s)
-        for group in plan.groups:
-            qos = group.qos if group.qos < message.qos else message.qos
-            retain = message.retain and group.retain_as_published
-            delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-            for session in group.sessions:
-                if session is origin and group.no_local:
-                    continue  # [MQTT-3.8.3-3]
-                outbound = session.outbound
-                if qos:
-                    pos = session.next_pos
-                    session.next_pos = pos + 1
-                    if (
-                        outbound is None
-                        or outbound.has_more
-                        or not outbound.send(pos, delivery, now_s)
-                    ):
-                        complete &= session.wait(pos, delivery, node, now_s)
-                elif outbound is not None:
-                    outbound.send_qos_0(delivery, now_s)
+        complete = self._walk(None, plan.groups, message, origin, now_s)
         if plan.shared or plan.own:
             complete &= self._deliver_rest(plan, message, origin, now_s)
         if complete:
@@ -196,21 +165,51 @@ class Deliveries:
         now_s: float,
     ) -> bool:
         """Add the targets that have a slot for it to `admitted`; see `deliver_to`."""
-        complete = True
         logs = plan.logs and message.qos > 0
+        complete = self._walk(admitted, plan.groups, message, origin, now_s, logs)
+        if not logs or origin is None or not origin.reads_log:
+            complete &= self._own(admitted, plan.own, message, origin, now_s, logs)
+        return self._shared(admitted, plan.shared, message, now_s, logs) and complete
+
+    def _walk(
+        self,
+        admitted: list[Admitted] | None,
+        groups: list[Group],
+        message: Publish,
+        origin: Session | None,
+        now_s: float,
+        logs: bool = False,
+    ) -> bool:
+        """Admit to the sessions of groups, or deliver to them at once if `admitted` is None."""
+        complete = True
         expires_at_s = expiry_of(message, now_s)
-        for group in plan.groups:
-            qos = min(message.qos, group.qos)
+        for group in groups:
+            qos = group.qos if group.qos < message.qos else message.qos
             retain = message.retain and group.retain_as_published
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if logs and qos and session.reads_log:
                     session.behind = True
-                elif session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
+                elif session is origin and group.no_local:
+                    continue  # [MQTT-3.8.3-3]
+                elif admitted is not None:
                     complete &= self._admit_to(admitted, session, delivery, now_s, logs)
-        if not logs or origin is None or not origin.reads_log:
-            complete &= self._own(admitted, plan.own, message, origin, now_s, logs)
-        return self._shared(admitted, plan.shared, message, now_s, logs) and complete
+                else:
+                    complete &= self._deliver_at_once(session, delivery, now_s)
+        return complete
+
+    def _deliver_at_once(self, session: Session, delivery: Delivery, now_s: float) -> bool:
+        """Deliver a message that needs no store; see `deliver_to`."""
+        outbound = session.outbound
+        if not delivery.qos:
+            if outbound is not None:
+                outbound.send_qos_0(delivery, now_s)
+            return True
+        pos = session.next_pos
+        session.next_pos = pos + 1
+        if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
+            return True
+        return session.wait(pos, delivery, self.node, now_s)
 
     def _own(
         self,
@@ -222,15 +221,10 @@ class Deliveries:
         logs: bool = False,
     ) -> bool:
         """Admit to the publisher itself, if only some of its subscriptions have No Local."""
-        complete = True
-        for group in groups:
-            if origin is not None and origin in group.sessions:
-                qos = min(message.qos, group.qos)
-                retain = message.retain and group.retain_as_published
-                expires_at_s = expiry_of(message, now_s)
-                delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                complete &= self._admit_to(admitted, origin, delivery, now_s, logs)
-        return complete
+        if origin is None or not groups:
+            return True
+        own = [group.part([origin]) for group in groups if origin in group.sessions]
+        return self._walk(admitted, own, message, origin, now_s, logs)
 
     def _shared(
         self,

@@ -10,6 +10,7 @@ from typing import final
 from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.publish.deliveries import SUCCESS, Target
 from flowguard.node.publish.in_process import InProcess
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
 from flowguard.records import Append, Delivery, StoreOp
@@ -132,6 +133,6 @@ class BurstInProcess:
     def _go_one_by_one(self, now_s: float) -> None:
         for pos, delivery in enumerate(self._deliveries, self._first_pos):
             targets: list[Target] = [(self._session, pos, delivery)]
-            message, deliveries = delivery.message, self._router.deliveries
-            pending = InProcess(deliveries, self._inbound, message, targets, SUCCESS, self._since_s)
+            incoming = Incoming(self._inbound, delivery.message, self._since_s)
+            pending = InProcess(self._router.deliveries, incoming, targets, SUCCESS)
             pending.committed(now_s)

@@ -17,12 +17,13 @@ from flowguard.node.journal import OP_BYTES, Continuation
 from flowguard.node.peers.relay import PeerSource
 from flowguard.node.publish.deliveries import Admitted, Deliveries, Target
 from flowguard.node.publish.in_process import InProcess
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.owner import MessageSink
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import ReasonCode
 
 OFFERS_PIECE: Final = 250
 """Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
@@ -35,19 +36,15 @@ UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
 @final
 class FanOut(Chore):
-    """One message; `inbound` None: it is the node's own, and is always queued."""
+    """One message. The node's own message is always queued."""
 
     def __init__(
         self,
         deliveries: Deliveries,
         lane: ApplicationLane,
-        inbound: Inbound | None,
+        incoming: Incoming,
         plan: Plan,
-        message: Publish,
-        since_s: float,
         *,
-        cost: int = 1,
-        size_bytes: int = 0,
         is_queued: bool = True,
         settle: Settle | None = None,
         source: PeerSource | None = None,
@@ -57,15 +54,9 @@ class FanOut(Chore):
         self._node = deliveries.node
         self._journal = deliveries.journal
         self._lane = lane
-        self._inbound = inbound
+        self._incoming = incoming
         self._plan = plan
         self._pieces: Iterator[Plan] | None = None
-        self._message = message
-        self._since_s = since_s
-        """When it was decoded."""
-        self._cost = cost
-        self._size_bytes = size_bytes
-        """The same, in its publisher's window."""
         self._is_queued = is_queued
         """It goes through the journal; else it is given to everybody at once."""
         self._settle = settle
@@ -75,7 +66,7 @@ class FanOut(Chore):
         """The message for the last of its targets, after it was forwarded to peers."""
         self._then: Continuation | None = None
         """What is done when these have it."""
-        self._promised_count = plan.ops if is_queued and inbound is not None else 0
+        self._promised_count = plan.ops if is_queued and incoming.inbound is not None else 0
         self._journal.promise(self._promised_count)
         self._passes_by = True
         """Whoever reads the log may have been passed by, and the message is not there yet."""
@@ -95,7 +86,7 @@ class FanOut(Chore):
         """So many of those that have a place have got it."""
 
     def step(self, now_s: float) -> bool:
-        plan, message, inbound = self._plan, self._message, self._inbound
+        plan, message, inbound = self._plan, self._incoming.message, self._incoming.inbound
         if plan.making is not None:
             plan.making.step()
             return True
@@ -144,13 +135,14 @@ class FanOut(Chore):
 
     def _queue(self, now_s: float) -> None:
         """All who get it are known; who has ended since gets nothing."""
-        message, inbound, log = self._message, self._inbound, self._deliveries.log
+        message, inbound = self._incoming.message, self._incoming.inbound
+        log = self._deliveries.log
         self._journal.promise(-self._promised_count)
         self._promised_count = 0
         owed: list[StoreOp] = []
         if inbound is None:
             self._owe(owed)
-        elif self._applications_first(inbound, now_s):
+        elif self._applications_first(now_s):
             return
         self._passed()
         self._place()
@@ -176,45 +168,36 @@ class FanOut(Chore):
     def _publisher(self) -> str:
         if self._source is not None:
             return self._source.publisher
-        return "" if self._inbound is None else self._inbound.session.client_id
+        return self._incoming.publisher
 
     def _relay(self, now_s: float) -> InProcess:
         """Forward it to peers."""
-        peers, plan, message = self._deliveries.peers, self._plan, self._message
+        peers, plan, message = self._deliveries.peers, self._plan, self._incoming.message
         ops: list[StoreOp] = []
         if self._source is not None:
             relay, ops = self._source.relay, self._source.ops
-        elif self._inbound is None:
+        elif self._incoming.inbound is None:
             relay = peers.relay_own(plan, message, ops, now_s)
         else:
             relay = peers.relay(plan, message, self._publisher, ops, now_s)
         for op in ops:
             self._add(op)
-        last = InProcess(
-            self._deliveries,
-            self._inbound,
-            message,
-            [],
-            self._reason_code,
-            self._since_s,
-            self._cost,
-            size_bytes=self._size_bytes,
-            then=self._then,
-            relay=relay,
-        )
+        code, then = self._reason_code, self._then
+        last = InProcess(self._deliveries, self._incoming, [], code, then=then, relay=relay)
         last.begin()
         return last
 
     def _owe(self, ops: list[StoreOp]) -> None:
         """The node's own: see `ApplicationLane.owe`."""
+        message = self._incoming.message
         pairs = zip(self._owners, self._appends, strict=True)
         admitted = [(owner, append.delivery) for owner, append in pairs]
-        self._then = self._lane.owe(self._deliveries, self._message, admitted, ops, self._settle)
+        self._then = self._lane.owe(self._deliveries, message, admitted, ops, self._settle)
         if len(admitted) != len(self._owners):
             self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
             self._prepare(admitted)
 
-    def _applications_first(self, inbound: Inbound, now_s: float) -> bool:
+    def _applications_first(self, now_s: float) -> bool:
         """Store it for applications before all others, as `Staged` does; False if none gets it."""
         names, admitted = self._lane.names, list[Admitted]()
         if not names:
@@ -231,14 +214,11 @@ class FanOut(Chore):
             return False
         self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
         self._prepare(admitted)
-        then = self._came_back
-        self._lane.hold(inbound, self._cost, self._size_bytes, ops, then, now_s)
+        self._lane.hold(self._incoming, ops, self._came_back, now_s)
         return True
 
     def _came_back(self, now_s: float) -> None:
-        inbound = self._inbound
-        assert inbound is not None
-        self._lane.give_back(inbound, self._cost, self._size_bytes)
+        self._lane.give_back(self._incoming)
         self._queue(now_s)
 
     def _passed(self) -> None:
@@ -283,8 +263,8 @@ class FanOut(Chore):
             count = len(self._owners)
             targets += self._plain[max(0, start - count) : stop - count]
         if stop < len(self._owners) + len(self._plain):
-            if self._inbound is not None:
-                self._inbound.window.worked(len(targets))
+            if self._incoming.inbound is not None:
+                self._incoming.inbound.window.worked(len(targets))
             self._complete &= self._deliveries.deliver_to(targets, now_s)
             return True
         assert self._last is not None
@@ -293,14 +273,15 @@ class FanOut(Chore):
 
     def _end(self, inbound: Inbound, now_s: float) -> None:
         """Everybody has it, and nothing of it is durable."""
-        deliveries, message = self._deliveries, self._message
+        deliveries, incoming = self._deliveries, self._incoming
+        message = incoming.message
         self._passed()
         if message.qos:
             if not self._complete:
                 self._reason_code = deliveries.answer(inbound.session, message, SUCCESS)
             inbound.published(message, self._reason_code)
-            deliveries.acknowledgements.came(self._since_s, now_s)
-        inbound.settle(self._cost, self._size_bytes)
+            deliveries.acknowledgements.came(incoming.since_s, now_s)
+        incoming.settle()
 
     def failed(self, error: Exception, now_s: float) -> bool:
         """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
@@ -310,11 +291,11 @@ class FanOut(Chore):
             if (owner.durable or self._node.blocks) and not owner.ended:
                 owner.queue.forget(append.delivery.size_bytes)
         self._owners, self._appends = [], []
-        inbound = self._inbound
+        inbound = self._incoming.inbound
         if inbound is None:
             if self._source is not None:
                 self._source.queued(now_s)
             return False
-        inbound.settle(self._cost, self._size_bytes)
+        self._incoming.settle()
         inbound.failed(error, now_s)
         return True

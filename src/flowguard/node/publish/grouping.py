@@ -24,6 +24,10 @@ class Group:
     identifiers: tuple[int, ...]
     sessions: list[Session]
 
+    def part(self, sessions: list[Session]) -> "Group":
+        """Return a group of some of its sessions."""
+        return Group(self.qos, self.retain_as_published, self.no_local, self.identifiers, sessions)
+
 
 @final
 class Grouping:

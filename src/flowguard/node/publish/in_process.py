@@ -5,25 +5,22 @@ from typing import final
 from flowguard.node.journal import Continuation
 from flowguard.node.peers.relay import Relay
 from flowguard.node.publish.deliveries import Deliveries, Target
+from flowguard.node.publish.incoming import Incoming
 from flowguard.records import Append, DropInbound, StoreOp
 from flowguard.session.inbound.packets import Inbound
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import ReasonCode
 
 
 @final
 class InProcess:
-    """A QoS 1 or 2 PUBLISH between route and commit; `inbound` None: the node's own message."""
+    """A QoS 1 or 2 PUBLISH between route and commit."""
 
     __slots__ = (
         "_complete",
-        "_cost",
         "_deliveries",
-        "_inbound",
-        "_message",
+        "_incoming",
         "_reason_code",
         "_relay",
-        "_since_s",
-        "_size_bytes",
         "_targets",
         "_then",
         "commits_left",
@@ -33,27 +30,17 @@ class InProcess:
     def __init__(
         self,
         deliveries: Deliveries,
-        inbound: Inbound | None,
-        message: Publish,
+        incoming: Incoming,
         targets: list[Target],
         reason_code: int,
-        since_s: float,
-        cost: int = 1,
         *,
-        size_bytes: int | None = None,
         then: Continuation | None = None,
         relay: Relay | None = None,
     ) -> None:
-        """`cost` and `size_bytes` are what its window counts; None: its payload."""
         self._deliveries = deliveries
-        self._inbound = inbound
-        self._message = message
+        self._incoming = incoming
         self._targets = targets
         self._reason_code = reason_code
-        self._since_s = since_s
-        """When it was decoded."""
-        self._cost = cost
-        self._size_bytes = len(message.payload) if size_bytes is None else size_bytes
         self._complete = True
         """Of those before the targets nobody who keeps up went without it."""
         self._then = then
@@ -82,11 +69,11 @@ class InProcess:
         """Forward it, and keep its place among the messages of its client."""
         peers = self._deliveries.peers
         if self._relay is not None or peers.ordered_answers.orders:
-            inbound = self._inbound if self._message.qos == 1 else None
+            inbound = self._incoming.inbound if self._incoming.message.qos == 1 else None
             peers.begin(inbound, self, self._relay)
 
     def committed(self, now_s: float) -> None:
-        deliveries, inbound = self._deliveries, self._inbound
+        deliveries, inbound = self._deliveries, self._incoming.inbound
         complete = deliveries.deliver_to(self._targets, now_s) and self._complete
         if self._then is not None:
             self._then(now_s)
@@ -105,7 +92,7 @@ class InProcess:
     def part_done(self, now_s: float) -> None:
         """One of the commits is done that its answer waits for."""
         self.commits_left -= 1
-        inbound = self._inbound
+        inbound = self._incoming.inbound
         if self.commits_left or inbound is None:
             return
         if self.is_in_order:
@@ -115,18 +102,18 @@ class InProcess:
 
     def answer(self, inbound: Inbound, now_s: float) -> None:
         """Acknowledge it to its publisher."""
-        deliveries, message = self._deliveries, self._message
-        inbound.published(message, self._reason_code)
+        incoming = self._incoming
+        inbound.published(incoming.message, self._reason_code)
         inbound.window.worked(1 + len(self._targets))
-        inbound.settle(self._cost, self._size_bytes)
-        deliveries.acknowledgements.came(self._since_s, now_s)
+        incoming.settle()
+        self._deliveries.acknowledgements.came(incoming.since_s, now_s)
 
     def _refuse(self, inbound: Inbound, now_s: float) -> None:
         """Tell its publisher, if it can be told; then the store need not know the identifier.
 
         One that cannot be told has no answer where a session was lost, and sends it again.
         """
-        session, message = inbound.session, self._message
+        session, message = inbound.session, self._incoming.message
         reason_code = self._deliveries.answer(session, message, self._reason_code)
         if reason_code == self._reason_code:
             if not self._deliveries.is_fenced:

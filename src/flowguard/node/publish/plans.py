@@ -428,15 +428,7 @@ def cut(plan: Plan) -> Iterator[Plan]:
         start = 0
         while start < len(sessions):
             stop = min(len(sessions), start + room)
-            groups.append(
-                Group(
-                    group.qos,
-                    group.retain_as_published,
-                    group.no_local,
-                    group.identifiers,
-                    sessions[start:stop],
-                )
-            )
+            groups.append(group.part(sessions[start:stop]))
             room -= stop - start
             start = stop
             if not room:

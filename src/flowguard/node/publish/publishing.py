@@ -9,7 +9,7 @@ from typing import Final, final
 
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Cost, FairBudget, Reason
+from flowguard.flow import Cost, Reason
 from flowguard.node.applications.applications import Applications
 from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.applications.log_readers import LogReaders, expiry_of
@@ -25,6 +25,7 @@ from flowguard.node.publish.deliveries import (
 )
 from flowguard.node.publish.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.publish.in_process import InProcess, appends
+from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan, Plans, Table
 from flowguard.node.publish.retaining import Retaining
 from flowguard.node.shared.shared_queues import SharedQueues
@@ -49,7 +50,6 @@ class Router:
         node: NodeState,
         journal: Journal,
         hooks: Hooks,
-        queue_budget: FairBudget,
         lane: ApplicationLane,
     ) -> None:
         limits = node.settings
@@ -80,7 +80,6 @@ class Router:
             self.log,
             self.applications,
             self.peers,
-            queue_budget,
             lane.hand_over,
         )
         self.deliveries = Deliveries(
@@ -153,7 +152,9 @@ class Router:
         code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
         if not complete:
             code = deliveries.answer(session, message, code)
-        if self.lane.takes(deliveries, inbound, plan, message, admitted, code, now_s):
+        cost = self.cost.of(plan.deliveries, len(message.payload), plan.ops)
+        incoming = Incoming(inbound, message, now_s, cost)
+        if self.lane.takes(deliveries, incoming, plan, admitted, code):
             self.acknowledgements.at_once_count -= 1
             return IN_PROCESS
         targets = placed(admitted)
@@ -162,18 +163,16 @@ class Router:
             ops.append(self.log.append(session.client_id, message, now_s))
         if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
-        size_bytes = len(message.payload)
-        cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         relay = None
         if plan.peers or message.retain:
             relay = self.peers.relay(plan, message, session.client_id, ops, now_s)
-            cost = self.peers.cost(plan, cost)
+            incoming.cost = self.peers.cost(plan, cost)
         is_stored = bool(ops) or message.retain or self._waits_here(inbound, plan)
         if not is_stored and relay is None:
             complete = deliveries.deliver_to(targets, now_s)
             return code if complete else deliveries.answer(session, message, code)
-        inbound.window.admit(cost, size_bytes)
-        pending = InProcess(deliveries, inbound, message, targets, code, now_s, cost, relay=relay)
+        inbound.window.admit(incoming.cost, incoming.size_bytes)
+        pending = InProcess(deliveries, incoming, targets, code, relay=relay)
         if is_stored:
             pending.enter(ops, now_s, plan.heavy_count)
         else:
@@ -224,19 +223,8 @@ class Router:
         if plan.making is not None:
             held_bytes += plan.size_bytes
         inbound.window.admit(cost, held_bytes)
-        node.chores.add(
-            FanOut(
-                self.deliveries,
-                self.lane,
-                inbound,
-                plan,
-                message,
-                now_s,
-                cost=cost,
-                size_bytes=held_bytes,
-                is_queued=lasts,
-            )
-        )
+        incoming = Incoming(inbound, message, now_s, cost, held_bytes)
+        node.chores.add(FanOut(self.deliveries, self.lane, incoming, plan, is_queued=lasts))
         return IN_PROCESS
 
     def _admit_durably(self, session: Session, plan: Plan, message: Publish) -> ReasonCode | None:
@@ -287,8 +275,8 @@ class Router:
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
-            deliveries, lane = self.deliveries, self.lane
-            wide = FanOut(deliveries, lane, None, plan, message, now_s, settle=settle)
+            incoming = Incoming(None, message, now_s)
+            wide = FanOut(self.deliveries, self.lane, incoming, plan, settle=settle)
             self._node.chores.add(wide)
         else:
             self.route_own(plan, message, now_s, settle)
@@ -312,7 +300,6 @@ class Router:
         if plan.logs and message.qos:
             ops.append(self.log.append("", message, now_s))
         relay = None if is_local else self.peers.relay_own(plan, message, ops, now_s)
-        pending = InProcess(
-            self.deliveries, None, message, targets, SUCCESS, now_s, then=then, relay=relay
-        )
+        incoming = Incoming(None, message, now_s)
+        pending = InProcess(self.deliveries, incoming, targets, SUCCESS, then=then, relay=relay)
         pending.enter(ops, now_s, plan.heavy_count)

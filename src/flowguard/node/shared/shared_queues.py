@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import final
 
-from flowguard.flow import FairBudget
 from flowguard.node.applications.applications import Applications
 from flowguard.node.applications.log_readers import LogReaders
 from flowguard.node.journal import Journal
@@ -73,7 +72,6 @@ class SharedQueues:
         log: LogReaders,
         applications: Applications,
         peers: Peers,
-        budget: FairBudget,
         hand_over: HandOver,
     ) -> None:
         self._node = node
@@ -83,7 +81,6 @@ class SharedQueues:
         self._table = plans.table
         self._plans = plans
         self._journal = journal
-        self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
         self._hand_over = hand_over
         self.spread = SpreadQueues(node, plans, journal, hand_over)
@@ -136,7 +133,7 @@ class SharedQueues:
             ops += self.spread.joined(filter)
         is_new_here = options.qos > 0 and not is_spread
         if queue is None and session.durable and (is_new_here or name in self._stored):
-            backlog = new_backlog(self._node, self._budget, durable=True)
+            backlog = new_backlog(self._node, self._node.queue_budget, durable=True)
             queue = SharedQueue(filter, backlog, group, self._node, self._journal, self._hand_over)
             self._queues[group] = queue
             record = self._stored.pop(name, None)
