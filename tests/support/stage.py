@@ -242,7 +242,7 @@ class Stage:
     def _assert_shared_empty(self) -> None:
         """What all share who have nothing stays empty."""
         queue = self.node.state.empty_queue
-        assert not any((NO_FRAMES, NONE_SENT, queue.waits, queue.count, queue.gaps))
+        assert not any((NO_FRAMES, NONE_SENT, queue.waits, queue.count, queue.disk.gaps))
 
     def settle(self) -> None:
         """Until nothing moves, nor says that it would: turns of the loop, and between them the

@@ -139,7 +139,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         undelivered=_undelivered(node, session),
         on_disk=_backlog(node, session, now_s),
         log=_from_log(node, session),
-        damage=session.queue.damage,
+        damage=session.queue.disk.damage,
         dropped=[str(reason) for reason in session.dropped_now(node.state)],
         queue_messages=_bounded(session.queue.count, session.queue.messages_max, session),
         queue_bytes=_bounded(session.queue.size_bytes, session.queue.bytes_max, session),
@@ -313,7 +313,7 @@ def _undelivered(node: Node, session: Session) -> Cause:
     elif cause is Undelivered.INFLIGHT_BYTES:
         text = _inflight_bytes(node, session)
     elif cause is Undelivered.DAMAGE:
-        text = f"its queue cannot be read: {session.queue.damage}"
+        text = f"its queue cannot be read: {session.queue.disk.damage}"
     elif cause is Undelivered.WINDOW:
         text = (
             "a backlog is sent no faster than clients may publish: "
@@ -359,12 +359,12 @@ def _bounded(used: int, limit: int, session: Session) -> Use:
 def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:
     """The part of its queue that is on the disk only."""
     queue = session.queue
-    if not queue.away_count:
+    if not queue.disk.count:
         return None
     progress = node.state.progress.get(session)
     return OnDisk(
-        messages=queue.away_count,
-        read_pos=queue.after_pos,
-        last_pos=queue.away_pos,
+        messages=queue.disk.count,
+        read_pos=queue.disk.after_pos,
+        last_pos=queue.disk.last_pos,
         per_s=None if progress is None else progress.per_s(now_s),
     )

@@ -11,8 +11,9 @@ from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle, SinkKind
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound.backlog import Backlog, Waiting
+from flowguard.session.outbound.backlog import Backlog
 from flowguard.session.outbound.fetch import Fetch, PageOwner, ReadProgress
+from flowguard.session.outbound.memory_backlog import Waiting
 from flowguard.stores import Store
 
 UNBOUNDED: Final = sys.maxsize
@@ -72,7 +73,7 @@ class MessageSink(PageOwner):
 
     @property
     def damage(self) -> str:
-        return self.queue.damage
+        return self.queue.disk.damage
 
     def cut_off(self, now_s: float) -> None:
         """Disconnect the client of the queue: its messages cannot be read."""
@@ -112,9 +113,10 @@ def admit_message(
     """
     queue = own_queue(sink, node)
     reason = queue.reserve(size_bytes)
-    if reason is None or not queue.could_hold(size_bytes):
+    if reason is None or size_bytes > queue.bytes_max:
         return reason
-    if sink.keeps_up and queue.reserve_spare(size_bytes):
+    if sink.keeps_up and queue.has_spare(size_bytes):
+        queue.promise(size_bytes)
         return None
     expire_some(sink, node, now_s)
     reason = queue.reserve(size_bytes)
@@ -140,7 +142,7 @@ def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
     queue = sink.queue
     if sink.ended or sink.is_logged:
         return False
-    if queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+    if queue.refusal(size_bytes) is None or size_bytes > queue.bytes_max:
         return False
     if sink.keeps_up and queue.has_spare(size_bytes):
         return False
@@ -199,9 +201,9 @@ def _count_progress(sink: MessageSink, count: int, node: NodeState, now_s: float
     progress = node.progress.get(sink)
     if progress is not None:
         progress.count += count
-        if not sink.queue.away_count:
+        if not sink.queue.disk.count:
             del node.progress[sink]
-    elif sink.queue.away_count and sink.connected:
+    elif sink.queue.disk.count and sink.connected:
         # This page was asked for a while ago: the next one is the first to be timed.
         node.progress[sink] = ReadProgress(now_s)
 
@@ -211,7 +213,7 @@ def _refuse(sink: MessageSink, fetch: Fetch, node: NodeState, now_s: float) -> N
 
     Nothing is dropped; when the client reconnects, the same page is read again.
     """
-    sink.queue.unreadable(fetch)
+    sink.queue.own_disk().unreadable(fetch)
     node.counters.pages_unreadable += 1
     sink.cut_off(now_s)
 
@@ -242,11 +244,11 @@ def left_gaps(sink: MessageSink, node: NodeState, now_s: float) -> None:
     """Positions changed out of their order: no page until that is durable."""
 
     def done(now_s: float) -> None:
-        sink.queue.gaps -= 1
+        sink.queue.disk.gaps -= 1
         if not sink.ended:
             _go_on(sink, node, now_s)
 
-    sink.queue.gaps += 1
+    sink.queue.own_disk().gaps += 1
     node.when_durable(done, now_s, sink.client_id)
 
 

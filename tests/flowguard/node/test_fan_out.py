@@ -170,7 +170,9 @@ def waiting(stage: Stage) -> int:
 def arrived(stage: Stage) -> int:
     """Of those, how many are durable and in their queue."""
     queues = stage.node.router.queues._queues.values()
-    return sum(len(queue.queue._here or ()) for queue in queues)
+    return sum(
+        len(queue.queue._in_memory.messages if queue.queue._in_memory else ()) for queue in queues
+    )
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -51,7 +51,7 @@ def test_a_backlog_on_disk_is_asked_for_when_its_client_is_back() -> None:
     alone = Alone(expiry_s=60, spills=True)
     for number in range(3):
         alone.offer(1, b"%d" % number)
-    assert alone.session.queue.away_count == 3
+    assert alone.session.queue.disk.count == 3
     stored = [op for op in alone.commits.ops if isinstance(op, Append)]
     alone.open()
     assert alone.session.undelivered() is Undelivered.DISK

@@ -37,9 +37,10 @@ from flowguard.records import (
 )
 from flowguard.session.membership import Lender, Loan
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound.backlog import PAGE_MAX, Backlog, Waiting
+from flowguard.session.outbound.backlog import PAGE_MAX, Backlog
 from flowguard.session.outbound.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.outbound.inflight import SHARED_BYTES
+from flowguard.session.outbound.memory_backlog import Waiting
 from flowguard.session.outbound.messages import Outbound
 from flowguard.session.outbound.receiver import membership_of
 from flowguard.session.owner import (

@@ -262,7 +262,8 @@ def rank(session: Session) -> int:
     """How well a member of a shared group can take a QoS 1 or 2 message."""
     if session.ended:
         return -1
-    if session.queue.is_full:
+    queue = session.queue
+    if queue.count >= queue.messages_max or queue.size_bytes >= queue.bytes_max:
         return 3
     if session.outbound is None:
         return 2

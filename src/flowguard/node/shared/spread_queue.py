@@ -14,7 +14,8 @@ from flowguard.node.shared.shared_queue import HandOver, SharedQueue
 from flowguard.records import Delivery, SinkKind
 from flowguard.session.membership import Loan
 from flowguard.session.node_state import UNKNOWN_DISK_BYTES, NodeState
-from flowguard.session.outbound.backlog import Backlog, Waiting
+from flowguard.session.outbound.backlog import Backlog
+from flowguard.session.outbound.memory_backlog import Waiting
 from flowguard.session.owner import UNBOUNDED
 from flowguard.session.session import Session
 from flowguard.stores.group_feed import Trouble

@@ -87,7 +87,7 @@ class Outbound(Dispatch):
             return Undelivered.RECEIVE_MAXIMUM
         head = queue.peek()
         if head is None:
-            if queue.damage:
+            if queue.disk.damage:
                 return Undelivered.DAMAGE
             return Undelivered.DISK if queue.is_away else Undelivered.TURN
         pos, delivery, _ = head
