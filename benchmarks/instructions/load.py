@@ -27,7 +27,7 @@ from flowguard.broker.sockets.reactor import Reactor
 from flowguard.codec.encoder import puback_frame
 from flowguard.config import MIB, Settings, StoreSettings
 from flowguard.node.loop.turns import Next
-from flowguard.node.node import Node
+from flowguard.node.node import Node, Surroundings
 from flowguard.stores import Store
 from flowguard.stores.memory import MemoryStore
 from flowguard.stores.rocks.store import RocksStore
@@ -114,9 +114,7 @@ class Broker:
         self._node = Node(
             bounds,
             self.now_s,
-            random_id=lambda: "r",
-            draw=draws.random,
-            processor_clock=lambda: 0.0,
+            Surroundings(lambda: "r", draws.random, lambda: 0.0),
         )
         self._store = store
         self._reactor = Reactor(self._node, store, clock, lambda: True)

@@ -56,8 +56,6 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             self,
             clock,
             Journal.create(core.settings, guard.window, guard.observer),
-            guard.window,
-            guard.observer,
             pages,
             Chores(None),
             immediate=True,

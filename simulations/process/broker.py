@@ -78,8 +78,7 @@ class Broker:
             self._decided,
             draw=self.random.random,
             is_full=self._is_full,
-            cluster=cluster,
-            tell=self._tell,
+            cluster=None if cluster is None else (cluster, self._tell),
         )
         self.journal = Journal.create(settings, self.guard.window, self.guard.observer)
         self.counters: MachineCounters = machine.counters
@@ -107,14 +106,12 @@ class Broker:
         self._next_tick()
 
     def _make_turns(self) -> BrokerTurns:
-        loop, plan, guard = self.loop, self.plan, self.guard
+        loop, plan = self.loop, self.plan
         kind = AcceptorTurns if plan.accepts_first else BrokerTurns
         turns = kind(
             self.ports,
             lambda: loop.clock_s,
             self.journal,
-            guard.window,
-            guard.observer,
             self.replays.pages,
             self.chores,
             immediate=self._is_immediate,

@@ -28,7 +28,7 @@ from flowguard.node.applications.separate_lane import SeparateLane
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.loop.ports import NodePorts
-from flowguard.node.node import Answered, Node
+from flowguard.node.node import Answered, Node, Surroundings
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.session.outbound.fetch import Fetch
@@ -126,15 +126,11 @@ class Stage:
         self.node = Node(
             Bounds.of(checked, checked.flow.memory_max_bytes or 1 << 30),
             now_s,
-            random_id=self._next_id,
-            draw=lambda: 0.5,
-            processor_clock=lambda: self.processor_clock(),
+            Surroundings(self._next_id, lambda: 0.5, lambda: self.processor_clock()),
             hooks=hooks,
-            cluster=cluster,
-            tell=tell,
+            cluster=members if cluster is None else (cluster, tell),
             shadow=shadow,
             keeps_apart=apart is not None,
-            members=members,
         )
         self.node.recover(self.store, now_s)
         self.turns = Sockets(self).turns

@@ -56,7 +56,6 @@ class _Tick:
         store: Store,
         committer: Committer,
         reactor: Reactor,
-        onlookers: Sequence[Onlooker],
         resident_bytes: Callable[[], int],
         overload_log: OverloadLog,
         now_s: float,
@@ -66,7 +65,6 @@ class _Tick:
         self._stored_apart = store if isinstance(store, ApplicationStore) else None
         self._committer = committer
         self._reactor = reactor
-        self._onlookers = onlookers
         self._resident_bytes = resident_bytes
         self._sys_topics = SysTopics(node, now_s)
         self._sys_due_s = now_s
@@ -132,9 +130,9 @@ class _Tick:
             self._reactor.wake()
         self._committer.tick()
 
-    def looks(self) -> list[Callable[[float], None]]:
+    def looks(self, onlookers: Sequence[Onlooker]) -> list[Callable[[float], None]]:
         """Return a part for each onlooker."""
-        return [partial(self._show, look) for look in self._onlookers]
+        return [partial(self._show, look) for look in onlookers]
 
     def _show(self, look: Onlooker, now_s: float) -> None:
         look(now_s, self._resident_bytes())
@@ -157,11 +155,10 @@ async def keep_house(
     """
     jitter = SystemRandom().uniform
     with memory_gauge() as resident_bytes:
-        seen = (node, store, committer, reactor, onlookers, resident_bytes)
-        tick = _Tick(*seen, overload_log, clock())
+        tick = _Tick(node, store, committer, reactor, resident_bytes, overload_log, clock())
         while True:
             now_s = clock()
-            for part in (*tick.parts, *tick.looks()):
+            for part in (*tick.parts, *tick.looks(onlookers)):
                 try:
                     part(now_s)
                 except StoreError:

@@ -38,7 +38,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport
 from flowguard.node.connect.authentication import Hooks
-from flowguard.node.node import Node
+from flowguard.node.node import Node, Surroundings
 from flowguard.node.upkeep.holdings import check_restored
 from flowguard.stores import ApplicationStore, Store
 from flowguard.types import ReasonCode
@@ -120,15 +120,11 @@ async def serve(
     node = Node(
         bounds,
         clock(),
-        random_id=_random_id,
-        draw=secrets.SystemRandom().random,
-        processor_clock=thread_time,
+        Surroundings(_random_id, secrets.SystemRandom().random, thread_time, errors, turned_away),
         hooks=hooks if checks is None else _asked_by(checks, hooks or Hooks()),
-        on_error=errors,
-        on_turned_away=turned_away,
+        cluster=members,
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
-        members=members,
     )
     logs = (errors, tick_errors, turned_away, *_logs_of(node))
     committer = Committer(node, store, clock)

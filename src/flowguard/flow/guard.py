@@ -99,8 +99,7 @@ class Guard(Generic[C]):
         *,
         draw: Callable[[], float],
         is_full: Callable[[], bool] = never,
-        cluster: Cluster | None = None,
-        tell: Tell = tell_nobody,
+        cluster: tuple[Cluster, Tell] | None = None,
         shadow: FlowSettings | None = None,
     ) -> None:
         """`decided(client, admission, now_s)` is told what becomes of a CONNECT that had to wait.
@@ -108,8 +107,12 @@ class Guard(Generic[C]):
         It is called from `turn` and `tick`, once per CONNECT, and must not raise. `draw`: uniform
         in [0, 1), so that the refused do not come back together. `is_full`: whether the host takes
         nothing now, from nobody; it may close `window` itself as soon as it knows.
+
+        `cluster`: the other nodes, and the function that sends them a record.
         """
-        policy: Policy[C] = make_policy(settings.policy, settings, cluster, tell)
+        policy: Policy[C] = make_policy(
+            settings.policy, settings, *(cluster or (None, tell_nobody))
+        )
         self.shadow: Shadow[C] | None = None
         self.shadow_settings = settings if shadow is None else shadow
         """Of the shadow, if there is one."""

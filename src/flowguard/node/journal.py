@@ -93,8 +93,8 @@ class Journal(GroupCommit):
         """Of the batch that grows."""
         self.done_number = 0
         """Of the last batch that all have heard of."""
-        self._window = window
-        self._observer = observer
+        self.window = window
+        self.observer = observer
         self._batch_min = batch_min
         self._ops_max = ops_max
         self._bytes_max = bytes_max
@@ -214,8 +214,8 @@ class Journal(GroupCommit):
 
     def observe(self, now_s: float) -> None:
         """Every tick: what waits is told to the observer before the policy decides."""
-        self._observer.waiting(self.waiting_s(now_s))
-        self._observer.committing(self.committing_s(now_s))
+        self.observer.waiting(self.waiting_s(now_s))
+        self.observer.committing(self.committing_s(now_s))
         if not self._is_live:
             self.moving.have_all()
         self._is_live = False
@@ -289,8 +289,8 @@ class Journal(GroupCommit):
         self._close_if_full()
 
     def _close_if_full(self) -> None:
-        if self.is_full and self._window is not None:
-            self._window.closed = True
+        if self.is_full and self.window is not None:
+            self.window.closed = True
 
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""
@@ -355,7 +355,7 @@ class Journal(GroupCommit):
                 self._is_live = True
                 self.moving.share(live_count)
             # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
-            self._observer.started(now_s - batch.until_s)
+            self.observer.started(now_s - batch.until_s)
         return batch
 
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
@@ -365,9 +365,9 @@ class Journal(GroupCommit):
         """
         assert batch is self._under_way
         assert not self.is_answering
-        self._observer.committed(latency_s, now_s)
+        self.observer.committed(latency_s, now_s)
         count = len(batch.continuations)
-        self._observer.finished(count, count * (now_s - batch.since_s))
+        self.observer.finished(count, count * (now_s - batch.since_s))
         self.is_refused = False
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes

@@ -12,6 +12,7 @@ Whoever drives it (`flowguard.broker.sockets.reactor`, or a test's stage):
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast, final
 
@@ -21,7 +22,7 @@ from flowguard.cluster import Cluster, Members
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
-from flowguard.flow import Budget, Guard, Holders, Reason, Tell, tell_nobody
+from flowguard.flow import Budget, Guard, Holders, Reason, Tell
 from flowguard.flow.load.histogram import Histogram
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.log_fetch import LogFetch
@@ -66,44 +67,53 @@ Answered = tuple[Fetch, list[QueueEntry]]
 """What the store was asked, and its answer."""
 
 
+@dataclass(slots=True)
+class Surroundings:
+    """Chance, time, and what is told of connections that end; a node has none of its own."""
+
+    random_id: Callable[[], str]
+    draw: Callable[[], float]
+    """Returns a number in [0, 1)."""
+    processor_clock: Callable[[], float]
+    """Returns the processor time of the loop, seconds."""
+    on_error: Callable[[Exception], None] | None = None
+    """Called for an error in a connection; None: the error is raised."""
+    on_turned_away: TurnedAway | None = None
+
+
 @final
 class Node(Lifecycle[ServerConnection]):
     def __init__(
         self,
         bounds: Bounds,
         now_s: float,
+        surroundings: Surroundings,
         *,
-        random_id: Callable[[], str],
-        draw: Callable[[], float],
-        processor_clock: Callable[[], float],
         hooks: Hooks | None = None,
-        on_error: Callable[[Exception], None] | None = None,
-        on_turned_away: TurnedAway | None = None,
-        cluster: Cluster | None = None,
-        tell: Tell = tell_nobody,
+        cluster: Members | tuple[Cluster, Tell] | None = None,
         shadow: FlowSettings | None = None,
         keeps_apart: bool = False,
-        members: Members | None = None,
     ) -> None:
-        """`draw`: in [0, 1); `processor_clock`: seconds that the loop has had a processor for;
-        `on_error` hears what broke in a connection, None: it is raised; `tell` takes what other
-        nodes of `cluster` should hear; `shadow`: limits that only watch (`Guard`); `keeps_apart`:
-        its store is an `ApplicationStore`; `members`: of its cluster"""
+        """`cluster`: the nodes of its cluster, or as for `Guard`.
+
+        `shadow`: limits that only watch (`Guard`). `keeps_apart`: its store is an
+        `ApplicationStore`.
+        """
         self.bounds = bounds
         self.settings = settings = bounds.settings
         self.hooks, self.started_s = hooks or Hooks(), now_s
-        announcer = Announcer()
-        if members is not None:
-            cluster, tell = Cluster.of(members, settings.flow), announcer.send
-        self.handshakes = Handshakes(self, random_id, processor_clock)
+        announcer, members = Announcer(), None
+        if isinstance(cluster, Members):
+            members = cluster
+            cluster = Cluster.of(members, settings.flow), announcer.send
+        self.handshakes = Handshakes(self, surroundings.random_id, surroundings.processor_clock)
         self.guard: Guard[ServerConnection] = Guard(
             settings.flow,
             bounds.memory_bytes,
             self.handshakes.decided,
-            draw=draw,
+            draw=surroundings.draw,
             is_full=self._admits_nothing,
             cluster=cluster,
-            tell=tell,
             shadow=shadow,
         )
         self.window = self.guard.window
@@ -125,7 +135,7 @@ class Node(Lifecycle[ServerConnection]):
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         lane = lane_of(self.journal, self.counters, settings.flow)
         self.router = Router(state, self.journal, self.hooks, lane)
-        join_cluster(state, self.journal, self.router, members, cluster, announcer)
+        join_cluster(state, self.journal, self.router, members, cluster and cluster[0], announcer)
         self._due = Due(self.chores, self.router, self.timers, self.wheel, self._look_at)
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
@@ -137,7 +147,8 @@ class Node(Lifecycle[ServerConnection]):
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door, self.partings = Attempts(), Door(), Partings(settings.flow)
         self.connections_count = self.connected_count = 0
-        self._on_error, self._on_turned_away = on_error, on_turned_away
+        self._on_error = surroundings.on_error
+        self._on_turned_away = surroundings.on_turned_away
 
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal

@@ -15,7 +15,7 @@ from flowguard.broker import memory
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.memory import bounds_of, give_back_memory
 from flowguard.config import Settings
-from flowguard.node.node import Node
+from flowguard.node.node import Node, Surroundings
 from flowguard.node.upkeep.holdings import held_bytes
 from tests.support.patience import HANG_S
 from tests.support.stage import Stage
@@ -50,9 +50,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(
         bounds_of(Settings()),
         unix_clock()(),
-        random_id=lambda: "r",
-        draw=random.Random(1).random,
-        processor_clock=thread_time,
+        Surroundings(lambda: "r", random.Random(1).random, thread_time),
     )
 
 

@@ -19,7 +19,7 @@ from flowguard.broker.sockets.other_tasks import OtherTasks, epoll_descriptor
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.codec.packets import Puback
 from flowguard.config import Settings
-from flowguard.node.node import Node
+from flowguard.node.node import Node, Surroundings
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.support.patience import HANG_S
@@ -36,9 +36,7 @@ async def reactor() -> AsyncIterator[Reactor]:
     node = Node(
         bounds,
         clock(),
-        random_id=lambda: "r",
-        draw=random.Random(1).random,
-        processor_clock=thread_time,
+        Surroundings(lambda: "r", random.Random(1).random, thread_time),
     )
     serving = Reactor(node, store, clock, lambda: True, alone=True)
 

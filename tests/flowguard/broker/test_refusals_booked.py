@@ -11,7 +11,7 @@ from flowguard.codec.packets import Connect
 from flowguard.config import Settings
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.loop.turns import Next
-from flowguard.node.node import Node
+from flowguard.node.node import Node, Surroundings
 from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, Properties, ReasonCode
 
@@ -42,9 +42,7 @@ def test_who_is_let_in_beside_a_refusal_takes_nothing_of_its_budget() -> None:
     node = Node(
         Bounds.of(settings, 1 << 30),
         NOW_S,
-        random_id=lambda: "r",
-        draw=random.Random(1).random,
-        processor_clock=thread_time,
+        Surroundings(lambda: "r", random.Random(1).random, thread_time),
         hooks=Hooks(authenticator=thorough),
     )
     reactor = Reactor(node, store, lambda: NOW_S, lambda: True)

@@ -64,8 +64,6 @@ class World(Ports[str, str, str]):
             self,
             lambda: self.now_s,
             self.journal,
-            self.window,
-            self.observer,
             self.pages,
             self.chores,
             immediate=immediate,

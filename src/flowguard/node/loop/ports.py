@@ -24,14 +24,7 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         self._node = node
         self._clock = clock
         self.turns: Turns[E, ServerConnection, Fetch, Piece] = Turns(
-            self,
-            clock,
-            node.journal,
-            node.window,
-            node.guard.observer,
-            node.pages,
-            node.chores,
-            immediate=immediate,
+            self, clock, node.journal, node.pages, node.chores, immediate=immediate
         )
 
     @property

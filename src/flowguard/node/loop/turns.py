@@ -23,7 +23,6 @@ from typing import Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from flowguard.flow import NodeWindow, Observer
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.pages import Pages
 from flowguard.node.loop.rounds import Rounds
@@ -169,20 +168,22 @@ class Turns(Generic[E, C, Q, P]):
         ports: Ports[E, C, P],
         clock: Callable[[], float],
         journal: Journal,
-        window: NodeWindow,
-        observer: Observer,
         pages: Pages[Q, P],
         chores: Chores,
         *,
         immediate: bool,
         round_turn_s: float = ROUND_TURN_S,
     ) -> None:
-        """`immediate`: the store never waits for anything, and is asked at the end of a slice."""
+        """`journal` has the window of a node and its observer.
+
+        `immediate`: the store never waits for anything, and is asked at the end of a slice.
+        """
+        assert journal.window is not None
         self._ports = ports
         self._clock = clock
         self._journal = journal
-        self._window = window
-        self._observer = observer
+        self._window = journal.window
+        self._observer = journal.observer
         self._pages = pages
         self._chores = chores
         self._immediate = immediate
