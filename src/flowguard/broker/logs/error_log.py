@@ -41,7 +41,7 @@ log = structlog.get_logger()
 class BoundedLog:
     """Shows the first few of a kind in an interval; `run` it, so that the others are counted."""
 
-    def __init__(self, event: str, level: Literal["warning", "error"]) -> None:
+    def __init__(self, event: str, level: Literal["warning", "error"] = "warning") -> None:
         self._event = event
         self._level = level
         self._shown: Counter[str] = Counter()
@@ -94,9 +94,6 @@ class ErrorLog(BoundedLog):
 class PeerLog(BoundedLog):
     """Peers that were turned away: which, from which address, and why."""
 
-    def __init__(self, event: str) -> None:
-        super().__init__(event, "warning")
-
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: more than the reason code says, or empty."""
         gate_text = GATE_TEXTS.get(why)
@@ -117,9 +114,6 @@ class PeerLog(BoundedLog):
 class RequestLog(BoundedLog):
     """Rejected PUBLISH packets, or filters of SUBSCRIBE: client, topic and reason."""
 
-    def __init__(self, event: str) -> None:
-        super().__init__(event, "warning")
-
     def __call__(self, client_id: str, topic: str, reason: Reason | ReasonCode) -> None:
         if self.may_show(reason.name.lower()):
             text = _code_text(reason) if isinstance(reason, ReasonCode) else str(reason)
@@ -130,9 +124,6 @@ class RequestLog(BoundedLog):
 class FaultLog(BoundedLog):
     """Connections that failed in TLS, in WebSocket or in the PROXY header; a `Door` calls it."""
 
-    def __init__(self, event: str) -> None:
-        super().__init__(event, "warning")
-
     def __call__(self, fault: LayerFault, stream: object, why: str) -> None:
         if self.may_show(fault):
             self.show(address=peer_of(cast(ByteStream, stream)), reason=str(fault), why=why)
@@ -141,9 +132,6 @@ class FaultLog(BoundedLog):
 @final
 class LimitLog(BoundedLog):
     """Addresses whose passwords are not checked any more, after too many wrong ones."""
-
-    def __init__(self, event: str) -> None:
-        super().__init__(event, "warning")
 
     def __call__(self, address: str) -> None:
         """`address`: empty if the clients come by a Unix socket."""

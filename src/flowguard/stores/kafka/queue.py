@@ -1,9 +1,9 @@
 """ApplicationQueue: the queue of one application, in a topic of its own.
 
 A record is u8 version, u64 position, u64 sizes of all records so far, u64 the highest owed position
-so far (`records.Forward`; not in version 1), the entry (`stores.entries`): the last one says what
-the session's record has to. Offsets follow positions
-without a gap, but where a producer had to repeat itself; so a few pairs tell one from the other.
+so far (`records.Forward`), the entry (`stores.entries`): the last one says what the record of the
+session has to. Offsets follow positions without a gap, but where a producer had to repeat itself;
+so a few pairs tell one from the other.
 """
 
 from bisect import bisect_right
@@ -19,8 +19,6 @@ from flowguard.stores.kafka.window import AckWindow
 
 _HEAD: Final = Struct(">BQQQ")
 _VERSION: Final = 2
-_OLD_HEAD: Final = Struct(">BQQ")
-_OLD_VERSION: Final = 1
 
 
 class QueueRecord(NamedTuple):
@@ -39,10 +37,7 @@ def encode_record(pos: int, total_bytes: int, owed_pos: int, delivery: Delivery)
 def decode_record(value: bytes) -> QueueRecord:
     """Raises CorruptionError."""
     try:
-        version, pos, total_bytes = _OLD_HEAD.unpack_from(value)
-        if version == _OLD_VERSION:
-            return QueueRecord(pos, total_bytes, 0, decode_entry(value[_OLD_HEAD.size :]))
-        *_, owed_pos = _HEAD.unpack_from(value)
+        version, pos, total_bytes, owed_pos = _HEAD.unpack_from(value)
     except StructError as error:
         raise CorruptionError("a record of a topic is cut short") from error
     if version != _VERSION:

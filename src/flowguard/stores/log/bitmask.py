@@ -48,8 +48,6 @@ def _key(shard: int, epoch: int, index: bytes, offset: int) -> bytes:
 class BitmaskLayout(NothingToLearn):
     """Narrow filters and whole streams alike; one row a message, nothing to learn."""
 
-    name: str = "bitmask"
-
     def __init__(self, epoch_bits: int = EPOCH_BITS) -> None:
         """`epoch_bits`: bits of the stamp within an epoch; 32 to 40 in a store that is to last."""
         self._bits = epoch_bits

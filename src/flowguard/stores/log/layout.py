@@ -44,8 +44,6 @@ class LogQuestion:
 class Layout(Protocol):
     """A way to lay messages out in rows; fixed within a generation."""
 
-    name: str
-
     def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
         """The rows of a message; keys are unique and begin with the shard (2 bytes)."""
 

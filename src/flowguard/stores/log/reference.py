@@ -17,8 +17,6 @@ _KEY: Final = Struct(">HQ")
 class ReferenceLayout(NothingToLearn):
     """Simple, and slow where a filter is narrow: what other layouts are compared with."""
 
-    name: str = "reference"
-
     def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
         return ((_KEY.pack(shard, stamp), value),)
 

@@ -30,8 +30,6 @@ _NOTHING: Final = 1 << 64
 class SkipstreamLayout:
     """Whole streams, and narrow filters by an index; more rows to write."""
 
-    name: str = "skipstream"
-
     def __init__(self, rows: LogRows, heir_of: "SkipstreamLayout | None" = None) -> None:
         """`rows`: of its generation; `heir_of`: the layout of the one before."""
         self._structure = Structure()

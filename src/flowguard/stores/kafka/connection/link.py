@@ -63,7 +63,6 @@ class KafkaMessage:
     key: bytes | None
     value: bytes | None
     """None: a tombstone."""
-    headers: Sequence[tuple[str, bytes]] = ()
 
 
 @final
@@ -260,9 +259,7 @@ class KafkaLink:
         return batches
 
     def _add(self, builder: Any, message: KafkaMessage) -> Any:
-        return builder.append(
-            key=message.key, value=message.value, timestamp=None, headers=list(message.headers)
-        )
+        return builder.append(key=message.key, value=message.value, timestamp=None)
 
     async def _send_batch(self, builder: Any, partition: Partition) -> "_Sent":
         topic, number = partition

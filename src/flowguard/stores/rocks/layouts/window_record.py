@@ -35,9 +35,6 @@ class WindowRecord:
         trimmed: int,
         count: int,
         size_bytes: int,
-        runs: Runs = (),
-        released: dict[int, int] | None = None,
-        unordered: bool = False,
     ) -> None:
         self.next_pos = next_pos
         self.mark = mark
@@ -46,9 +43,9 @@ class WindowRecord:
         self.trimmed = trimmed
         self.count = count
         self.size_bytes = size_bytes
-        self.runs = runs
-        self.released = released
-        self.unordered = unordered
+        self.runs: Runs = ()
+        self.released: dict[int, int] | None = None
+        self.unordered = False
 
 
 def encode_record(record: WindowRecord) -> bytes:
