@@ -18,8 +18,8 @@ from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.redis.connection.cluster import RedisCluster
 from flowguard.stores.redis.connection.server import literal
-from flowguard.stores.redis.reader import reach
 from flowguard.types import NO_PROPERTIES, Properties, Publish
+from store_tools.redis_reader import reach
 
 PAGE: Final = 256
 _BEGIN: Final = b"{"

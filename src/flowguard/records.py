@@ -462,5 +462,5 @@ StoreOp = (
 )
 """All operations. A new one is known by name in `stores.memory`, `stores.rocks` (`building`,
 `disk`, `offline.salvage`), `stores.redis.changes`, `stores.kafka` (`plan`, `store`),
-`stores.transfer`, `node.names` and `node.journal`, and in the contract's tests, which all stores
+`stores.base`, `node.names` and `node.journal`, and in the contract's tests, which all stores
 pass."""

@@ -8,7 +8,7 @@ from flowguard.app.stores import open_store
 from flowguard.cli.settings import settings_of
 from flowguard.errors import StoreError
 from flowguard.stores import Store
-from flowguard.stores.transfer import Transferred, transfer
+from store_tools.transfer import Transferred, transfer
 
 
 def copy(

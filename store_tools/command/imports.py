@@ -12,10 +12,10 @@ from flowguard.errors import CorruptionError, StoreError
 from flowguard.records import Append, PutSession, PutSubscription, Release, StoreOp
 from flowguard.routing.filters import SHARE_PREFIX, valid_filter
 from flowguard.stores import Store
-from flowguard.stores.transfer import nothing
 from flowguard.types import SubscriptionOptions
 from store_tools.command.copy import is_url, open_place
 from store_tools.tbmq import TbmqMessage, TbmqReader
+from store_tools.transfer import nothing
 
 PAGE: Final = 256
 

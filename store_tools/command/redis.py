@@ -16,11 +16,11 @@ from flowguard.records import is_group, label_of
 from store_tools.command.info import QueueSize, largest_queues, size_text, state_text
 
 if TYPE_CHECKING:
-    from flowguard.stores.redis.reader import RedisReader
+    from store_tools.redis_reader import RedisReader
 
 
 def open_reader(url: str, prefix: str) -> "RedisReader":
-    from flowguard.stores.redis.reader import RedisReader
+    from store_tools.redis_reader import RedisReader
 
     return RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
 

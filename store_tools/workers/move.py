@@ -35,19 +35,19 @@ from flowguard.records import (
     sink_of,
 )
 from flowguard.stores import Store
+from flowguard.stores.base import session_ops
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.disk import free_bytes_of, used_bytes_of
-from flowguard.stores.transfer import (
+from flowguard.types import Publish
+from store_tools.command.info import size_text
+from store_tools.transfer import (
     PAGE,
     Commit,
     Transferred,
     copy_of,
     copy_session,
     reject_log_reader,
-    session_ops,
 )
-from flowguard.types import Publish
-from store_tools.command.info import size_text
 from store_tools.workers.owed import deliver_owed, owed_count
 
 STORE_BYTES: Final = 64 * MIB

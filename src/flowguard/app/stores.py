@@ -107,7 +107,7 @@ def check_store(settings: Settings) -> None:
     Raises `ConfigError`, and `ModuleNotFoundError` as `open_store`.
     """
     if settings.store.kind == "redis":
-        from flowguard.stores.redis.reader import check_address
+        from flowguard.stores.redis.connection.server import check_address
 
         check_address(settings.redis.url)
     if settings.store.application_store == "kafka" or settings.telemetry.record_topic is not None:

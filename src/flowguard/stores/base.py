@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
+from flowguard import records
 from flowguard.flow.load.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.log.replays import LogBatch
@@ -114,3 +115,21 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release everything; the store must not be used afterwards."""
+
+
+def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
+    """Operations that make such a session, without queue and place in the log."""
+    name = record.client_id
+    ops: list[records.StoreOp] = [
+        records.PutSession(
+            name, record.expiry_interval_s, record.ends_at_s, record.is_application, record.user
+        )
+    ]
+    ops += [
+        records.PutSubscription(name, filter, options, record.retained_after.get(filter))
+        for filter, options in record.subscriptions.items()
+    ]
+    ops += [records.PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
+    if record.will is not None:
+        ops.append(records.PutWill(name, record.will))
+    return ops

@@ -20,9 +20,9 @@ from flowguard.records import Append, Delivery, PutRetained, PutSession
 from flowguard.stores import Store
 from flowguard.stores.clock import INTERVAL_S, StoreClock
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.transfer import transfer
 from flowguard.types import Publish
 from store_tools.rocks.merge import merge
+from store_tools.transfer import transfer
 from tests.flowguard.stores.redis.benches import new_prefix, settings_for, shared_server
 from tests.flowguard.stores.rocks.rows import crashed
 from tests.support.real import broker, connect_packet, open_wire, until

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from flowguard import records
-from flowguard.stores.base import Store
+from flowguard.stores.base import Store, session_ops
 from flowguard.stores.kafka.plan import CommitPlan
 from flowguard.stores.kafka.queue import ApplicationQueue
-from flowguard.stores.transfer import session_ops
 from flowguard.types import Publish
 
 PAGE: Final = 500

@@ -8,7 +8,6 @@
 - `keys`     names of keys
 - `values`   values of keys
 - `lease`    ownership of a prefix by one broker at a time
-- `reader`   reads a prefix without changing it
 
 - `connection/`  servers, Sentinels, Redis Cluster
 - `lua/`         functions that run in Redis

@@ -3,9 +3,9 @@
 An entry that is appended and settled in the same batch is never written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, final
+from typing import Any, Final, final
 
 from flowguard import records
 from flowguard.errors import CorruptionError, StoreError
@@ -303,14 +303,22 @@ class CommitCall:
         return size_bytes + sum([len(word) for word in self.words if isinstance(word, bytes)])
 
 
-def session_record(
-    client_id: str, fields: dict[bytes, bytes], state: bytes, waiting: int, released: int
-) -> records.SessionRecord:
-    """The session that Redis has, with so many entries, and positions released.
+def session_questions(
+    names: KeyNames, queues: QueueLayout, client_id: str
+) -> tuple[tuple[bytes, bytes], ...]:
+    """The commands whose answers `session_record` takes."""
+    name = client_id.encode()
+    session, queue, released = names.session(name)
+    state = names.state(name)
+    return (b"HGETALL", session), (b"GET", state), (queues.count, queue), (b"HLEN", released)
 
-    Raises `CorruptionError`."""
+
+def session_record(client_id: str, answers: Sequence[Any]) -> records.SessionRecord:
+    """The session that Redis has. Raises `CorruptionError`."""
+    flat, state, waiting, released = answers
+    fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
     try:
-        _, size_bytes, next_pos, sent_pos = decode_state(state)
+        _, size_bytes, next_pos, sent_pos = decode_state(state or b"")
         row = fields.pop(EXPIRY)
         expiry_interval_s, ends_at_s = decode_session(row)
         record = records.SessionRecord(client_id, expiry_interval_s, ends_at_s)

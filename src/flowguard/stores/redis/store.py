@@ -14,7 +14,12 @@ from flowguard.flow.load.signals import StoreState
 from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.clock import StoreClock
-from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
+from flowguard.stores.redis.changes import (
+    CommitChanges,
+    OwnedSession,
+    session_questions,
+    session_record,
+)
 from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.connection.link import Call, RedisLink, values_of
 from flowguard.stores.redis.connection.packing import Words
@@ -398,21 +403,10 @@ class RedisStore:
         names = sorted(self._owned)
         for first in range(0, len(names), PAGE):
             page = names[first : first + PAGE]
-            commands: list[tuple[bytes, bytes]] = []
-            for client_id in page:
-                name = client_id.encode()
-                session, queue, released = self._names.session(name)
-                commands += (
-                    (b"HGETALL", session),
-                    (b"GET", self._names.state(name)),
-                    (self._queues.count, queue),
-                    (b"HLEN", released),
-                )
-            answers = self._link.ask(commands)
+            asked = [session_questions(self._names, self._queues, each) for each in page]
+            answers = self._link.ask([command for commands in asked for command in commands])
             for index, client_id in enumerate(page):
-                flat, state, waiting, released_count = answers[4 * index : 4 * index + 4]
-                fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                yield session_record(client_id, fields, state or b"", waiting, released_count)
+                yield session_record(client_id, answers[4 * index : 4 * index + 4])
 
     def retained(self) -> Iterator[tuple[Publish, float]]:
         topics: list[bytes] = []

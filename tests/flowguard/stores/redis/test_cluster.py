@@ -20,9 +20,9 @@ from flowguard.records import (
 )
 from flowguard.stores.redis.connection.cluster import slot_of
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.reader import RedisReader
 from flowguard.stores.redis.store import RedisStore
 from flowguard.types import Publish
+from store_tools.redis_reader import RedisReader
 from tests.flowguard.stores.redis.benches import (
     end_lease,
     new_prefix,

@@ -9,7 +9,7 @@ import pytest
 
 from flowguard.errors import ConfigError, FormatError, StoreError
 from flowguard.records import Durability, PutLogPlace, PutSession
-from flowguard.stores.redis.reader import check_address
+from flowguard.stores.redis.connection.server import check_address
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, settings_for, shared_server
 from tests.flowguard.stores.test_contract import session_of
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server

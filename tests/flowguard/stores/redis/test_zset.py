@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from flowguard.config import Settings
 from flowguard.records import NEVER_S, Append, DropSession, PutSession, Settle
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.reader import RedisReader
 from flowguard.stores.redis.store import RedisStore
+from store_tools.redis_reader import RedisReader
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of, session_of
 

@@ -91,7 +91,6 @@ class _Questions:
     """Those of a slot that is just moving there: each is asked for with ASKING before it."""
 
     def words(self, indexes: Sequence[int]) -> list[Words]:
-        """These commands as one primary gets them."""
         found: list[Words] = []
         for index in indexes:
             if index in self.asking:
@@ -110,7 +109,7 @@ class RedisCluster:
         self,
         url: str,
         timeout_s: float,
-        greet: Greet,
+        greet: Greet = lambda link: None,
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
@@ -286,9 +285,7 @@ class RedisCluster:
         trouble: StallError | None = None
         for address in dict.fromkeys([*self._slots[::64], *self._links, *self._seeds]):
             try:
-                with closing(
-                    RedisLink(self._url_of(address), self._timeout_s, lambda link: None)
-                ) as link:
+                with closing(RedisLink(self._url_of(address), self._timeout_s)) as link:
                     state, ranges = link.ask([(b"CLUSTER", b"INFO"), (b"CLUSTER", b"SLOTS")])
             except StallError as error:
                 trouble = error

@@ -152,7 +152,7 @@ class RedisLink:
         self,
         url: str,
         timeout_s: float,
-        greet: Callable[["RedisLink"], None],
+        greet: Callable[["RedisLink"], None] = lambda link: None,
         find: Callable[[], str] | None = None,
     ) -> None:
         self._timeout_s = timeout_s

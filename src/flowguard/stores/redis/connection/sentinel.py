@@ -38,7 +38,7 @@ def find_primary(url: str, timeout_s: float) -> str:
     name, _, database = parts.path.strip("/").partition("/")
     trouble: list[str] = []
     for host in hosts.split(","):
-        sentinel = RedisLink(f"redis://{host}", timeout_s, _no_greeting)
+        sentinel = RedisLink(f"redis://{host}", timeout_s)
         try:
             with closing(sentinel):
                 (found,) = sentinel.ask([(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name)])
@@ -52,7 +52,3 @@ def find_primary(url: str, timeout_s: float) -> str:
             return urlunsplit((SCHEMES[parts.scheme], server, f"/{database or 0}", "", ""))
         trouble.append(f"{sentinel.where} knows no primary {name!r}")
     raise StallError("; ".join(trouble))
-
-
-def _no_greeting(link: RedisLink) -> None:
-    """Ask a Sentinel nothing but where the primary is."""

@@ -3,17 +3,16 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from flowguard.errors import ConfigError, FormatError, StallError, StoreError
 from flowguard.records import Durability
-from flowguard.stores.redis.connection.link import RedisLink, values_of
+from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster, seeds_of
+from flowguard.stores.redis.connection.link import RedisLink, check_url, values_of
+from flowguard.stores.redis.connection.sentinel import check_names, is_sentinel
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
-
-if TYPE_CHECKING:
-    from flowguard.stores.redis.connection.cluster import RedisCluster
 
 VERSION_MIN: Final = (7, 0)
 FORMAT: Final = "2"
@@ -32,6 +31,16 @@ class Promise:
     needs_fsync: bool = False
     replicas: int = 0
     """Replicas that must have it before it counts as committed."""
+
+
+def check_address(url: str) -> None:
+    """Raise `ConfigError` where `url` is no address of a server, a cluster, or Sentinels."""
+    if is_sentinel(url):
+        check_names(url)
+    elif is_cluster(url):
+        seeds_of(url)
+    else:
+        check_url(url)
 
 
 def promise_of(durability: str, replicas: int) -> Promise:
@@ -155,7 +164,7 @@ def check_version(found: str, where: str) -> None:
 
 
 def check_format(
-    link: "RedisLink | RedisCluster",
+    link: RedisLink | RedisCluster,
     servers: Sequence[RedisLink],
     names: KeyNames,
     prefix: str,

@@ -1,4 +1,4 @@
-"""All of one store into another one, whatever each is made of; nobody may be at work on either."""
+"""Copies of one store in another one, of whatever kind; no broker may use either."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from flowguard import records
 from flowguard.errors import StoreError
-from flowguard.stores.base import Store
+from flowguard.stores.base import Store, session_ops
 from flowguard.types import Publish
 
 PAGE: Final = 256
@@ -29,7 +29,7 @@ def transfer(
 
     Instants are moved from the clock of `source` to that of `target`, in whole seconds.
 
-    Raises `StoreError` where the target is not empty, or the source has sessions on the durable
+    Raises `StoreError` if the target is not empty, or a session of the source reads the durable
     log, which is not copied.
     """
     if next(target.sessions(), None) is not None or next(target.retained(), None) is not None:
@@ -66,24 +66,6 @@ def reject_log_reader(record: records.SessionRecord) -> None:
             f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
             "it is not copied"
         )
-
-
-def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
-    """Operations that make such a session, without queue and place in the log."""
-    name = record.client_id
-    ops: list[records.StoreOp] = [
-        records.PutSession(
-            name, record.expiry_interval_s, record.ends_at_s, record.is_application, record.user
-        )
-    ]
-    ops += [
-        records.PutSubscription(name, filter, options, record.retained_after.get(filter))
-        for filter, options in record.subscriptions.items()
-    ]
-    ops += [records.PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
-    if record.will is not None:
-        ops.append(records.PutWill(name, record.will))
-    return ops
 
 
 def copy_session(source: Store, record: records.SessionRecord, later_s: int, commit: Commit) -> int:
@@ -132,5 +114,5 @@ def copy_of(delivery: records.Delivery, later_s: int) -> records.Delivery:
 
 
 def nothing(qos: int) -> records.Delivery:
-    """A message that nobody gets: it only takes a position."""
+    """A message that only takes a position: it is settled at once."""
     return records.Delivery(Publish("-", b"", qos), qos, False, (), records.NEVER_S)

@@ -11,10 +11,10 @@ from typing import Final, final
 from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import SessionRecord
 from flowguard.stores.base import POS_MAX
-from flowguard.stores.redis.changes import session_record
-from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster, seeds_of
-from flowguard.stores.redis.connection.link import RedisLink, check_url
-from flowguard.stores.redis.connection.sentinel import check_names, find_primary, is_sentinel
+from flowguard.stores.redis.changes import session_questions, session_record
+from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster
+from flowguard.stores.redis.connection.link import RedisLink
+from flowguard.stores.redis.connection.sentinel import find_primary, is_sentinel
 from flowguard.stores.redis.connection.server import check_version
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.queues import LAYOUTS
@@ -27,22 +27,10 @@ ENTRIES: Final = 64
 
 @dataclass(slots=True)
 class RedisFindings:
-    """The result of reading everything."""
-
     sessions: int = 0
     entries: int = 0
     retained: int = 0
     problems: list[str] = field(default_factory=list)
-
-
-def check_address(url: str) -> None:
-    """Raise `ConfigError` where `url` is no address of a server, a cluster, or Sentinels."""
-    if is_sentinel(url):
-        check_names(url)
-    elif is_cluster(url):
-        seeds_of(url)
-    else:
-        check_url(url)
 
 
 def reach(
@@ -50,14 +38,14 @@ def reach(
 ) -> RedisLink | RedisCluster:
     """The server or the cluster at an address, for looking; raises `ConfigError`, `StoreError`."""
     if is_cluster(url):
-        return RedisCluster(url, TIMEOUT_S, _no_greeting, clock=clock, sleep=sleep)
+        return RedisCluster(url, TIMEOUT_S, clock=clock, sleep=sleep)
     find = partial(find_primary, url, TIMEOUT_S) if is_sentinel(url) else None
-    return RedisLink(url, TIMEOUT_S, _no_greeting, find)
+    return RedisLink(url, TIMEOUT_S, find=find)
 
 
 @final
 class RedisReader:
-    """A prefix of a server. Raises `FormatError` where no store is, and other `StoreError`."""
+    """A prefix of a server. Raises `FormatError` if it has no store, and other `StoreError`."""
 
     def __init__(
         self, url: str, prefix: str, *, clock: Callable[[], float], sleep: Callable[[float], None]
@@ -89,17 +77,8 @@ class RedisReader:
 
     def session(self, client_id: str) -> SessionRecord:
         """One of them. Raises `CorruptionError`."""
-        name = client_id.encode()
-        session, queue, released = self._names.session(name)
-        asked = [
-            (b"HGETALL", session),
-            (b"GET", self._names.state(name)),
-            (self._queues.count, queue),
-            (b"HLEN", released),
-        ]
-        flat, state, waiting, owed = self._link.ask(asked)
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return session_record(client_id, fields, state or b"", waiting, owed)
+        asked = session_questions(self._names, self._queues, client_id)
+        return session_record(client_id, self._link.ask(asked))
 
     def retained_counts(self) -> Iterator[tuple[int, int]]:
         """Numbers of the buckets with retained messages, and how many each has."""
@@ -109,7 +88,7 @@ class RedisReader:
             yield from ((first + index, count) for index, count in enumerate(counts) if count)
 
     def verify(self) -> RedisFindings:
-        """Read everything, and say what does not fit together."""
+        """Read everything, and return what is inconsistent."""
         found = RedisFindings()
         for client_id in self.client_ids():
             found.sessions += 1
@@ -153,7 +132,3 @@ class RedisReader:
                 f"its queue has {size_bytes} bytes, and counts {record.unsettled_bytes}"
             )
         return count
-
-
-def _no_greeting(link: RedisLink) -> None:
-    """Ask nothing: a replica may be looked at, too."""
