@@ -192,6 +192,38 @@ def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
                     yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "count by error or reason"
 
 
+PARQUET_PREFACE: Final = f"""\
+# The tables of a run
+
+Version {schema.VERSION}. Made from `src/flowguard/telemetry/schema.py`; do not edit.
+
+A run is a directory of Parquet files, `TABLE-NUMBER.parquet` (`samples-00000.parquet`, ...), the
+same from a simulation and from a broker that records. A file that is not complete is called
+`.TABLE-NUMBER.parquet.part`. Several runs are several directories in one. A run without a row in
+`end` was not finished. A broker may record several runs: its counters continue from run to run,
+and times and file numbers begin again.
+
+Every file has its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
+Every page has a checksum, which most readers compare only on request (pyarrow:
+`page_checksum_verification=True`; Spark: `parquet.page.verify-checksum.enabled`). A file without
+checksums is valid, too; damage in it may be read as other numbers.
+Names end with their units; `_ratio` is a quotient without one. Times of a simulation are virtual,
+and the same seed gives the same content.
+"""
+
+
+def parquet_schema() -> str:
+    lines = [PARQUET_PREFACE]
+    for each in schema.TABLES.values():
+        lines += [f"## {each.name}", "", " ".join((each.row.__doc__ or "").split()), ""]
+        lines += ["| column | type | null | meaning |", "|---|---|---|---|"]
+        for column in each.columns:
+            null = "yes" if column.nullable else ""
+            lines.append(f"| `{column.name}` | {column.type} | {null} | {column.meaning} |")
+        lines += ["", f"The key is {', '.join(f'`{name}`' for name in each.key)}.", ""]
+    return "\n".join(lines)
+
+
 LOGGING = ("src", "broker_adapter", "loadgen", "store_tools")
 """Folders with code that logs."""
 
@@ -270,7 +302,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reasons": reasons,
     "session-states": session_states,
     "scenario-keys": scenarios,
-    "parquet-schema": schema.page,
+    "parquet-schema": parquet_schema,
 }
 
 

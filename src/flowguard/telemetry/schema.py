@@ -1,10 +1,9 @@
 """The tables of a run, version 1: names, types, units, meaning.
 
-docs/reference/parquet-schema.md is made from this file (`python -m flowguard.telemetry.schema`). A
-reader refuses a table of another version; a new optional column is no new version.
+docs/reference/parquet-schema.md is made from this file (`python -m tests.reference`). A reader
+refuses a table of another version; a new optional column is no new version.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -264,39 +263,3 @@ TABLES: Final = {
     table.name: table
     for table in (RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, VIOLATIONS, END)
 }
-
-_PREFACE: Final = f"""\
-# The tables of a run
-
-Version {VERSION}. Made from `src/flowguard/telemetry/schema.py`; do not edit.
-
-A run is a directory of Parquet files, `TABLE-NUMBER.parquet` (`samples-00000.parquet`, ...), the
-same from a simulation and from a broker that records. A file that is not complete is called
-`.TABLE-NUMBER.parquet.part`. Several runs are several directories in one. A run without a row in
-`end` was not finished. A broker may record several runs: its counters continue from run to run,
-and times and file numbers begin again.
-
-Every file has its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
-Every page has a checksum, which most readers compare only on request (pyarrow:
-`page_checksum_verification=True`; Spark: `parquet.page.verify-checksum.enabled`). A file without
-checksums is valid, too; damage in it may be read as other numbers.
-Names end with their units; `_ratio` is a quotient without one. Times of a simulation are virtual,
-and the same seed gives the same content.
-"""
-
-
-def page() -> str:
-    """The text of docs/reference/parquet-schema.md."""
-    lines = [_PREFACE]
-    for table in TABLES.values():
-        lines += [f"## {table.name}", "", " ".join((table.row.__doc__ or "").split()), ""]
-        lines += ["| column | type | null | meaning |", "|---|---|---|---|"]
-        for column in table.columns:
-            null = "yes" if column.nullable else ""
-            lines.append(f"| `{column.name}` | {column.type} | {null} | {column.meaning} |")
-        lines += ["", f"The key is {', '.join(f'`{name}`' for name in table.key)}.", ""]
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
