@@ -95,8 +95,6 @@ class Statement:
 
 @final
 class RuleStage:
-    """Statements that are asked together."""
-
     __slots__ = ("allowed", "denied")
 
     def __init__(self, allowed: list[Statement], denied: list[Statement]) -> None:
@@ -292,7 +290,6 @@ class Rights:
         return self.decide(will.topic) & wanted != 0
 
     def may_receive(self, topic: str) -> bool:
-        """Whether messages of a topic may go to this client."""
         decision = self._remembered.get(topic, NOTHING)
         if decision == NOTHING:
             decision = self.decide(topic)

@@ -294,7 +294,6 @@ async def _drain(
 
 
 def _log_shadow(report: ShadowReport) -> None:
-    """Log what the shadow policy would have done, all in all."""
     log.info(
         "shadow",
         policy=report.policy,

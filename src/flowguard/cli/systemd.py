@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 @final
 class SystemdSocket:
-    """The socket of the one who started this process."""
-
     def __init__(self, path: str, interval_s: float) -> None:
         self._path = "\0" + path[1:] if path.startswith("@") else path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

@@ -150,7 +150,6 @@ _OF_A_NUMBER: Final[dict[int, Callable[[int], Frame]]] = {
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Return the bytes of a frame, its size first."""
     kind, body = _body(frame)
     return _HEAD.pack(len(body) + 1, kind) + body
 

@@ -32,8 +32,6 @@ class MemberState(Enum):
 
 @final
 class Member:
-    """Another node, as this one knows it."""
-
     __slots__ = ("name", "address", "incarnation", "heard_s", "is_dead")
 
     def __init__(self, name: str, address: str) -> None:

@@ -81,8 +81,6 @@ class LinkHost(Protocol):
 
 @final
 class LinkConnection:
-    """One connection between two nodes."""
-
     def __init__(self, peer: str, bytes_max: int) -> None:
         """`peer` is the node that was dialled, or "" if the connection was accepted."""
         self.is_dialled = bool(peer)
@@ -171,7 +169,6 @@ class Mesh:
             self._incoming[peer].end()
 
     def died(self, peer: str, incarnation: int, now_s: float) -> None:
-        """The process of an incarnation of a peer has ended."""
         if self.members.died(peer, incarnation):
             connection = self._accepted.get(peer)
             if connection is not None:
@@ -244,7 +241,6 @@ class Mesh:
         return bytes(output)
 
     def receive(self, connection: LinkConnection, data: bytes, now_s: float) -> None:
-        """Handle bytes of a connection. Raises `PeerError`."""
         for frame in connection.decoder.feed(data):
             if isinstance(frame, LinkHello):
                 self._meet(connection, frame, now_s)

@@ -51,8 +51,6 @@ _NODE_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class PressureRecord:
-    """The record that a node sends of itself."""
-
     node: str
     """1 to 255 bytes of UTF-8."""
     incarnation: int
@@ -249,7 +247,6 @@ class Cluster:
         return True
 
     def _refresh(self, now_s: float) -> None:
-        """Age all peers to now."""
         own = self._own
         self._view = {}
         self._valid_until_s = inf

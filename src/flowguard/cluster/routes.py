@@ -109,7 +109,6 @@ class FilterFeed:
         """Filters that changed after the snapshot; True if added."""
 
     def note(self, filter: str, is_added: bool) -> None:
-        """The filter has changed."""
         self._changes.pop(filter, None)
         self._changes[filter] = is_added
         if len(self._changes) > CHANGES_MAX:

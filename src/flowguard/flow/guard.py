@@ -229,8 +229,7 @@ class Guard(Generic[C]):
             self._rationed[client] = None
 
     def gone(self, client: C, now_s: float) -> None:
-        """It waits for nothing any more and has no turn; its packets in process are settled when
-        their work is done."""
+        """Forget a client that waits; its packets in process are settled when they are done."""
         if self.gate.holds(client):
             self.gate.settle(client, now_s)
         self.starved.pop(client, None)

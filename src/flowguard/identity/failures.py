@@ -41,7 +41,6 @@ class FailureLimit:
         return len(self._spent)
 
     def allows(self, address: str, now_s: float) -> bool:
-        """Whether one more password from there is checked."""
         return self._count(address, now_s) <= BURST - 1
 
     def failed(self, address: str, now_s: float) -> bool:

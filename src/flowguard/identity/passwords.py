@@ -40,8 +40,6 @@ HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
 @final
 @dataclass(frozen=True)
 class PasswordFile:
-    """Users with the hashes of their passwords."""
-
     hashes: Mapping[str, str]
     key: bytes = b""
     """A secret of the file that gives unknown names a hash, so that they look like known ones."""

@@ -107,8 +107,7 @@ class Journal(GroupCommit):
         self.is_answering = False
         """The batch under way is durable, and not all who waited for it were told."""
         self.is_refused = False
-        """The disk has no room for the batch under way: what waits now waits for that, and says
-        nothing about the speed of the store."""
+        """The disk has no space for the batch under way: waits do not measure the store."""
         self._ops_count = 0
         self.moving = Moving()
         """What moves from the log into queues shares the commits with live work."""

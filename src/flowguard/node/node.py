@@ -224,7 +224,6 @@ class Node(Lifecycle[ServerConnection]):
             self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
 
     def awaits_connect(self, connection: ServerConnection) -> bool:
-        """Whether no CONNECT has come yet."""
         return connection.state is State.OPENED
 
     def closed(self) -> None:

@@ -357,7 +357,6 @@ def _bounded(used: int, limit: int, session: Session) -> Use:
 
 
 def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:
-    """The part of its queue that is on the disk only."""
     queue = session.queue
     if not queue.disk.count:
         return None

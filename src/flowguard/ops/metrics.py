@@ -27,8 +27,6 @@ FAMILIES: Final[dict[Kind, type[GaugeMetricFamily | CounterMetricFamily]]] = {
 
 @final
 class NodeCollector(Collector):
-    """Collects the metrics of one node at each scrape."""
-
     def __init__(self, view: View) -> None:
         self._view = view
 

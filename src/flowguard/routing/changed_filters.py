@@ -16,8 +16,7 @@ from typing import Final, final
 from flowguard.routing.index import TopicIndex
 
 CHANGES_MAX: Final = 1_024
-"""Changed filters kept at most; if all of them differ in all levels, a walk takes some hundred
-microseconds."""
+"""Maximum number of changed filters kept; a walk takes some hundred microseconds."""
 FILTER_BYTES: Final = 150
 LEVEL_BYTES: Final = 200
 """Memory for a filter, and for each of its levels, besides its text, rounded up."""

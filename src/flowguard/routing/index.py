@@ -23,8 +23,6 @@ V = TypeVar("V")
 
 @final
 class FilterNode(Generic[S, V]):
-    """One level of the wildcard filters."""
-
     __slots__ = ("here", "below", "plus", "children")
 
     def __init__(self) -> None:

@@ -48,8 +48,6 @@ LOOK_NODES: Final = 20
 
 
 class RetainOutcome(StrEnum):
-    """The result of `put`."""
-
     KEPT = "kept"
     REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
     COUNT_FULL = "count_full"  # rejected: the store has no slot for another topic
@@ -79,8 +77,6 @@ class RetainedMessage:
 
 @final
 class TopicNode:
-    """One level of the topics with a retained message."""
-
     __slots__ = ("children", "entry")
 
     def __init__(self) -> None:

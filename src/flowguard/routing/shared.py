@@ -69,7 +69,6 @@ class SharedGroup(Generic[S, V]):
         return False
 
     def members(self) -> list[tuple[S, V]]:
-        """All members, in no particular order."""
         return [*self._hopeful.items(), *self._parked.items()]
 
     def wake(self, member: S) -> None:

@@ -93,7 +93,6 @@ class PendingRows:
         return taken
 
     def written(self, portions: list[Portion]) -> None:
-        """Release the room that these portions took."""
         self.rows_count -= sum(portion.rows_count for portion in portions)
         self.size_bytes -= sum(portion.size_bytes for portion in portions)
 

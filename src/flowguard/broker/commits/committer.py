@@ -30,8 +30,6 @@ class _Upkept(NamedTuple):
 
 @final
 class _Backup:
-    """A copy that somebody waits for."""
-
     __slots__ = ("done", "error", "folder")
 
     def __init__(self, folder: Path) -> None:

@@ -140,7 +140,6 @@ class IdentityChecks:
             self._asked.set()
 
     def _wants_token(self, connection: ServerConnection) -> bool:
-        """Whether the password of CONNECT is a token where this connection came in."""
         link = connection.transport
         wanted = None
         if isinstance(link, Link) and link.doorway is not None:
@@ -174,7 +173,6 @@ class IdentityChecks:
         return self._failures.allows(_address(connection), now_s)
 
     def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
-        """Count what came of an exchange."""
         if outcome is CheckOutcome.WRONG:
             self._failed(_address(connection), now_s)
         self._count(outcome)

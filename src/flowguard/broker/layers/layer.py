@@ -85,7 +85,6 @@ class OnSocket:
         return self._sock.getsockopt(level, option, size_bytes)
 
     def getpeername(self) -> object:
-        """Return the address of the other end."""
         return self._sock.getpeername()
 
     def getsockname(self) -> object:

@@ -169,7 +169,6 @@ class TlsKeeper:
 
     @property
     def requires_certificate(self) -> bool:
-        """Whether clients without a certificate are rejected."""
         return self._files.client_ca is not None
 
     @property
@@ -442,7 +441,6 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
 
 
 def _text(error: ssl.SSLError) -> str:
-    """Return the cause as OpenSSL says it."""
     return getattr(error, "verify_message", None) or _reason(error)
 
 

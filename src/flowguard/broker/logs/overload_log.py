@@ -94,6 +94,5 @@ def _rounded(seconds: float) -> float:
 
 
 def _difference(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts that have changed, as what was added."""
     changed = {name: count - before.get(name, 0) for name, count in counts.items()}
     return {name: count for name, count in changed.items() if count}

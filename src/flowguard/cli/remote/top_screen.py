@@ -80,7 +80,6 @@ def frame(history: StatusHistory, width: int) -> RenderableType:
 
 
 def body(history: StatusHistory, status: Status, width: int) -> list[Text]:
-    """Everything below the heading."""
     return [
         *_pressure(status, width),
         _window(history, status, width),

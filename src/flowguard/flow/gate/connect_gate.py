@@ -98,7 +98,6 @@ class ConnectGate(Generic[K]):
 
     @property
     def limit(self) -> int:
-        """CONNECTs that may be in process now."""
         return self._concurrency.limit
 
     @property
@@ -113,7 +112,6 @@ class ConnectGate(Generic[K]):
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of the CONNECTs that wait, bytes."""
         return self._waiting.size_bytes
 
     @property
@@ -151,7 +149,6 @@ class ConnectGate(Generic[K]):
         return waiting.has_superseded or (waiting.hopeful > 0 and self._has_place)
 
     def holds(self, key: K) -> bool:
-        """Whether its CONNECT is in process here, or waits."""
         return key in self._in_process or key in self._waiting
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:

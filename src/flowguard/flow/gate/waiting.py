@@ -67,7 +67,6 @@ class WaitingRoom(Generic[K]):
 
     @property
     def has_superseded(self) -> bool:
-        """Whether `take_superseded` would return a CONNECT."""
         return bool(self._superseded)
 
     def why_not(self, size_bytes: int) -> Reason | None:

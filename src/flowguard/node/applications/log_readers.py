@@ -153,8 +153,7 @@ class LogReaders:
     # --- who reads ----------------------------------------------------------------------------
 
     def keep(self, owner: MessageSink, is_application: bool) -> bool:
-        """Set whether all its messages are logged; True if that has changed, so that its plans have
-        to be made again."""
+        """Set whether all messages are logged; True if that has changed."""
         is_logged = is_application and self._keeps_applications
         if is_logged == owner.is_logged:
             return False
@@ -226,7 +225,6 @@ class LogReaders:
         return ops
 
     def unsubscribed(self, session: Session, filter: str) -> list[StoreOp]:
-        """Return the operations for the end of a subscription."""
         starts = self._starts.get(session)
         if starts is None or filter not in starts.filters:
             return []

@@ -21,8 +21,6 @@ Tell = Callable[[float, float, str], None]
 
 @final
 class Attempts:
-    """The attempts of one node that are under way."""
-
     def __init__(self) -> None:
         self.tell: Tell | None = None
         """Who records; is told of each once. None: nobody."""

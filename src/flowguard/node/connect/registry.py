@@ -349,7 +349,6 @@ class Registry:
 
 
 def _ops_of(session: Session, ends_at_s: float | None) -> list[StoreOp]:
-    """The operations that store a session itself and its will."""
     client_id, expiry_s = session.client_id, session.expiry_interval_s
     put = PutSession(client_id, expiry_s, ends_at_s, session.is_application, session.user)
     return [put, PutWill(client_id, session.will)]

@@ -63,7 +63,6 @@ class Pages(Generic[Q, P]):
 
     @property
     def is_hungry(self) -> bool:
-        """Whether the store is to be asked for pages now."""
         if self._is_reading or len(self.ready) >= self._ready_max:
             return False
         return bool(self.wanted) and not self._moving.is_full

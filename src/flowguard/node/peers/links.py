@@ -58,8 +58,6 @@ def join_cluster(
 
 @final
 class PeerLinks:
-    """One per node of a cluster."""
-
     def __init__(
         self,
         node: NodeState,
@@ -141,6 +139,5 @@ class PeerLinks:
 
 
 def _topic_filter(filter: str) -> str:
-    """Return a filter without `$share/` and name."""
     shared = parse_shared(filter) if filter.startswith("$share/") else None
     return filter if shared is None else shared[1]

@@ -61,7 +61,6 @@ class ForwardedMessage:
 
 
 def encode_shares(shares: dict[str, str]) -> bytes:
-    """Encode the nodes that serve shared subscriptions."""
     parts = [_U16.pack(len(shares))]
     for share, name in shares.items():
         text, node = share.encode(), name.encode()

@@ -72,7 +72,6 @@ class Peers:
     # --- start -----------------------------------------------------------------------------------
 
     def stored(self, record: SessionRecord) -> bool:
-        """Return True if a record of the store is that of a peer."""
         kind, name = sink_of(record.client_id)
         if kind is SinkKind.PEER:
             self._records[name] = record
@@ -218,7 +217,6 @@ class Peers:
             self.mesh.wake()
 
     def _owner_of(self, message: Publish) -> Peer | None:
-        """Return the peer that orders a retained message, or None."""
         if self._retained is None or not message.retain:
             return None
         return self._retained.owner_of(message.topic)

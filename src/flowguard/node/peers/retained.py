@@ -36,8 +36,6 @@ TOPICS_PIECE: Final = 500
 
 @final
 class RetainedSync:
-    """One per node with peers."""
-
     def __init__(
         self,
         node: NodeState,
@@ -81,7 +79,6 @@ class RetainedSync:
         self._send_some(peer)
 
     def begins(self, peer: Peer) -> None:
-        """A peer begins to send all retained messages of its topics."""
         peer.seen = set()
         peer.unseen = None
 
@@ -113,7 +110,6 @@ class RetainedSync:
             peer.seen = peer.unseen = None
 
     def _send_some(self, peer: Peer) -> None:
-        """Send the next retained messages to a peer that needs all."""
         if not (peer.outgoing.is_open and peer.outgoing.has_capacity()):
             return
         retained = self._retained

@@ -33,8 +33,6 @@ def left_messages(session: Session) -> deque[Delivery]:
 
 @final
 class LeftMessages(Chore):
-    """The messages of one session, in their order."""
-
     __slots__ = ("_left", "_node", "_router")
 
     def __init__(self, left: deque[Delivery], node: NodeState, router: Router) -> None:

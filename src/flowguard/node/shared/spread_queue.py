@@ -26,8 +26,6 @@ ALL_WAITED: Final = UNBOUNDED
 
 @final
 class SpreadQueue(SharedQueue):
-    """One per group and broker."""
-
     __slots__ = ("_budget", "_held", "_is_paused", "_returned", "is_wanted", "troubles")
 
     def __init__(

@@ -175,7 +175,6 @@ class SpreadQueues:
 
     @property
     def count(self) -> int:
-        """Groups."""
         return len(self._queues)
 
     @property

@@ -117,7 +117,6 @@ class TableChange(Chore):
             self.inbound.extra += self.cost - 1
 
     def answer(self, now_s: float) -> None:
-        """SUBACK or UNSUBACK."""
         raise NotImplementedError
 
     def _settle(self) -> None:

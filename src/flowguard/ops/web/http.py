@@ -208,7 +208,6 @@ class HttpServer:
         self._open.pop(connection, None)
 
     async def serve(self, connection: HttpConnection) -> None:
-        """Serve one connection, from its first byte to its last."""
         try:
             response = await self._respond(connection)
             if response is not None:

@@ -20,7 +20,6 @@ HTML_TYPE: Final = "text/html; charset=utf-8"
 
 @cache
 def page_response() -> Response:
-    """The document, and the headers that go with it."""
     style, script = (_text(name) for name in ("page.css", "page.js"))
     body = Template(_text("page.html")).substitute(style=style, script=script)
     policy = (

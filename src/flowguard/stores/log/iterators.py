@@ -48,8 +48,6 @@ class Ahead(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """The answer of one call of `next`."""
-
     messages: Sequence[LoggedMessage]
     iterator: LogIterator
     ahead: Ahead

@@ -292,8 +292,6 @@ class MessageLog:
 
 @final
 class _Messages(Sieve):
-    """All messages, whatever their stamps."""
-
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 

@@ -62,10 +62,8 @@ class KeyNames:
         return start + b"s:" + client_id, start + b"q:" + client_id, start + b"u:" + client_id
 
     def state(self, client_id: bytes) -> bytes:
-        """The key of a session's state and owner."""
         return self._buckets[crc_hqx(client_id, 0) % BUCKETS] + b"o:" + client_id
 
     def message(self, client_id: bytes, pos: int) -> bytes:
-        """The key of one entry in layout `zset`."""
         start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
         return b"%sm:%d:%s" % (start, pos, client_id)

@@ -154,7 +154,6 @@ class GroupClaims:
         self._claim(filter)
 
     def left(self, filter: str) -> None:
-        """It has none any more. Raises StoreError."""
         self._ours.discard(filter)
         self._leave(filter)
 

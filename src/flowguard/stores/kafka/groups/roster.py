@@ -40,7 +40,6 @@ class GroupChange:
 
 
 def group_prefix(prefix: str) -> str:
-    """The beginning of the names of all groups' topics."""
     return f"{prefix}.group."
 
 

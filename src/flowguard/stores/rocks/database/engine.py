@@ -476,7 +476,6 @@ class RocksEngine:
 
 
 def is_slice(name: str) -> bool:
-    """Whether a family of that name is one of the durable log."""
     return name.startswith(SLICE)
 
 

@@ -94,7 +94,6 @@ class Queue(ABC):
         raise AssertionError("nothing was put off")
 
     def entry_key(self, pos: int) -> bytes:
-        """The key of a position's row."""
         raise AssertionError("nothing was put off")
 
     # --- reading ------------------------------------------------------------------------------
@@ -119,7 +118,6 @@ class Queue(ABC):
 
     @property
     def needs_record(self) -> bool:
-        """Whether the queue has changed since its last record."""
         return False
 
     @property

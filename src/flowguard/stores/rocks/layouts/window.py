@@ -214,7 +214,6 @@ class WindowQueue(Queue):
 
     @property
     def _stride(self) -> int:
-        """Positions that are worth a record."""
         if self.count * STRIDE_BYTES >= self.size_bytes * STRIDE_MAX:
             return STRIDE_MAX
         return max(STRIDE_MIN, self.count * STRIDE_BYTES // self.size_bytes)
