@@ -9,7 +9,7 @@ import struct
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -185,9 +185,14 @@ class Machine:
 
 
 @contextmanager
-def machine(folder: Path, *arguments: str, **options: Any) -> Iterator[Machine]:
+def machine(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Machine]:
     workers = () if "--workers" in arguments else ("--workers", str(WORKERS))
-    with running_broker(folder, *workers, "--http", "127.0.0.1:0", *arguments, **options) as broker:
+    arguments = (*workers, "--http", "127.0.0.1:0", *arguments)
+    # A busy machine may take long to start a worker that a test has stopped.
+    environment = {"FLOWGUARD_NODE__WORKER_TIMEOUT_S": str(PATIENCE_S), **(environment or {})}
+    with running_broker(folder, *arguments, environment=environment, **options) as broker:
         addresses = [(broker.host, broker.port)]
         assert broker.process.stdout is not None
         while (line := broker.process.stdout.readline()).startswith(ANNOUNCEMENT):
