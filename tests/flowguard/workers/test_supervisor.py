@@ -214,9 +214,14 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
         with running.open("/workers/1/events") as events:
             assert events.headers["content-type"].startswith("text/event-stream")
             assert events.readline().startswith(b"event:")
-        code, _, complaint = run("top", running.http, "--once")
-        assert code == 1
-        assert f"flowguard top {running.http}/workers/0" in complaint
+        code, frame, _ = run("top", running.http, "--once")
+        assert code == 0
+        rows = [line.split()[:3] for line in frame.splitlines()]
+        assert [row for row in rows if row and row[0] in ("0", "1", "all")] == [
+            ["0", "1", "1"],
+            ["1", "1", "1"],
+            ["all", "2", "2"],
+        ]
         code, frame, _ = run("top", f"{running.http}/workers/0", "--once")
         assert code == 0, frame
         for client in clients:

@@ -1,6 +1,6 @@
 """Commands that ask the HTTP port of a running broker.
 
-- `top`      watches a broker; `top_screen` draws the frame
+- `top`      watches a broker; `top_screen` draws the frame, `top_workers` that of several workers
 - `explain`  shows why a client waits
 - `reload`   has certificates, users, keys and rules read again
 - `ask`      sends a request; `answers` checks the form of the answer

@@ -4,13 +4,14 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from flowguard.cli.remote.answers import understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.remote.top_screen import READ, StatusHistory, frame
+from flowguard.cli.remote.top_workers import MachineHistory, machine_frame
 from flowguard.ops.status import Status
 
 FRAME_S = 1.0
@@ -27,36 +28,59 @@ def top(
     It prints one frame if the output is not a terminal.
     """
     console = Console(highlight=False)
-    history = StatusHistory(url)
+    screen = _Screen(url)
     try:
-        history.add(_status(url))
+        screen.ask()
         if once or not console.is_terminal:
-            console.print(frame(history, console.width))
+            console.print(screen.frame(console.width))
         else:
-            _watch(history, console)
+            _watch(screen, console)
     except NoAnswer as error:
         raise complain("top", error, "http://HOST:PORT") from error
 
 
-def _watch(history: StatusHistory, console: Console) -> None:
+class _Screen:
+    """The statuses of a broker, of one process or of several workers."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._one = StatusHistory(url)
+        self._all = MachineHistory(url)
+        self._has_workers = False
+
+    def ask(self) -> None:
+        """Get the next status. Raises NoAnswer."""
+        url = self._url
+        code, answer = ask(url, "/status")
+        workers = answer.get("workers") if isinstance(answer, dict) else None
+        self._has_workers = isinstance(workers, list)
+        if isinstance(workers, list):
+            self._all.add([each if each is None else _status(url, code, each) for each in workers])
+        else:
+            self._one.add(_status(url, code, answer))
+
+    def fail(self, error: NoAnswer) -> None:
+        self._one.trouble = self._all.trouble = str(error)
+
+    def frame(self, width: int) -> RenderableType:
+        return machine_frame(self._all, width) if self._has_workers else frame(self._one, width)
+
+
+def _watch(screen: _Screen, console: Console) -> None:
     """Show a frame a second until Ctrl-C; wait for a broker that is gone for a while."""
     try:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
-                live.update(frame(history, console.width), refresh=True)
+                live.update(screen.frame(console.width), refresh=True)
                 time.sleep(FRAME_S)
                 try:
-                    history.add(_status(history.url))
+                    screen.ask()
                 except NoAnswer as error:
-                    history.trouble = str(error)
+                    screen.fail(error)
     except KeyboardInterrupt:
-        console.print(frame(history, console.width))
+        console.print(screen.frame(console.width))
         console.print(Text("ended by Ctrl-C", style="dim"))
 
 
-def _status(url: str) -> Status:
-    code, answer = ask(url, "/status")
-    if isinstance(answer, dict) and "workers" in answer:
-        workers = f"{url.rstrip('/')}/workers/0"
-        raise NoAnswer(f"{url}: it has several workers: watch one of them: flowguard top {workers}")
+def _status(url: str, code: int, answer: object) -> Status:
     return understood(url, code, answer, Status, READ)

@@ -134,13 +134,13 @@ def _pressure(status: Status, width: int) -> list[Text]:
         is_cause = signal == pressure["cause"]
         numbers = Text.assemble((f"{value:6.2f} ", "bold" if is_cause else ""), ("of 1", "dim"))
         if is_cause and value >= GROW_BELOW:
-            numbers.append(" ◀ cause", _pressure_style(value))
-        style = _pressure_style(value)
+            numbers.append(" ◀ cause", pressure_style(value))
+        style = pressure_style(value)
         rows.append(_line(signal, numbers, _bar(value / PRESSURE_TOP, cells, style)))
     return rows
 
 
-def _pressure_style(value: float) -> str:
+def pressure_style(value: float) -> str:
     if value > CUT_ABOVE:
         return "red"
     return "yellow" if value >= 1 else "green"
