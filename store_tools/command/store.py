@@ -334,7 +334,7 @@ def backup(
     console = plain()
     with complaints("backup"):
         if url is None:
-            from flowguard.stores.rocks.copying import back_up_files
+            from store_tools.rocks.copying import back_up_files
             from store_tools.rocks.reader import StoreReader
 
             try:

@@ -8,5 +8,5 @@
 - `durable_log`   the log of messages that are stored once: looked at, rolled, dropped
 - `compaction`    the space of what was deleted, given back
 
-A copy of a store that is open is `flowguard.stores.rocks.copying`: a broker makes one, too.
+`copying` copies a closed store; a broker copies its own (`flowguard.stores.rocks.copying`).
 """

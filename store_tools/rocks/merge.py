@@ -27,13 +27,14 @@ from typing import Any, Final, TypeVar, final
 from flowguard.errors import FormatError, StoreError
 from flowguard.records import is_group
 from flowguard.stores.clock import ahead_of_wall_s
-from flowguard.stores.rocks.copying import copy_files, published
+from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.identity import ReceivedUids, mark_as_part, new_identity, put_identity
 from flowguard.stores.rocks.layouts import keys
 from flowguard.stores.rocks.layouts.codec import UID_BYTES
 from flowguard.stores.rocks.layouts.session_codec import decode_session, row_uid, with_qno
 from flowguard.stores.rocks.layouts.window import WindowQueue
+from store_tools.rocks.copying import copy_files
 from store_tools.rocks.merge_queue import (
     MergeTally,
     Output,

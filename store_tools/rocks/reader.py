@@ -18,7 +18,6 @@ from flowguard.errors import CorruptionError, FormatError, LockedError, StoreErr
 from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format
-from flowguard.stores.rocks.copying import LEFT_OUT
 from flowguard.stores.rocks.database.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
 from flowguard.stores.rocks.database.log_files import check_logs, endless_logs
 from flowguard.stores.rocks.identity import Identity, read_identity
@@ -27,6 +26,7 @@ from flowguard.stores.rocks.layouts.queue import Queue
 from flowguard.stores.rocks.layouts.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.store import LAYOUTS, queues_of
+from store_tools.rocks.copying import LEFT_OUT
 from store_tools.rocks.tolerant import TolerantFamily
 
 PROBLEMS_MAX: Final = 1_000

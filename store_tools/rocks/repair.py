@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flowguard.errors import StoreError
-from flowguard.stores.rocks.copying import IMMUTABLE, LEFT_OUT
 from flowguard.stores.rocks.database.engine import RocksEngine, repair
 from flowguard.stores.rocks.database.synced import SYNCED
+from store_tools.rocks.copying import IMMUTABLE, LEFT_OUT
 from store_tools.rocks.reader import CONFIGURATION, SETTINGS, nobody_else
 
 LOST = "lost"

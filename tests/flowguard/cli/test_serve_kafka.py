@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
-from flowguard.stores.rocks.copying import back_up_files
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from store_tools.rocks.copying import back_up_files
 from tests.flowguard.cli.test_serve import refused
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before

@@ -12,9 +12,9 @@ from flowguard.errors import CorruptionError, StoreError
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.records import PutSession
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.copying import back_up_files
 from flowguard.stores.rocks.identity import Identity, read_identity
 from flowguard.stores.rocks.layouts.keys import NODE_KEY
+from store_tools.rocks.copying import back_up_files
 
 SETTINGS = StoreSettings(durability="os", disk_reserve_bytes=0)
 NUMBERS = count(1)
