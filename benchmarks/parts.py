@@ -29,6 +29,7 @@ from .overload import (
     e12_cost,
     side_by_side,
     slow_redis,
+    workers,
 )
 from .runner import BadData
 from .store import drift, durable_log, fetch, layouts, merging, reconnect, restart
@@ -38,6 +39,7 @@ ROOMS = (
     *(
         side_by_side,
         slow_redis,
+        workers,
         e01_fan_out,
         e07_slow_subscribers,
         e08_self_loop,

@@ -7,7 +7,7 @@ the store, the same on every machine, and no processor is the reason: at most
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from flowguard.records import Append, Durability, StoreOp
@@ -24,8 +24,15 @@ class LimitedStore(MemoryStore):
     durability = Durability.FSYNC
     immediate = False
 
-    def __init__(self, commit_s: float = COMMIT_S, message_s: float = MESSAGE_S) -> None:
+    def __init__(
+        self,
+        commit_s: float = COMMIT_S,
+        message_s: float = MESSAGE_S,
+        slowness: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        """`slowness` is a factor of the time of each commit."""
         super().__init__()
+        self._slowness = slowness
         self._commit_s = commit_s
         self._message_s = message_s
         self.commits = 0
@@ -40,7 +47,8 @@ class LimitedStore(MemoryStore):
         started_s = time.monotonic()
         messages = sum(op.__class__ is Append for op in ops)
         fenced = super().commit(ops)
-        left_s = self._commit_s + messages * self._message_s - (time.monotonic() - started_s)
+        took_s = (self._commit_s + messages * self._message_s) * self._slowness()
+        left_s = took_s - (time.monotonic() - started_s)
         if left_s > 0:
             time.sleep(left_s)
         self.commits += 1
