@@ -65,6 +65,8 @@ class Account:
     """Awaited, and a later one of the line has come: lost, or out of order."""
     refused: set[int] = field(default_factory=set)
     """The broker had no room: it may come once, of an attempt before, or not."""
+    early: set[int] = field(default_factory=set)
+    """What came before it was owed, as a will does whose client sees its end later; or again."""
     after: int | None = None
     """The session began after this number was acknowledged; None: it has not subscribed yet."""
     older: frozenset[int] = frozenset()
@@ -93,6 +95,8 @@ class Account:
         )
 
     def owe(self, message: Message) -> None:
+        if message.number in self.early:
+            return
         self.awaited[message.number] = message
         self._lines[message.line].append(message.number)
 
@@ -143,6 +147,7 @@ class Account:
                 self.again_count += 1
             self._latest[client_id, publisher, topic] = max(number, latest)
         if message is None:
+            self.early.add(number)
             return None
         return None if self.shared else self._advance(message)
 
