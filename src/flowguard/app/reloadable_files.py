@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 KEY_BYTES: Final = 32
 TOKEN_BYTES_MIN: Final = 16
+LOG_NAMES: Final = {"keys": "token_keys"}
+"""Name in the answer to a reload -> its name in the log."""
 
 log = structlog.get_logger()
 
@@ -70,7 +72,8 @@ class ReloadableFiles:
             log.error("reload failed; nothing has changed", why=why)
             raise
         warn_of_expired(self.settings.network)
-        log.info("reloaded certificates, users, keys and rules", **read)
+        shown = {LOG_NAMES.get(name, name): value for name, value in read.items() if value}
+        log.info("reloaded certificates, users, keys and rules", **shown)
         return read
 
     async def reload_on_signal(self, node: Node) -> None:

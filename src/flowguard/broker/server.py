@@ -203,6 +203,7 @@ def _log_start(
         version=__version__,
         build=build.name(),
         listens_on=_listed(doorways),
+        store=type(store).__name__.removesuffix("Store").lower(),
         durability=store.durability.name.lower(),
         sessions=sessions,
         retained=len(node.router.retained),

@@ -88,11 +88,16 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        window, why = self._law.step(self._window_pressure(sample), sample, self._in_force)
+        on_windows = self._window_pressure(sample)
+        window, why = self._law.step(on_windows, sample, self._in_force)
         is_cut = window < before
         leverage = self._leverage.share
-        if leverage is not None and self._leverage.pressure_max <= CUT_ABOVE < pressure.value:
-            why = f"{why}; smaller windows could put off {leverage:.0%} of the loop's work"
+        most = max(on_windows.value, self._leverage.pressure_max)
+        if leverage is not None and most <= CUT_ABOVE < pressure.value:
+            why = (
+                f"{why}; not cut, because smaller windows would defer only "
+                f"{100 * leverage:.0f} % of the loop's work"
+            )
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
         self._gate.tick(sample, pressure)

@@ -10,14 +10,14 @@ from math import inf
 from typing import Final, final
 
 from flowguard.flow.controller import CUT_ABOVE, LogController, Tuning
-from flowguard.flow.load.signals import Pressure, Sample, Signal
+from flowguard.flow.load.signals import PRESSURE_MAX, Pressure, Sample, Signal
 
 HARD_CUT_GAIN: Final = 0.5
 HOLD_MIN_S: Final = 0.25
 """Until the third tick: the first that sees two full sub-windows since the cut."""
 GROW_GAIN: Final = 0.125
 CAUSES: Final = {
-    Signal.QUEUE: "queueing delay",
+    Signal.QUEUE: "queueing delay of packets",
     Signal.LOOP: "event loop delay",
     Signal.STORE: "store latency",
     Signal.REPLICATION: "replication lag",
@@ -25,9 +25,11 @@ CAUSES: Final = {
 }
 
 
-def cause_text(pressure: Pressure) -> str:
-    """Return the cause of a pressure in words; CONNECTs have no signal of their own."""
-    return "CONNECTs" if pressure.cause is None else CAUSES[pressure.cause]
+def pressure_text(pressure: Pressure) -> str:
+    """Return a pressure and its cause in words; CONNECTs have no signal of their own."""
+    cause = "CONNECTs" if pressure.cause is None else CAUSES[pressure.cause]
+    more = " or more" if pressure.value >= PRESSURE_MAX else ""
+    return f"{cause} at {pressure.value:.1f} times its objective{more}"
 
 
 @final
@@ -71,7 +73,7 @@ class WindowLaw:
             is_stuck=sample.in_process > 0 and not sample.completed,
         )
         if pressure.value > CUT_ABOVE:
-            why = f"{why}: {cause_text(pressure)} at {pressure.value:.1f} times its objective"
+            why = f"{why}: {pressure_text(pressure)}"
         return self._controller.value, why
 
     def peer_lost(self) -> None:

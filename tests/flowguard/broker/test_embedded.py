@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+from structlog.testing import capture_logs
 
 import flowguard
 from flowguard.app.embedded import EmbeddedBroker
@@ -42,6 +43,15 @@ async def test_clients_of_this_process_and_of_others_meet() -> None:
             await other.publish("b/1", b"from there")
             assert (await client.receive()).payload == b"from there"
             await other.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocks"])
+async def test_line_of_the_start_names_the_store(kind: str, tmp_path: Path) -> None:
+    with capture_logs() as lines, trio.fail_after(TEST_S):
+        async with flowguard.open_broker(data=tmp_path if kind == "rocks" else None):
+            pass
+    (line,) = [line for line in lines if line["event"] == "started"]
+    assert line["store"] == kind
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

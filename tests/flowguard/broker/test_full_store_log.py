@@ -28,7 +28,7 @@ def test_each_change_is_told_once_with_what_makes_room() -> None:
     assert line["log_level"] == "warning"
     assert line["event"] == "store full; durable messages and new durable sessions are rejected"
     assert line["free_bytes"] == 7
-    assert line["reserve_bytes"] == 8
+    assert line["full_below_bytes"] == 8
     assert "store.disk_reserve_bytes" in line["hint"]
     assert ticked(stage, log, full=True) == []
     (line,) = ticked(stage, log, full=False)

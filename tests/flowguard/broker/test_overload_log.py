@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from flowguard.broker.logs.overload_log import INTERVAL_S, OverloadLog
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
+from flowguard.flow.load.signals import Pressure, Signal
+from flowguard.flow.policy import Grant
 from flowguard.node.connect.accept_state import Rest
 from flowguard.types import Publish
 from tests.support.real import Wire, broker, connect, offline_subscriber, until
@@ -38,9 +41,9 @@ def test_what_was_dropped_is_named_with_its_reason() -> None:
         publisher.publish("t", b"x", qos=1)
     (line,) = ticked(stage, log)
     assert line == {
-        "event": "rejections, drops or errors",
+        "event": "counts of rejections, drops and errors",
         "log_level": "warning",
-        "counted_s": 0.0,
+        "counts_of_last_s": 0.0,
         "dropped_queue_messages": 2,
     }
 
@@ -52,7 +55,26 @@ def test_line_names_rejected_connects_and_paused_listeners() -> None:
     stage.node.door.rests[Rest.HANDSHAKES] = 2
     (line,) = ticked(stage, log)
     assert line["rejected_gate_wait"] == 3
-    assert line["times_accept_paused_by_handshakes"] == 2
+    assert line["times_accepting_paused_for_waiting_handshakes"] == 2
+
+
+def test_every_reason_to_accept_no_connections_has_words() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    for reason in Rest:
+        stage.node.door.rests[reason] = 1
+    (line,) = ticked(stage, log)
+    assert sum(name.startswith("times_accepting_paused_") for name in line) == len(Rest)
+
+
+def test_count_of_a_rejected_packet_is_named_rejected() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    stage.node.counters.drop(Reason.STORE_FULL)
+    stage.node.counters.drop(Reason.OFFLINE_QOS_0, 2)
+    (line,) = ticked(stage, log)
+    assert line["rejected_store_full"] == 1
+    assert line["dropped_offline_qos_0"] == 2
 
 
 def test_a_storm_makes_one_line_per_interval_and_loses_no_count() -> None:
@@ -76,11 +98,64 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
     (line,) = ticked(stage, log)
     assert line["event"] == "overload began"
     assert line["window_lowest_packets"] < stage.node.window.limit_max
-    assert line["window_packets"] == stage.node.window.limit
-    assert line["pressure_max"] > 1
-    assert line["cause"] == "event loop delay"
+    assert line["window_packets"] == round(stage.node.guard.grant.window, 3)
+    assert line["cause"] == "event loop delay at 16.0 times its objective or more"
     assert line["window"].startswith("each client's window held after a cut: ")
     assert "event loop delay at " in line["window"]
+    assert "counts_of_last_s" not in line
+
+
+def test_window_of_a_line_is_of_now_and_its_lowest_is_apart() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    ticks = []
+    for pressed in [True] * 5 + [False] * 60 + [True] * 2 + [False] * 60:
+        if pressed:
+            stage.node.guard.observer.drift(1.0, stage.now_s)
+        stage.advance(0.1)
+        ticks.append(ticked(stage, log))
+    (_, line) = [line for lines in ticks[:-20] for line in lines]
+    assert line["event"] == "overload continues"
+    assert line["cause"] == "event loop delay at 16.0 times its objective or more"
+    assert line["window"] == "each client's window at its maximum of 100"
+    assert line["window_packets"] == 100
+    assert line["window_lowest_packets"] < 100
+
+
+def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    for _ in range(2):
+        stage.node.guard.observer.drift(1.0, stage.now_s)
+        stage.advance(0.1)
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
+    stage.node.counters.drop(Reason.NOT_AUTHORIZED, 3)
+    began, others = ticked(stage, log)
+    assert began["event"] == "overload began"
+    assert (began["dropped_queue_messages"], began["counts_of_last_s"]) == (7, 0.2)
+    assert "rejected_not_authorized" not in began
+    assert others == {
+        "event": "counts of rejections, drops and errors",
+        "log_level": "warning",
+        "counts_of_last_s": 0.2,
+        "rejected_not_authorized": 3,
+    }
+    lines = []
+    for _ in range(600):
+        stage.advance(0.1)
+        lines += ticked(stage, log)
+    assert lines[-1]["event"] == "overload ended"
+    assert lines[-1]["dropped_queue_messages"] == 7
+    assert "rejected_not_authorized" not in lines[-1]
+
+
+def test_errors_without_overload_do_not_begin_one() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    stage.node.guard.grant = Grant(100.0, Pressure(2.0, Signal.LOOP, {Signal.LOOP: 2.0}))
+    stage.node.counters.malformed += 1
+    (line,) = ticked(stage, log)
+    assert line["event"] == "counts of rejections, drops and errors"
 
 
 def test_the_end_of_an_overload_is_told_with_what_it_cost() -> None:
@@ -92,13 +167,15 @@ def test_the_end_of_an_overload_is_told_with_what_it_cost() -> None:
     (line,) = ticked(stage, log)
     assert line["event"] == "overload began"
     stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
-    lines = []
+    lines, pressed_ticks = [], 1
     for _ in range(600):
         stage.advance(0.1)
+        pressed_ticks += stage.node.guard.grant.pressure.value > 1.2
         lines += ticked(stage, log)
     assert lines[-1]["event"] == "overload ended"
     assert lines[-1]["dropped_queue_messages"] == 7
-    assert lines[-1]["lasted_s"] >= INTERVAL_S
+    assert lines[-1]["lasted_s"] == pytest.approx((pressed_ticks - 1) / 10)
+    assert lines[-1]["lasted_s"] < INTERVAL_S / 2, "not the time without overload that ends it"
     events = [line["event"] for line in lines]
     assert events.count("overload ended") == 1
     assert "overload began" not in events, "it goes on; it does not begin again"
@@ -114,7 +191,6 @@ def test_overload_that_lasts_is_told_as_one_that_continues() -> None:
         lines += ticked(stage, log)
     events = [line["event"] for line in lines]
     assert events == ["overload began", "overload continues", "overload continues"]
-    assert [line["counted_s"] >= INTERVAL_S for line in lines] == [False, True, True]
 
 
 async def publish(writer: Wire, *packet_ids: int) -> None:

@@ -39,6 +39,14 @@ def test_windows_are_cut_only_if_clients_with_more_than_a_packet_take_the_loop(
     assert last.leverage == (None if movable_work is None else pytest.approx(movable_work / 100.0))
 
 
+def test_grant_says_that_windows_are_not_cut_because_a_cut_would_not_help() -> None:
+    last = grants(replace(DISTRESS, work=100.0, movable_work=1.0))[-1]
+    assert last.why == (
+        "at its maximum of 100; not cut, because smaller windows would defer only 1 % of the "
+        "loop's work"
+    )
+
+
 def test_windows_settle_where_clients_with_more_than_a_packet_keep_their_share() -> None:
     """Work that windows put off is proportional to them: they are cut until a quarter is left."""
     law = WindowLaw(SETTINGS.window_max, SETTINGS.window_floor)
@@ -68,7 +76,9 @@ def test_windows_that_a_cut_would_not_help_grow_back_to_where_it_would() -> None
 
 def test_memory_presses_windows_whatever_they_can_move() -> None:
     seen = replace(DISTRESS, sojourn_s=0.0, memory_share=0.9, work=100.0, movable_work=0.0)
-    assert grants(seen)[-1].window < 10.0
+    last = grants(seen)[-1]
+    assert last.window < 10.0
+    assert "not cut" not in last.why
 
 
 def test_work_for_connects_and_handshakes_is_none_that_windows_put_off() -> None:

@@ -43,6 +43,6 @@ class FullStoreLog:
         log.warning(
             "store full; durable messages and new durable sessions are rejected",
             free_bytes=free_bytes,
-            reserve_bytes=node.store_load.reserve_bytes,
+            full_below_bytes=node.store_load.reserve_bytes,
             hint=ROOM.get(node.settings.store.kind, ROOM["rocks"]),
         )

@@ -1,17 +1,57 @@
-"""The actions of overload protection, for readers of the log: one line per interval at most."""
+"""The actions of overload protection, for readers of the log: one line per interval at most.
+
+Counts of rejections and drops that overload did not cause have a line of their own.
+"""
 
 from collections.abc import Mapping
 from typing import Final, final
 
 import structlog
 
+from flowguard.flow import Reason
 from flowguard.flow.controller import CUT_ABOVE
-from flowguard.flow.law import cause_text
-from flowguard.flow.policy import Grant
+from flowguard.flow.law import pressure_text
+from flowguard.flow.load.signals import CALM
+from flowguard.node.connect.accept_state import Rest
 from flowguard.node.node import Node
 
 INTERVAL_S: Final = 10.0
 """The interval; a storm must not fill a disk: later events are counted into the next line."""
+REJECTED: Final = frozenset(
+    {
+        Reason.NOT_AUTHORIZED,
+        Reason.TOPIC_REFUSED,
+        Reason.PAYLOAD_TOO_LARGE,
+        Reason.STORE_FULL,
+        Reason.RETAINED_FULL,
+        Reason.STATE_BYTES,
+        Reason.NODE_STATE_BYTES,
+    }
+)
+"""Reasons to reject a packet; for others a message is dropped."""
+NOT_OVERLOAD: Final = frozenset(
+    {
+        "rejected_not_authorized",
+        "rejected_topic_refused",
+        "rejected_payload_too_large",
+        "rejected_store_full",
+        "rejected_retained_full",
+        "dropped_packet_too_large",
+        "dropped_message_expired",
+        "dropped_log_retention",
+        "dropped_offline_qos_0",
+        "protocol_errors",
+        "pages_unreadable",
+    }
+)
+"""Counts of events that happen without overload, too."""
+PAUSES: Final = {
+    Rest.DESCRIPTORS: "for_free_descriptors",
+    Rest.REFUSALS: "for_waiting_connects",
+    Rest.HANDSHAKES: "for_waiting_handshakes",
+    Rest.LISTENER: "by_listener_limit",
+}
+"""Reason of a listener to accept no connections -> its words in the log."""
 
 log = structlog.get_logger()
 
@@ -26,8 +66,11 @@ class OverloadLog:
         self._logged_s = now_s
         """When the last line was written; its counts are those of `_logged`."""
         self._logged: dict[str, int] = {}
-        self._window_min = node.window.limit_max
-        self._worst = Grant(self._window_min)
+        self._window_min = self._window()
+        self._worst = CALM
+        self._first_pressed_s: float | None = None
+        """The first tick of this interval with a pressure that cuts windows, or None."""
+        self._last_pressed_s = now_s
         self._since_s: float | None = None
         """The start of the overload, or None if there is none."""
         self._before: dict[str, int] = {}
@@ -35,54 +78,69 @@ class OverloadLog:
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; log what has changed, if it is time."""
-        node = self._node
-        self._window_min = min(self._window_min, node.window.limit)
-        if node.guard.grant.pressure.value > self._worst.pressure.value:
-            self._worst = node.guard.grant
+        pressure = self._node.guard.grant.pressure
+        self._window_min = min(self._window_min, self._window())
+        if pressure.value > self._worst.value:
+            self._worst = pressure
+        if pressure.value > CUT_ABOVE:
+            self._last_pressed_s = now_s
+            if self._first_pressed_s is None:
+                self._first_pressed_s = now_s
         if now_s >= self._due_s:
             self.flush(now_s)
 
     def flush(self, now_s: float) -> None:
         """Log what has changed since the last line."""
-        node, counts = self._node, self._counts()
+        grant, counts = self._node.guard.grant, self._counts()
         changed = _difference(counts, self._logged)
-        grant, pressed = self._worst, self._worst.pressure.value > CUT_ABOVE
-        if self._since_s is not None and not pressed and self._window_min == node.window.limit_max:
-            changed = _difference(counts, self._before)
-            lasted_s = _rounded(now_s - self._since_s)
-            log.warning("overload ended", lasted_s=lasted_s, **changed)
+        by_overload = _by_overload(changed)
+        others = _difference(changed, by_overload)
+        counted_s, first_s = _rounded(now_s - self._logged_s), self._first_pressed_s
+        is_cut = self._window_min < self._node.window.limit_max
+        has_line = True
+        if self._since_s is not None and first_s is None and not is_cut:
+            total = _by_overload(_difference(counts, self._before))
+            log.warning(
+                "overload ended", lasted_s=_rounded(self._last_pressed_s - self._since_s), **total
+            )
             self._since_s = None
-            self._wrote(counts, now_s)
-        elif changed or (pressed and self._window_min < node.window.limit_max):
-            counted_s = _rounded(now_s - self._logged_s)
-            if pressed:
-                log.warning(
-                    "overload began" if self._since_s is None else "overload continues",
-                    cause=cause_text(grant.pressure),
-                    pressure_max=round(grant.pressure.value, 2),
-                    counted_s=counted_s,
-                    **changed,
-                    window=f"each client's window {grant.why}",
-                    window_packets=node.window.limit,
-                    window_lowest_packets=self._window_min,
-                )
-            else:
-                log.warning("rejections, drops or errors", counted_s=counted_s, **changed)
-            if pressed and self._since_s is None:
-                self._since_s, self._before = now_s, self._logged
-            self._wrote(counts, now_s)
-        self._window_min = node.window.limit
-        self._worst = Grant(self._window_min)
+        elif first_s is not None and (by_overload or is_cut):
+            log.warning(
+                "overload began" if self._since_s is None else "overload continues",
+                cause=pressure_text(self._worst),
+                window=f"each client's window {grant.why}",
+                window_packets=self._window(),
+                window_lowest_packets=self._window_min,
+                **({"counts_of_last_s": counted_s} if by_overload else {}),
+                **by_overload,
+            )
+            if self._since_s is None:
+                self._since_s, self._before = first_s, self._logged
+        else:
+            others, has_line = changed, False
+        if others:
+            log.warning(
+                "counts of rejections, drops and errors", counts_of_last_s=counted_s, **others
+            )
+        if others or has_line:
+            self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
+        self._window_min, self._worst, self._first_pressed_s = self._window(), CALM, None
 
-    def _wrote(self, counts: dict[str, int], now_s: float) -> None:
-        self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
+    def _window(self) -> float:
+        """The window of each client now, in packets; at most the maximum of the settings."""
+        node = self._node
+        return round(min(node.guard.grant.window, float(node.window.limit_max)), 3)
 
     def _counts(self) -> dict[str, int]:
         node = self._node
         counts = {f"rejected_{reason}": count for reason, count in node.guard.gate.refused.items()}
-        counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
         counts |= {
-            f"times_accept_paused_by_{reason}": count for reason, count in node.door.rests.items()
+            f"{'rejected' if reason in REJECTED else 'dropped'}_{reason}": count
+            for reason, count in node.counters.dropped.items()
+        }
+        counts |= {
+            f"times_accepting_paused_{PAUSES[reason]}": count
+            for reason, count in node.door.rests.items()
         }
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
@@ -91,6 +149,11 @@ class OverloadLog:
 
 def _rounded(seconds: float) -> float:
     return round(seconds, 1)
+
+
+def _by_overload(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of what overload protection did."""
+    return {name: count for name, count in counts.items() if name not in NOT_OVERLOAD}
 
 
 def _difference(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
