@@ -80,6 +80,7 @@ def imported(path: Path) -> Iterator[str]:
         "flowguard/node",
         "flowguard/flow",
         "flowguard/cluster",
+        "flowguard/workers",
         "flowguard/codec",
         "flowguard/routing",
         "flowguard/session",

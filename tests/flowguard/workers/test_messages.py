@@ -41,7 +41,7 @@ def connect(running: Machine, name: str, *filters: str, clean_start: bool = True
 
 def publish(client: Client, topic: str, payload: bytes, qos: int, *, retain: bool = False) -> None:
     """Publish, and wait for the end of the exchange."""
-    client.send(Publish(topic, payload, qos, retain, packet_id=1 if qos else None))
+    client.send(Publish(topic, payload, qos, retain, packet_id=1 if qos else 0))
     if qos == 1:
         assert isinstance(client.read(), Puback)
     if qos == 2:
@@ -56,7 +56,7 @@ def received(client: Client) -> Publish:
         assert isinstance(packet, Pubrel)
         client.send(Pubcomp(packet.packet_id))
     if packet.qos == 1:
-        client.send(Puback(packet.packet_id or 0))
+        client.send(Puback(packet.packet_id))
     if packet.qos == 2:
         client.send(Pubrec(packet.packet_id or 0))
     return packet
