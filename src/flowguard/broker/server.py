@@ -173,8 +173,8 @@ def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitSta
 def _logs_of(node: Node) -> tuple[BoundedLog, ...]:
     """Connect the logs that parts of a node call; each is to be run."""
     node.door.log_fault = faults = FaultLog("transport failed")
-    node.state.on_publish_rejected = publishes = RequestLog("publish rejected")
-    node.state.on_subscription_rejected = filters = RequestLog("subscription rejected")
+    node.state.rejections.on_publish = publishes = RequestLog("publish rejected")
+    node.state.rejections.on_subscription = filters = RequestLog("subscription rejected")
     return faults, publishes, filters
 
 

@@ -30,6 +30,27 @@ Rejected = Callable[[str, str, Reason | ReasonCode], None]
 
 
 @final
+class Rejections:
+    """Reports of messages and filters that clients may not publish or subscribe to."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self.on_publish: Rejected | None = None
+        self.on_subscription: Rejected | None = None
+
+    def publish(self, client_id: str, topic: str, reason: Reason) -> None:
+        """Count and report a message that its publisher may not publish."""
+        self._counters.drop(reason)
+        if self.on_publish is not None:
+            self.on_publish(client_id, topic, reason)
+
+    def subscription(self, client_id: str, filter: str, code: int) -> None:
+        """Report a filter that a client did not get."""
+        if self.on_subscription is not None:
+            self.on_subscription(client_id, filter, ReasonCode(code))
+
+
+@final
 class NodeState:
     """One per node, which owns it."""
 
@@ -52,8 +73,6 @@ class NodeState:
         "later",
         "maximum_qos",
         "moving",
-        "on_publish_rejected",
-        "on_subscription_rejected",
         "outbox_budget",
         "outbox_bytes_max",
         "paused_count",
@@ -61,6 +80,7 @@ class NodeState:
         "queue_budget",
         "read_only",
         "receive_maximum",
+        "rejections",
         "replays",
         "runnable",
         "sent",
@@ -137,25 +157,13 @@ class NodeState:
         """Connections of which packets wait for room in a window."""
         self.expired: Callable[[Settle, float], None] = self._settle
         """A message of a durable session expired before it was sent; it is settled like this."""
-        self.on_publish_rejected: Rejected | None = None
-        self.on_subscription_rejected: Rejected | None = None
+        self.rejections = Rejections(self.counters)
 
     def wake_later(self) -> None:
         """There may be room: some of those that wait for it are sent to again."""
         for conversation in list(islice(self.later, WAKE_MAX)):
             del self.later[conversation]
             self.dirty.append(conversation)
-
-    def reject_publish(self, client_id: str, topic: str, reason: Reason) -> None:
-        """Count and report a message that its publisher may not publish."""
-        self.counters.drop(reason)
-        if self.on_publish_rejected is not None:
-            self.on_publish_rejected(client_id, topic, reason)
-
-    def reject_subscription(self, client_id: str, filter: str, code: int) -> None:
-        """Report a filter that a client did not get."""
-        if self.on_subscription_rejected is not None:
-            self.on_subscription_rejected(client_id, filter, ReasonCode(code))
 
     def _settle(self, settle: Settle, now_s: float) -> None:
         self.journal.note(settle)

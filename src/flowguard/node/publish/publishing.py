@@ -240,14 +240,15 @@ class Router:
         self, session: Session, plan: Plan, message: Publish, now_s: float
     ) -> ReasonCode | None:
         """Check what few messages break: topic, size, permission, a place among the retained."""
+        rejections, client_id = self._node.rejections, session.client_id
         if plan.refused is not None:
-            self._node.reject_publish(session.client_id, message.topic, Reason.TOPIC_REFUSED)
+            rejections.publish(client_id, message.topic, Reason.TOPIC_REFUSED)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            self._node.reject_publish(session.client_id, message.topic, Reason.PAYLOAD_TOO_LARGE)
+            rejections.publish(client_id, message.topic, Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if self.asks and not self.may_publish(session, message):
-            self._node.reject_publish(session.client_id, message.topic, Reason.NOT_AUTHORIZED)
+            rejections.publish(client_id, message.topic, Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None

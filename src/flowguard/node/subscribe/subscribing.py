@@ -166,7 +166,7 @@ class Subscribing(TableChange):
             code = put(self, filter, asked)
             codes.append(code)
             if code >= UNSPECIFIED_ERROR:
-                node.reject_subscription(self.inbound.session.client_id, filter, code)
+                node.rejections.subscription(self.inbound.session.client_id, filter, code)
 
     def committed(self, now_s: float) -> None:
         peers = self.subscriptions.peers
