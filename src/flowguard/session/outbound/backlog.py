@@ -176,7 +176,7 @@ class Backlog:
             budget.give_back(size_bytes - relief_bytes, self.held_bytes)
             return
         budget.used_bytes -= size_bytes
-        if not size_left_bytes:
+        if not size_left_bytes and size_bytes:
             budget.holders_count -= 1
 
     def excess(self) -> Reason | None:

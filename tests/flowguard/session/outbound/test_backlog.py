@@ -235,3 +235,13 @@ def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left
     fetch = queue.fetch(Session("c", queue, 1, durable=True))
     assert fetch is not None
     assert (fetch.after_pos, fetch.until_pos) == (0, 2)
+
+
+def test_backlog_of_no_bytes_holds_nothing_when_the_store_has_lost_it() -> None:
+    disk_budget = FairBudget(1 << 20)
+    queue = Backlog(10, 1 << 20, FairBudget(1 << 20), disk_budget)
+    queue.restore(0, 1, 1, 0)
+    fetch = queue.fetch(Session("c", queue, 1, durable=True))
+    assert fetch is not None
+    queue.fetched(fetch, [])
+    assert (queue.count, disk_budget.used_bytes, disk_budget.holders_count) == (0, 0, 0)
