@@ -16,13 +16,13 @@ from flowguard.node.publish.publishing import Router
 from flowguard.node.publish.relayed_bursts import RelayedBursts
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound.messages import Outbound
 from flowguard.session.session import Session
 
 DELIVERIES_MAX: Final = 4_000
 """Of a burst, in one stretch: up to three milliseconds at QoS 1. What is left of it goes another
 time. More than one message's, as a wide plan has no bursts."""
-Connected = tuple[Outbound, Session]
+
+NOT_AS_ONE: Final = -1
 
 
 @final
@@ -73,24 +73,40 @@ class Bursts:
             return False
         if burst.qos > plan.burst_qos:
             return plan.takes_durable_bursts and self._durable.take(plan, burst, now_s)
-        if burst.qos and not self._router.journal.is_empty:
-            return False
-        return self._send(plan, burst, None)
+        if burst.qos:
+            if not self._router.journal.is_empty or not self._are_sent(plan, burst, None):
+                return False
+            sent_count = self._deliver(plan, burst)
+        else:
+            sent_count = self._deliver_qos_0(plan, burst, None)
+            if sent_count == NOT_AS_ONE:
+                return False
+        self._count_sent(burst, sent_count)
+        return True
+
+    def _count_sent(self, burst: Burst, sent_count: int) -> None:
+        counters = self._node.counters
+        counters.publish_sent += burst.count * sent_count
+        counters.publish_bytes_sent += burst.payload_bytes * sent_count
 
     def _publish_at_once(
         self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float
     ) -> Burst | None:
         if burst.count * plan.deliveries > DELIVERIES_MAX:
             burst = burst.first_of(DELIVERIES_MAX // plan.deliveries)
-        if burst.qos and not self._admits(inbound, burst):
-            return None
-        if not self._send(plan, burst, inbound.session):
-            return None
         if burst.qos:
+            if not self._admits(inbound, plan, burst):
+                return None
+            sent_count = self._deliver(plan, burst)
             inbound.acknowledge_all(burst)
             acknowledgements = self._router.acknowledgements
             acknowledgements.at_once_count += burst.count
             acknowledgements.since_s = now_s
+        else:
+            sent_count = self._deliver_qos_0(plan, burst, inbound.session)
+            if sent_count == NOT_AS_ONE:
+                return None
+        self._count_sent(burst, sent_count)
         counters = self._node.counters
         counters.publish_received += burst.count
         counters.publish_bytes_received += burst.payload_bytes
@@ -115,54 +131,53 @@ class Bursts:
             count += 1
         return count
 
-    def _admits(self, inbound: Inbound, burst: Burst) -> bool:
-        """Whether its publisher can be answered in this stretch."""
-        node = self._node
-        if inbound.session.durable or inbound.window.in_process or node.maximum_qos < burst.qos:
+    def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
+        """Whether all of it can be answered with success in this stretch."""
+        node, origin = self._node, inbound.session
+        if origin.durable or inbound.window.in_process or node.maximum_qos < burst.qos:
             return False
-        return not burst.is_5 or inbound.unacknowledged < node.receive_maximum
-
-    def _send(self, plan: Plan, burst: Burst, origin: Session | None) -> bool:
-        """Send it to all connected sessions of a plan; False if it cannot be as one.
-
-        At QoS 1 all of them have to be connected. `origin` is the publisher, or None if a peer
-        forwards it.
-        """
-        connected = self._connected(plan, origin)
-        if connected is None:
+        if burst.is_5 and inbound.unacknowledged >= node.receive_maximum:
             return False
-        sent_count = len(connected)
-        if burst.qos:
-            if sent_count < plan.deliveries or not self._takes_in_flight(burst, connected):
-                return False
-            for outbound, session in connected:
-                outbound.send_in_flight(burst, session)
-        else:
-            if not all([outbound.takes_as_is(burst) for outbound, _ in connected]):
-                return False
-            for outbound, _ in connected:
-                outbound.send_as_is(burst)
-        counters = self._node.counters
-        counters.publish_sent += burst.count * sent_count
-        counters.publish_bytes_sent += burst.payload_bytes * sent_count
-        return True
+        return self._are_sent(plan, burst, origin)
 
-    def _connected(self, plan: Plan, origin: Session | None) -> list[Connected] | None:
-        """Return the connected sessions, or None if the publisher is one of them."""
-        found: list[Connected] = []
+    def _are_sent(self, plan: Plan, burst: Burst, origin: Session | None) -> bool:
+        """Return True if all of it can be sent to all sessions of a plan now, at QoS 1."""
+        if not self._node.inflight.has_common_room(burst, plan.deliveries):
+            return False
         for group in plan.groups:
             for session in group.sessions:
-                if session is origin:
-                    return None
+                outbound = session.outbound
+                if outbound is None or session is origin:
+                    return False
+                if not outbound.takes_in_flight(burst, session, session.next_pos):
+                    return False
+        return True
+
+    def _deliver(self, plan: Plan, burst: Burst) -> int:
+        """To everybody; how many they are."""
+        sent_count = 0
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                assert outbound is not None
+                outbound.send_in_flight(burst, session)
+            sent_count += len(group.sessions)
+        return sent_count
+
+    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session | None) -> int:
+        """To everybody who is connected, how many they are; NOT_AS_ONE: not everybody takes it."""
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None:
+                    continue
+                if session is origin or not outbound.takes_as_is(burst):
+                    return NOT_AS_ONE
+        sent_count = 0
+        for group in plan.groups:
+            for session in group.sessions:
                 outbound = session.outbound
                 if outbound is not None:
-                    found.append((outbound, session))
-        return found
-
-    def _takes_in_flight(self, burst: Burst, connected: list[Connected]) -> bool:
-        return self._node.inflight.has_common_room(burst, len(connected)) and all(
-            [
-                outbound.takes_in_flight(burst, session, session.next_pos)
-                for outbound, session in connected
-            ]
-        )
+                    outbound.send_as_is(burst)
+                    sent_count += 1
+        return sent_count
