@@ -1,9 +1,8 @@
 """The controller in the log domain, of windows (`law`) and of CONNECTs in process (`concurrency`).
 
 Every `TICK_S` it multiplies its value by a factor of the pressure P (docs/explain/overload.md,
-"The law in short"). After a cut the next cut waits until the effect can be seen, unless P doubles.
-That takes `HOLD_MAX_S` at most, or until the first work completes. That bound is a time: a loop
-that is away delays ticks.
+"The law in short"). After a cut the next cut waits until the effect can be seen, unless P doubles,
+and for `HOLD_MAX_S` at most. That bound is a time: a loop that is away delays ticks.
 
 Anti-windup: a value that has no effect, because another limit is smaller, stays below twice what is
 in force. Otherwise it would be cut for long without effect.
@@ -57,7 +56,6 @@ class LogController:
         "_calm_ticks",
         "_cut_pressure",
         "_held_until_s",
-        "_is_awaited",
         "_last_pressure",
         "_tuning",
         "value",
@@ -76,8 +74,6 @@ class LogController:
         """Until then the next cut waits."""
         self._cut_pressure = 0.0
         """What caused the last cut."""
-        self._is_awaited = False
-        """True from a cut until work completes."""
         self.value = self._clamp(value)
 
     def move(self, value: float) -> None:
@@ -86,23 +82,14 @@ class LogController:
         self._calm_ticks = 0
 
     def step(
-        self,
-        pressure: float,
-        now_s: float,
-        delay_s: float,
-        in_force: float = inf,
-        *,
-        is_stuck: bool = False,
+        self, pressure: float, now_s: float, delay_s: float, in_force: float = inf
     ) -> tuple[bool, str]:
         """One tick under `pressure`: whether it was answered by a cut, and why, for a person.
 
         `delay_s`: how long a change takes to show, seconds.
         `in_force`: what this value comes to, whatever it is itself; `inf`: nothing else limits it.
-        `is_stuck`: work is in process, and none has completed since the last tick.
         """
-        self._is_awaited = self._is_awaited and is_stuck
-        waits = self._is_awaited or now_s < self._held_until_s
-        held = waits and pressure <= HOLD_ENDS_AT * self._cut_pressure
+        held = now_s < self._held_until_s and pressure <= HOLD_ENDS_AT * self._cut_pressure
         last, self._last_pressure = self._last_pressure, pressure
         if held and self._tuning.holds_growth:
             return False, "held after a cut"
@@ -129,7 +116,6 @@ class LogController:
             cause = min(pressure, last)
         self._held_until_s = now_s + min(HOLD_MAX_S, max(tuning.hold_min_s, delay_s))
         self._cut_pressure = pressure
-        self._is_awaited = True
         if self.value <= self.value_min:
             return True, f"at its minimum of {self.value_min:g}"
         factor: float = max(CUT_MIN, cause**-gain)

@@ -70,7 +70,6 @@ class WindowLaw:
             sample.now_s,
             max(sample.sojourn_s, sample.response_s, sample.drift_s),
             in_force,
-            is_stuck=sample.in_process > 0 and not sample.completed,
         )
         if pressure.value > CUT_ABOVE:
             why = f"{why}: {pressure_text(pressure)}"

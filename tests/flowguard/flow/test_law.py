@@ -4,8 +4,7 @@
 2. One-step monotone: from an equal state a higher pressure never gives a larger next window.
 3. Below 0.8 it never shrinks, inside the dead band it never grows, above 1.2 neither.
 4. One tick never does more than halve it, or let it grow by more than 1.15.
-5. A cut is followed by its hold. The hold ends when the pressure has doubled. It also ends when its
-   time has run out and a packet has completed.
+5. A cut is followed by its hold, which ends when its time has run out or the pressure has doubled.
 """
 
 from collections.abc import Callable
@@ -59,22 +58,13 @@ def step(
     sojourn_s: float = 0.0,
     response_s: float = 0.0,
     drift_s: float = 0.0,
-    completed: int = 0,
-    in_process: int = 0,
     in_force: float = inf,
     after_s: float = TICK_S,
     cause: Signal = Signal.STORE,
 ) -> str:
     """One tick under this pressure, so long after the last; why the window is what it is now."""
     before = Pressure(pressure, cause, {cause: pressure})
-    sample = Sample(
-        0.0,
-        sojourn_s=sojourn_s,
-        response_s=response_s,
-        drift_s=drift_s,
-        completed=completed,
-        in_process=in_process,
-    )
+    sample = Sample(0.0, sojourn_s=sojourn_s, response_s=response_s, drift_s=drift_s)
     window, why = law.step(before, sample, in_force, after_s)
     assert window == law.window
     return why
@@ -340,21 +330,6 @@ def test_the_wait_ends_early_when_the_pressure_has_more_than_doubled() -> None:
     assert law.window == 25.0
     step(law, 16.0, sojourn_s=0.5)
     assert law.window == 25.0, "compared with the pressure of the second cut"
-
-
-def test_after_a_cut_the_next_waits_while_no_packet_completes() -> None:
-    """A store that stands still shows no effect of a smaller window."""
-    law = Law(100.0)
-    for _ in range(50):
-        step(law, 4.0, sojourn_s=5.0, in_process=10)
-    assert law.window == 50.0
-    step(law, 8.1, sojourn_s=5.0, in_process=10)
-    assert law.window == 25.0, "the pressure has doubled"
-    for _ in range(50):
-        step(law, 8.1, sojourn_s=5.0, in_process=10)
-    assert law.window == 25.0
-    step(law, 8.1, completed=1, in_process=10)
-    assert law.window == 12.5
 
 
 def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
