@@ -31,7 +31,6 @@ from tests.support.patience import HANG_S
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
 from flowguard.stores.kafka.plan import CHANGES_MAX
-from flowguard.stores.kafka.queue import decode_record, encode_record
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import topic_of
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
@@ -153,14 +152,6 @@ def test_what_was_forwarded_is_known_after_a_crash_with_the_message_or_not_at_al
     last = open_store(base, place)
     assert (positions(last), last.owed_pos("c")) == ([], 8)
     last.close()
-
-
-def test_a_record_of_the_version_before_is_read() -> None:
-    new = encode_record(3, 40, 7, delivery(3))
-    old = b"\1" + new[1:17] + new[25:]
-    assert decode_record(new)[:3] == (3, 40, 7)
-    assert decode_record(old)[:3] == (3, 40, 0)
-    assert decode_record(old).delivery.message == decode_record(new).delivery.message
 
 
 def test_a_client_that_becomes_a_device_takes_its_queue_along_and_back() -> None:
