@@ -57,10 +57,10 @@ class ChangingTorture(WorkersTorture):
         return super()._start()
 
     def _live(self) -> None:
+        self._start()  # The number of workers may change first.
         if self._workers > 1 and self._random.random() > WHOLE:
             super()._live()
             return
-        self._start()
         self._load(self._random.uniform(*LOAD_S))
         self._kill(Moment.LOAD)
 
