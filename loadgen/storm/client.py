@@ -96,8 +96,8 @@ class Client:
         self._started_s = now_s
         self.stage = Stage.TRYING
         loop = self._crowd.loop
-        loop.call_at(now_s + self._crowd.plan.timeout_s, partial(self._time_out, self._attempts))
         self.wire = loop.dial(self, now_s)
+        loop.call_at(now_s + self._crowd.plan.timeout_s, partial(self._time_out, self.wire))
 
     def opened(self, now_s: float) -> None:
         assert self.wire is not None
@@ -117,8 +117,8 @@ class Client:
             properties=properties,
         )
 
-    def _time_out(self, attempt: int, now_s: float) -> None:
-        if self.stage is Stage.TRYING and self._attempts == attempt:
+    def _time_out(self, wire: Wire | None, now_s: float) -> None:
+        if self.stage is Stage.TRYING and self.wire is wire:
             self._crowd.tally.timeouts += 1
             self._failed(now_s)
 
