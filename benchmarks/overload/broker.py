@@ -77,17 +77,17 @@ def row(node: Node, resident_bytes: int) -> dict[str, object]:
     pressure = node.guard.grant.pressure
     return {
         "at_s": time.monotonic(),
-        "window": node.window.limit,
+        "window": node.guard.window.limit,
         "pressure": pressure.value,
         "cause": None if pressure.cause is None else str(pressure.cause),
-        "in_process": node.window.in_process,
+        "in_process": node.guard.window.in_process,
         "paused": node.state.paused_count,
         "sojourn": node.journal.sojourn.cumulative(),
         "resident_mib": resident_bytes / 2**20,
         "received": node.counters.publish_received,
         "dropped": node.counters.publish_dropped,
-        "outbox_mib": node.outbox_budget.used_bytes / 2**20,
-        "queues_mib": node.queue_budget.used_bytes / 2**20,
+        "outbox_mib": node.state.outbox_budget.used_bytes / 2**20,
+        "queues_mib": node.state.queue_budget.used_bytes / 2**20,
     }
 
 

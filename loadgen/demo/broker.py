@@ -98,7 +98,7 @@ def sample(broker: Running, at_s: float) -> DemoSample:
     waiting = node.guard.gate.in_process + node.guard.gate.buffered
     return DemoSample(
         at_s,
-        node.window.limit,
+        node.guard.window.limit,
         node.guard.grant.pressure.value,
         node.guard.grant.pressure.cause,
         node.guard.gate.in_process,

@@ -103,13 +103,13 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     When these have gone, too, and all sessions with them, nothing is held for anybody.
     """
     node = stage.node
-    assert node.window.in_process == 0
-    assert node.window.in_process_bytes == 0
-    assert node.window.active == node.window.permits == 0
+    assert node.guard.window.in_process == 0
+    assert node.guard.window.in_process_bytes == 0
+    assert node.guard.window.active == node.guard.window.permits == 0
     assert not node.guard.starved
     assert node.guard.gate.in_process == node.guard.gate.buffered == 0
-    assert node.input_budget.used_bytes == 0
-    assert node.outbox_budget.used_bytes == 0
+    assert node.state.input_holders.budget.used_bytes == 0
+    assert node.state.outbox_budget.used_bytes == 0
     assert node.journal.is_empty
     assert node.state.paused_count == 0
     there = sum(not other.is_closed for other in others)
@@ -124,5 +124,5 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     stage.advance(0.2)
     assert not node.registry.sessions
     assert node.registry.kept_count == 0
-    assert node.state_budget.used_bytes == node.queue_budget.used_bytes == 0
-    assert node.inflight.budget.used_bytes == 0
+    assert node.state.state_budget.used_bytes == node.state.queue_budget.used_bytes == 0
+    assert node.state.inflight.budget.used_bytes == 0

@@ -22,7 +22,7 @@ from flowguard.cluster import Cluster, Members
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
-from flowguard.flow import Budget, Guard, Holders, Reason, Tell
+from flowguard.flow import Guard, Holders, Reason, Tell
 from flowguard.flow.load.histogram import Histogram
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.log_fetch import LogFetch
@@ -116,16 +116,13 @@ class Node(Lifecycle[ServerConnection]):
             cluster=cluster,
             shadow=shadow,
         )
-        self.window = self.guard.window
+        window = self.guard.window
         self.journal = self._journal(keeps_apart=keeps_apart)
         self.draining = False
         """It is about to end: nothing is admitted any more, what is in process goes on."""
-        self.state = state = NodeState(bounds, self.window, self.journal, self.broke)
-        """What conversations share; the names below are of the same objects."""
-        self.counters, self.chores, self.inflight = state.counters, state.chores, state.inflight
-        self.queue_budget, self.disk_queue_budget = state.queue_budget, state.disk_queue_budget
-        self.outbox_budget, self.state_budget = state.outbox_budget, state.state_budget
-        self.input_holders = cast("Holders[ServerConnection]", state.input_holders)
+        self.state = state = NodeState(bounds, window, self.journal, self.broke)
+        """What conversations share."""
+        self.counters = state.counters
         state.sent, state.moving = self.journal.sent, self.journal.moving
         self.pages: Pages[Fetch, Answered | Outbound] = Pages(moving=state.moving)
         state.fetches, state.replays = self.pages.wanted, cast("deque[Sender]", self.pages.ready)
@@ -136,7 +133,7 @@ class Node(Lifecycle[ServerConnection]):
         lane = lane_of(self.journal, self.counters, settings.flow)
         self.router = Router(state, self.journal, self.hooks, lane)
         join_cluster(state, self.journal, self.router, members, cluster and cluster[0], announcer)
-        self._due = Due(self.chores, self.router, self.timers, self.wheel, self._look_at)
+        self._due = Due(state.chores, self.router, self.timers, self.wheel, self._look_at)
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers)
@@ -152,7 +149,7 @@ class Node(Lifecycle[ServerConnection]):
 
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal
-        return kind.create(self.settings.flow, self.window, self.guard.observer)
+        return kind.create(self.settings.flow, self.guard.window, self.guard.observer)
 
     # --- what conversations share ------------------------------------------------------------
 
@@ -174,11 +171,6 @@ class Node(Lifecycle[ServerConnection]):
         self.state.dirty = cast("list[Conversation]", connections)
 
     # --- connections -------------------------------------------------------------------------
-
-    @property
-    def input_budget(self) -> Budget:
-        """Bytes that peers have sent and that are not decoded."""
-        return self.input_holders.budget
 
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what the store remembers, before the first connection; count of sessions.
@@ -203,7 +195,7 @@ class Node(Lifecycle[ServerConnection]):
         if limit_bytes is None and load.free_bytes is not None:
             limit_bytes = (load.used_bytes + load.free_bytes) // 2
         if limit_bytes is not None:
-            self.disk_queue_budget.limit_bytes = limit_bytes
+            self.state.disk_queue_budget.limit_bytes = limit_bytes
         return self.registry.recover(store, now_s)
 
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ServerConnection:
@@ -369,7 +361,7 @@ class Node(Lifecycle[ServerConnection]):
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        begun = len(self.chores) > 0 or self.journal.has_answers
+        begun = len(self.state.chores) > 0 or self.journal.has_answers
         return bool(begun or self.runnable or self.dirty or self.guard.has_work)
 
     def _admits_nothing(self) -> bool:
@@ -420,9 +412,10 @@ class Node(Lifecycle[ServerConnection]):
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:
         """While they take half of the memory for input, those that will never be complete go."""
-        budget = self.input_budget
+        holders = cast("Holders[ServerConnection]", self.state.input_holders)
+        budget = holders.budget
         while 2 * budget.used_bytes > budget.limit_bytes:
-            holder = self.input_holders.costliest(now_s, heard_s - HALF_PACKET_S)
+            holder = holders.costliest(now_s, heard_s - HALF_PACKET_S)
             if holder is None:
                 return
             holder.give_way(now_s)

@@ -122,16 +122,16 @@ CATALOGUE: Final = (
         "Unix time at which the node started."),
     gauge("draining", "draining", lambda at: at.node.draining, "1 while the node drains, else 0."),
 
-    shown("window.limit", lambda at: at.node.window.limit),
-    gauge("window.limit_max", "window_max_packets", lambda at: at.node.window.limit_max,
+    shown("window.limit", lambda at: at.node.guard.window.limit),
+    gauge("window.limit_max", "window_max_packets", lambda at: at.node.guard.window.limit_max,
         "Window of a calm node, packets."),
     gauge("window.granted", "window_packets", lambda at: at.node.guard.grant.window,
         "Cost units that the law grants each client in process; below 1 clients take turns."),
     gauge("window.work_share", "window_work_ratio", lambda at: at.node.guard.grant.leverage,
         "Share of the loop's work that smaller windows would put off, 0 to 1."),
-    gauge("window.closed", "window_closed", lambda at: at.node.window.closed,
+    gauge("window.closed", "window_closed", lambda at: at.node.guard.window.closed,
         "1 while no packet is admitted (full journal, drain), else 0."),
-    shown("window.shared", lambda at: at.node.window.shared),
+    shown("window.shared", lambda at: at.node.guard.window.shared),
 
     gauge("pressure.value", "pressure_ratio", lambda at: at.node.guard.grant.pressure.value,
         "The worst signal by its objective, 0 to 16; 1 is just at the objective."),
@@ -155,12 +155,12 @@ CATALOGUE: Final = (
     gauge("clients.subscriptions", "subscriptions",
         lambda at: at.node.router.queues.subscriptions_count, "Subscriptions."),
 
-    gauge("unfinished.packets.used", "unfinished_packets", lambda at: at.node.window.in_process,
-        "Cost units of all packets in process."),
-    shown("unfinished.packets.limit", lambda at: _limit(at.node.window.units_max)),
-    gauge("unfinished.bytes.used", "unfinished_bytes", lambda at: at.node.window.in_process_bytes,
-        "Bytes of all packets in process."),
-    shown("unfinished.bytes.limit", lambda at: _limit(at.node.window.bytes_max)),
+    gauge("unfinished.packets.used", "unfinished_packets",
+        lambda at: at.node.guard.window.in_process, "Cost units of all packets in process."),
+    shown("unfinished.packets.limit", lambda at: _limit(at.node.guard.window.units_max)),
+    gauge("unfinished.bytes.used", "unfinished_bytes",
+        lambda at: at.node.guard.window.in_process_bytes, "Bytes of all packets in process."),
+    shown("unfinished.bytes.limit", lambda at: _limit(at.node.guard.window.bytes_max)),
 
     gauge("listener.connections.used", "connections", lambda at: at.node.connections_count,
         "Sockets of clients, with or without a CONNECT."),
@@ -397,18 +397,18 @@ def _shadow(at: Look) -> dict[str, Any] | None:
 def _budgets(node: Node) -> dict[str, dict[str, int | None]]:
     """Return the bytes that all clients share, by their purpose."""
     budgets: dict[str, Budget | FairBudget] = {
-        "queue": node.queue_budget,
-        "inflight": node.inflight.budget,
-        "outbox": node.outbox_budget,
-        "input": node.input_budget,
-        "state": node.state_budget,
+        "queue": node.state.queue_budget,
+        "inflight": node.state.inflight.budget,
+        "outbox": node.state.outbox_budget,
+        "input": node.state.input_holders.budget,
+        "state": node.state.state_budget,
         "plans": node.router.plans.budget,
     }
     groups = node.router.queues.spread
     if groups.count:
         budgets["groups"] = groups.budget
     if node.state.spills:
-        budgets["disk_queue"] = node.disk_queue_budget
+        budgets["disk_queue"] = node.state.disk_queue_budget
     clients, kept, bounds = node.connections_count, node.registry.kept_count, node.bounds
     uses = {name: (each.used_bytes, each.limit_bytes) for name, each in budgets.items()} | {
         "clients": (CONNECTION_BYTES * clients, CONNECTION_BYTES * bounds.sockets_max),
@@ -419,7 +419,12 @@ def _budgets(node: Node) -> dict[str, dict[str, int | None]]:
 
 
 def _budget_bytes(node: Node, name: str) -> dict[str, int]:
-    window, gate, journal, flow = node.window, node.guard.gate, node.journal, node.settings.flow
+    window, gate, journal, flow = (
+        node.guard.window,
+        node.guard.gate,
+        node.journal,
+        node.settings.flow,
+    )
     uses: dict[str, dict[str, int | None]] = {
         "unfinished": {"used": window.in_process_bytes, "limit": _limit(window.bytes_max)},
         "connects": {"used": gate.buffered_bytes, "limit": flow.connect_buffer_bytes_max},

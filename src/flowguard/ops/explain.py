@@ -176,7 +176,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
         silent_s=max(0.0, now_s - connection.last_received_s),
         keep_alive_s=connection.keep_alive_s or None,
         window=(
-            Use(used=0, limit=node.window.limit)
+            Use(used=0, limit=node.guard.window.limit)
             if inbound is None
             else Use(used=inbound.window.in_process, limit=inbound.window.limit)
         ),
@@ -205,7 +205,7 @@ def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Caus
 
 
 def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float) -> Cause:
-    text, window = str(pause), node.window
+    text, window = str(pause), node.guard.window
     match pause:
         case Pause.CLOSED:
             return _closed(node)
@@ -267,7 +267,7 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
         return (
             f"it does not read its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
         )
-    budget = node.outbox_budget
+    budget = node.state.outbox_budget
     return (
         f"it does not read its answers, {outbox_bytes:,} bytes; all such clients together have "
         f"{budget.used_bytes:,} bytes, and none of them is read above {budget.limit_bytes // 2:,}"
@@ -317,7 +317,7 @@ def _undelivered(node: Node, session: Session) -> Cause:
     elif cause is Undelivered.WINDOW:
         text = (
             "a backlog is sent no faster than clients may publish: "
-            f"{unacknowledged:,} of {node.window.limit:,} messages in flight"
+            f"{unacknowledged:,} of {node.guard.window.limit:,} messages in flight"
         )
     return Cause(reason=str(cause), text=text)
 
@@ -343,7 +343,7 @@ def _inflight_bytes(node: Node, session: Session) -> str:
             f"it has not acknowledged {count(unacknowledged, 'message')}, and the next one is "
             f"large: messages of 4 KiB and more wait while {LARGE_INFLIGHT_MAX} are in flight"
         )
-    budget, most = node.inflight.budget, node.settings.session.inflight_bytes_max
+    budget, most = node.state.inflight.budget, node.settings.session.inflight_bytes_max
     text = (
         f"it has not acknowledged {count(unacknowledged, 'message')}, and may have no more bytes "
         f"in flight: all clients have {budget.used_bytes:,} of {budget.limit_bytes:,}"

@@ -168,10 +168,10 @@ async def test_a_store_that_hangs_presses_the_window_down_to_one() -> None:
         await puback_all(publisher, 5_000)
         store.open.clear()
         await publisher.send(*publishes("t", 100))
-        await until(lambda: running.node.window.limit == 1)
+        await until(lambda: running.node.guard.window.limit == 1)
         store.open.set()
         await puback_all(publisher, 100)
-        await until(lambda: running.node.window.limit > 1)
+        await until(lambda: running.node.guard.window.limit > 1)
         await publisher.close()
 
 
@@ -197,13 +197,13 @@ async def test_a_full_journal_pauses_everybody_and_resumes_them() -> None:
         for wire in wires:
             await wire.send(*publishes("t", 200))
             await wire.ping()
-        assert node.window.closed
+        assert node.guard.window.closed
         assert node.counters.publish_received <= 200
         store.open.set()
         for wire in wires:
             await puback_all(wire, 200)
             await wire.close()
-        assert not node.window.closed
+        assert not node.guard.window.closed
 
 
 async def test_a_full_journal_of_an_immediate_store_holds_nobody_up(

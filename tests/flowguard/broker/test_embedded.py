@@ -93,9 +93,9 @@ async def test_publishing_waits_as_long_as_the_store() -> None:
                     for number in range(40):
                         nursery.start_soon(publish, number)
                     node = broker.running.node
-                    await until(lambda: node.window.in_process == 5)
+                    await until(lambda: node.guard.window.in_process == 5)
                     await until(lambda: len(client._exchanges) == 10)  # Receive Maximum
-                    assert node.window.in_process == 5
+                    assert node.guard.window.in_process == 5
                     assert not done
                     store.open.set()
                 assert len(done) == 40

@@ -106,7 +106,7 @@ async def test_a_peer_that_never_reads_its_last_word_is_closed_all_the_same() ->
         successor = await connect(running, "c")
         assert connection.ended
         await until(lambda: running.node.connections_count == 2)
-        assert running.node.outbox_budget.used_bytes == 0
+        assert running.node.state.outbox_budget.used_bytes == 0
         for wire in (deaf, publisher, successor):
             await wire.close()
 
@@ -124,5 +124,5 @@ async def test_a_socket_that_fills_with_the_last_word_is_closed_all_the_same() -
             connection.outbound.outbox.size_bytes += len(message)
         connection.end(None, 0.0)
         await until(lambda: node.connections_count == 0)
-        assert node.outbox_budget.used_bytes == 0
+        assert node.state.outbox_budget.used_bytes == 0
         await deaf.close()

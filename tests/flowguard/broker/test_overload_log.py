@@ -97,7 +97,7 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
         stage.advance(0.1)
     (line,) = ticked(stage, log)
     assert line["event"] == "overload began"
-    assert line["window_lowest_packets"] < stage.node.window.limit_max
+    assert line["window_lowest_packets"] < stage.node.guard.window.limit_max
     assert line["window_packets"] == round(stage.node.guard.grant.window, 3)
     assert line["cause"] == "event loop delay at 16.0 times its objective or more"
     assert line["window"].startswith("each client's window held after a cut: ")

@@ -68,7 +68,7 @@ async def test_all_blocked_sockets_together_stay_within_the_nodes_budget() -> No
             await wire.subscribe("t", 0)
         for _ in range(FLOOD):
             await flood(publisher, quick, 1, 0)
-            assert running.node.outbox_budget.used_bytes <= MIB
+            assert running.node.state.outbox_budget.used_bytes <= MIB
         assert running.node.counters.dropped[Reason.NODE_OUTBOX_BYTES]
         for wire in others:
             await wire.close()
@@ -84,7 +84,7 @@ async def test_who_does_not_read_when_the_nodes_budget_is_spent_has_to_go() -> N
         for _ in range(12):
             await publisher.send(message)
             await quick.expect(Publish)
-            assert running.node.outbox_budget.used_bytes <= MIB
+            assert running.node.state.outbox_budget.used_bytes <= MIB
         assert running.node.connected_count < 3 + len(deaf)
         assert running.node.counters.dropped[Reason.NODE_OUTBOX_BYTES]
         await quick.ping()
@@ -119,8 +119,8 @@ async def test_qos_1_waits_up_to_the_queues_limit_and_is_then_dropped_and_counte
             assert received.payload.startswith(b"%d " % number)
             await slow.send(Puback(received.packet_id))
         await slow.ping()
-        assert running.node.queue_budget.used_bytes == 0
-        assert running.node.outbox_budget.used_bytes == 0
+        assert running.node.state.queue_budget.used_bytes == 0
+        assert running.node.state.outbox_budget.used_bytes == 0
 
 
 async def test_many_slow_queues_together_stay_within_the_nodes_budget() -> None:
@@ -133,7 +133,7 @@ async def test_many_slow_queues_together_stay_within_the_nodes_budget() -> None:
         for wire in others:
             await wire.subscribe("t", 1)
         await flood(publisher, quick, 60, 1)
-        assert running.node.queue_budget.used_bytes <= 2 * MIB
+        assert running.node.state.queue_budget.used_bytes <= 2 * MIB
         assert running.node.counters.dropped[Reason.NODE_QUEUE_BYTES]
         for wire in others:
             await wire.close()
@@ -146,5 +146,5 @@ async def test_what_a_slow_subscriber_held_is_free_when_it_leaves() -> None:
         await quick.ping()
         while "slow" in running.node.registry.sessions:
             await publisher.ping()
-        assert running.node.queue_budget.used_bytes == 0
-        assert running.node.outbox_budget.used_bytes == 0
+        assert running.node.state.queue_budget.used_bytes == 0
+        assert running.node.state.outbox_budget.used_bytes == 0

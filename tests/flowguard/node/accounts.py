@@ -126,7 +126,7 @@ class Bank:
 
     def admitted(self) -> None:
         """Something may have been admitted, nothing may be done."""
-        limit = self.stage.node.window.limit
+        limit = self.stage.node.guard.window.limit
         for account in self._with_windows():
             assert account.window is not None
             account.admit_to(account.window.in_process, limit)

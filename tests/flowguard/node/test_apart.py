@@ -133,7 +133,7 @@ def test_what_waits_takes_nothing_of_what_all_clients_may_have_in_process() -> N
     for publisher in publishers:
         for _ in range(10):
             publisher.publish("far", b"x" * 100, qos=1)
-    window = stage.node.window
+    window = stage.node.guard.window
     assert (window.in_process, window.in_process_bytes) == (0, 0)
     assert not window.shared
     stage.release_apart()
@@ -213,7 +213,7 @@ def test_the_journal_of_applications_is_bounded_in_both_and_the_other_one_stays_
         publisher.publish("far", b"x" * 1_000, qos=1)
     journal = stage.lane.journal
     assert journal.depth <= 40 if bound == "ops" else journal.size_bytes <= 41_100
-    assert not stage.node.window.closed
+    assert not stage.node.guard.window.closed
     stage.connect("q").publish("near", b"goes on", qos=1)
     assert acknowledge(device) == [b"goes on"]
     stage.release_apart()

@@ -118,7 +118,7 @@ def test_a_wide_message_reaches_applications_first_and_its_publisher_is_answered
     other.publish("near", b"x", qos=1)
     assert kinds(other) == [Puback]
     assert not any(client.inbox for client in [publisher, *clients])
-    assert stage.node.window.in_process == 0
+    assert stage.node.guard.window.in_process == 0
     stage.release_apart()
     assert kinds(publisher) == [Pubrec]
     assert all(acknowledge(client) == [b"wide"] for client in clients)

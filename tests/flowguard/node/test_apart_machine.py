@@ -123,7 +123,7 @@ class Away(RuleBasedStateMachine):
                 self.come(name)
                 self.read(name)
         assert not self.sent, "everybody is answered"
-        window = stage.node.window
+        window = stage.node.guard.window
         assert (window.in_process, window.in_process_bytes) == (0, 0)
         lane = stage.lane
         assert (lane.depth, lane.held_bytes) == (0, 0)

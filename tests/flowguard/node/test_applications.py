@@ -317,7 +317,7 @@ def test_a_store_that_keeps_their_queues_gets_all_and_bounds_hold_for_devices_on
     assert stage.node.counters.dropped[Reason.QUEUE_MESSAGES] == 45
     application = stage.node.registry.sessions["app-1"]
     assert application.queue.count == 50
-    assert stage.node.disk_queue_budget.holders_count == 1
+    assert stage.node.state.disk_queue_budget.holders_count == 1
     stage.restart()
     application = stage.node.registry.sessions["app-1"]
     assert application.queue.count == 50
@@ -340,7 +340,7 @@ def test_a_store_that_keeps_their_queues_gets_all_and_bounds_hold_for_devices_on
     publish(stage, "a/b", b"no room")
     assert stage.node.counters.dropped[Reason.QUEUE_MESSAGES] == before + 2
     assert drained(stage, come(stage, "app-1")) == sent
-    assert stage.node.disk_queue_budget.used_bytes == (
+    assert stage.node.state.disk_queue_budget.used_bytes == (
         stage.node.registry.sessions["c"].queue.size_bytes
     )
 

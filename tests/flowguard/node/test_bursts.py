@@ -121,9 +121,9 @@ def state(stage: Stage, clients: list[Client]) -> list[object]:
 
     Not the window: packets of a burst are work that a smaller window puts off, single ones are not.
     """
-    node = stage.node
-    told: list[object] = [vars_of(node.counters), node.window.in_process, node.window.active]
-    for budget in (node.inflight.budget, node.queue_budget, node.outbox_budget):
+    node, window, shared = stage.node, stage.node.guard.window, stage.node.state
+    told: list[object] = [vars_of(node.counters), window.in_process, window.active]
+    for budget in (shared.inflight.budget, shared.queue_budget, shared.outbox_budget):
         told.append((budget.used_bytes, budget.holders_count))
     told.append(node.router.acknowledgements.latency.counts)
     for client in clients:
@@ -173,7 +173,7 @@ def play(
         publisher.publish(topic)
     for each, client in zip(wanted, clients, strict=True):
         client.reads = each["reads"]
-    stage.node.window.credits = CREDITS.get(name)
+    stage.node.guard.window.credits = CREDITS.get(name)
     told: list[object] = []
     for chunk in chunks:
         publisher.send_bytes(chunk)
@@ -181,7 +181,7 @@ def play(
         for each, client in zip(wanted, clients, strict=True):
             if each["acknowledges"] and not client.is_closed:
                 client.publishes()
-    stage.node.window.credits = None
+    stage.node.guard.window.credits = None
     stage.advance(0.1)
     for client in clients:
         if not client.reads:
@@ -266,10 +266,10 @@ def test_those_who_get_a_burst_are_sent_it_in_one_piece(qos: int, version: int) 
     stage.settle()
     received = [packet.payload for packet in clients[0].publishes()]
     assert received == [b"x", *[bytes((number,)) for number in range(9)]]
-    assert stage.node.inflight.budget.used_bytes == (10 * 802 if qos else 0)
+    assert stage.node.state.inflight.budget.used_bytes == (10 * 802 if qos else 0)
     clients[1].publishes()
-    assert stage.node.inflight.budget.used_bytes == 0
-    assert stage.node.inflight.budget.holders_count == 0
+    assert stage.node.state.inflight.budget.used_bytes == 0
+    assert stage.node.state.inflight.budget.holders_count == 0
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_burst_for_many_subscribers_is_shortened_and_each_message_takes_its_we
     for client in clients:
         received = [packet.payload for packet in client.publishes()]
         assert received == [bytes((number,)) for number in range(RUN_MAX)]
-    assert stage.node.inflight.budget.used_bytes == 0
+    assert stage.node.state.inflight.budget.used_bytes == 0
 
 
 def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
@@ -456,11 +456,11 @@ def test_messages_of_several_topics_and_sizes_for_one_subscriber_are_a_burst(
     stage.settle()
     payload_bytes = sum(len(payload) for _, payload in MIXED)
     expected = 800 * len(MIXED) + 2 * payload_bytes if qos else 0
-    assert stage.node.inflight.budget.used_bytes == expected
+    assert stage.node.state.inflight.budget.used_bytes == expected
     received = client.publishes()
     assert [(packet.topic, packet.payload) for packet in received] == MIXED
-    assert stage.node.inflight.budget.used_bytes == 0
-    assert stage.node.inflight.budget.holders_count == 0
+    assert stage.node.state.inflight.budget.used_bytes == 0
+    assert stage.node.state.inflight.budget.holders_count == 0
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -37,7 +37,7 @@ class Pair:
                     self.clusters[other].merge(record, self.stages[other].now_s)
 
     def window(self, name: str) -> int:
-        return self.stages[name].node.window.limit
+        return self.stages[name].node.guard.window.limit
 
 
 def hang(stage: Stage) -> None:

@@ -74,7 +74,7 @@ def test_a_session_that_is_over_leaves_nothing_behind(version: int) -> None:
     assert "c" not in stage.node.registry.sessions
     assert len(stage.node.router.table) == 0
     assert [record.client_id for record in stage.store.sessions()] == ["p"]
-    assert stage.node.queue_budget.used_bytes == 0
+    assert stage.node.state.queue_budget.used_bytes == 0
 
 
 @pytest.mark.spec("MQTT-4.1.0-2")
@@ -87,7 +87,7 @@ def test_an_expired_session_is_gone_from_the_store_too() -> None:
     stage.advance(11)
     assert list(stage.store.sessions()) == []
     assert stage.store.fetch("c", 0, 10) == []
-    assert stage.node.queue_budget.used_bytes == 0
+    assert stage.node.state.queue_budget.used_bytes == 0
     assert not stage.connect_durable("c").connack.session_present
 
 

@@ -51,7 +51,7 @@ def fill(stage: Stage, count: int = 20) -> None:
 
 
 def used_bytes(stage: Stage) -> int:
-    return stage.node.disk_queue_budget.used_bytes
+    return stage.node.state.disk_queue_budget.used_bytes
 
 
 def stored_bytes(stage: Stage) -> int:
@@ -64,7 +64,7 @@ def dropped(stage: Stage) -> dict[Reason, int]:
 
 def check(stage: Stage) -> None:
     check_budgets(stage.node, [])
-    assert used_bytes(stage) <= stage.node.disk_queue_budget.limit_bytes
+    assert used_bytes(stage) <= stage.node.state.disk_queue_budget.limit_bytes
 
 
 # --- the bound -----------------------------------------------------------------------------------
@@ -92,7 +92,9 @@ def test_a_restart_counts_what_is_there_to_the_byte() -> None:
     assert sent_bytes > 50 * KIB
     stage.restart()
     assert used_bytes(stage) == before - sent_bytes
-    assert stage.node.disk_queue_budget.holders_count == AWAY - (not stage_queue(stage, "away0"))
+    assert stage.node.state.disk_queue_budget.holders_count == AWAY - (
+        not stage_queue(stage, "away0")
+    )
     publish(stage, "away", 100)
     assert dropped(stage)[Reason.NODE_DISK_QUEUE_BYTES] >= AWAY - 2
     check(stage)
@@ -108,7 +110,7 @@ def test_what_was_accepted_is_kept_though_the_disk_has_less_room_now() -> None:
     stage = small_stage()
     fill(stage)
     kept = used_bytes(stage)
-    stage.node.disk_queue_budget.limit_bytes = MIB // 4
+    stage.node.state.disk_queue_budget.limit_bytes = MIB // 4
     publish(stage, "away", 100)
     assert used_bytes(stage) == kept
     assert dropped(stage)[Reason.NODE_DISK_QUEUE_BYTES] >= AWAY
@@ -136,9 +138,9 @@ def test_absent_it_is_half_of_what_the_file_system_has() -> None:
             return StoreLoad(used_bytes=10 * MIB, free_bytes=90 * MIB)
 
     stage = Stage(store=Disk())
-    assert stage.node.disk_queue_budget.limit_bytes == 50 * MIB
+    assert stage.node.state.disk_queue_budget.limit_bytes == 50 * MIB
     stage = Stage({"node": {"disk_queue_bytes_max": 7 * MIB}}, store=Disk())
-    assert stage.node.disk_queue_budget.limit_bytes == 7 * MIB
+    assert stage.node.state.disk_queue_budget.limit_bytes == 7 * MIB
 
 
 # --- what gives way ------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ def largest(stage: Stage, count_of: Callable[[Node], int]) -> int:
     stage.settle()
     for _ in range(1_000):
         found, before = max(found, before - count_of(node)), count_of(node)
-        if not len(node.chores):
+        if not len(node.state.chores):
             stage.hold_chores = False
             return found
         node.tick(stage.now_s)
-        assert len(node.chores) == 1, "the next tick begins before this one is worked off"
-        node.chores.step(stage.now_s)
+        assert len(node.state.chores) == 1, "the next tick begins before this one is worked off"
+        node.state.chores.step(stage.now_s)
         stage.settle()
     raise AssertionError("it does not end")
 

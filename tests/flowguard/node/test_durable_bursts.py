@@ -179,7 +179,7 @@ def test_it_is_sent_and_answered_in_one_piece_when_the_store_has_each_message(ve
     received = client.publishes()
     assert [(packet.topic, packet.payload) for packet in received] == MIXED
     assert not stage.store.fetch("s", 0, 100)
-    for budget in (stage.node.inflight.budget, stage.node.queue_budget):
+    for budget in (stage.node.state.inflight.budget, stage.node.state.queue_budget):
         assert (budget.used_bytes, budget.holders_count) == (0, 0)
 
 
@@ -204,7 +204,7 @@ def test_a_session_that_has_ended_meanwhile_is_answered_for(version: int) -> Non
     stage.node.registry.end(session, stage.now_s)
     stage.release_commits()
     assert len([each for each in publisher.take() if isinstance(each, Puback)]) == 9
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
 
 
 def test_what_does_not_fit_into_the_receive_maximum_is_sent_one_by_one() -> None:

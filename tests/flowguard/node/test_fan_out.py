@@ -26,7 +26,7 @@ def sent(stage: Stage) -> int:
 
 STAGE = Stage()
 SESSIONS = [
-    Session.create(f"{number}", STAGE.node.state, STAGE.node.queue_budget, 0)
+    Session.create(f"{number}", STAGE.node.state, STAGE.node.state.queue_budget, 0)
     for number in range(2 * DELIVERIES_PIECE + 1)
 ]
 GROUPS: list[Shared] = [SharedGroup(f"{number}", "t") for number in range(2 * DELIVERIES_PIECE + 1)]
@@ -80,9 +80,9 @@ def test_everybody_gets_it_a_piece_at_a_time(crowd: Stage, qos: int) -> None:
     publisher.publish("narrow", b"x")
     assert sent(stage) == before
     assert not publisher.inbox
-    while len(stage.node.chores):
+    while len(stage.node.state.chores):
         at = sent(stage)
-        stage.node.chores.step(stage.now_s)
+        stage.node.state.chores.step(stage.now_s)
         stage.settle()
         assert sent(stage) - at <= DELIVERIES_PIECE
     stage.hold_chores = False
@@ -91,8 +91,8 @@ def test_everybody_gets_it_a_piece_at_a_time(crowd: Stage, qos: int) -> None:
     assert kinds == [[Puback], [Puback, Puback], [Pubrec, Puback]][qos]
     assert set(clear(stage)) == {1}
     publisher.disconnect()
-    assert not stage.node.window.in_process
-    assert not stage.node.window.in_process_bytes
+    assert not stage.node.guard.window.in_process
+    assert not stage.node.guard.window.in_process_bytes
 
 
 def test_who_leaves_meanwhile_gets_nothing_and_is_in_nobodys_way(crowd: Stage) -> None:
@@ -101,14 +101,14 @@ def test_who_leaves_meanwhile_gets_nothing_and_is_in_nobodys_way(crowd: Stage) -
     leaving.subscribe("wide", qos=1)
     stage.hold_chores = True
     publisher.publish("wide", b"x", qos=1)
-    stage.node.chores.step(stage.now_s)
+    stage.node.state.chores.step(stage.now_s)
     leaving.disconnect()
     publisher.close()
     stage.hold_chores = False
     stage.settle()
     assert set(clear(stage)) == {1}
-    assert not stage.node.window.in_process
-    assert not stage.node.window.in_process_bytes
+    assert not stage.node.guard.window.in_process
+    assert not stage.node.guard.window.in_process_bytes
 
 
 def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
@@ -118,12 +118,12 @@ def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
     publisher.send(
         Publish("narrow", b"", 2, packet_id=1), Publish("wide", b""), Publish("narrow", b"")
     )
-    assert not len(stage.node.chores)
+    assert not len(stage.node.state.chores)
     stage.release_commits()
     assert set(clear(stage)) == {1}
     publisher.disconnect(session_expiry_interval=0)
-    assert not stage.node.window.in_process
-    assert not stage.node.window.in_process_bytes
+    assert not stage.node.guard.window.in_process
+    assert not stage.node.guard.window.in_process_bytes
 
 
 def test_it_does_not_wait_for_what_others_make_durable(crowd: Stage) -> None:
@@ -138,7 +138,7 @@ def test_it_does_not_wait_for_what_others_make_durable(crowd: Stage) -> None:
     stage.release_commits()
     other.disconnect(session_expiry_interval=0)
     publisher.disconnect()
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
 
 
 def test_a_will_for_very_many_is_cut_as_well(crowd: Stage) -> None:
@@ -146,7 +146,7 @@ def test_a_will_for_very_many_is_cut_as_well(crowd: Stage) -> None:
     client = stage.connect("w", will=Will("wide", b"gone", 1))
     stage.hold_chores = True
     client.close()
-    assert len(stage.node.chores) == 1
+    assert len(stage.node.state.chores) == 1
     stage.hold_chores = False
     stage.settle()
     assert set(clear(stage)) == {1}
@@ -181,9 +181,9 @@ def test_what_is_durable_goes_to_the_store_in_one_batch(qos: int) -> None:
     publisher = stage.connect_durable("p")
     stage.hold_chores = stage.hold_commits = True
     publisher.publish("t", b"x", qos=qos)
-    while len(stage.node.chores):
+    while len(stage.node.state.chores):
         assert stage.held is None
-        stage.node.chores.step(stage.now_s)
+        stage.node.state.chores.step(stage.now_s)
         stage.settle()
     assert stage.held is not None
     assert len(stage.held.ops) == COUNT + (qos == 2)
@@ -279,8 +279,8 @@ def test_the_journal_counts_what_is_on_its_way(publishers: int, ops_max: int) ->
     for client in clients:
         client.connection.receive_data(data, stage.now_s)
         assert stage.node.journal.depth < ops_max + COUNT
-    while len(stage.node.chores):
-        stage.node.chores.step(stage.now_s)
+    while len(stage.node.state.chores):
+        stage.node.state.chores.step(stage.now_s)
         assert stage.node.journal.depth < ops_max + COUNT
     stage.hold_chores = False
     stage.release_commits()
@@ -295,13 +295,13 @@ def test_a_client_that_leaves_with_it_under_way_leaves_nothing_behind() -> None:
     publisher = stage.connect_durable("p")
     pieces = Pieces(stage)
     publisher.send(Publish("t", b"x", 2, packet_id=1), Disconnect())
-    stage.node.chores.step(stage.now_s)
+    stage.node.state.chores.step(stage.now_s)
     publisher.close()
     stage.connect("p")  # Its session is over, and another one of the same name has begun.
     pieces.largest()
     stage.hold_chores = False
     stage.settle()
     assert waiting(stage) == COUNT
-    assert not stage.node.window.in_process
-    assert not stage.node.window.in_process_bytes
+    assert not stage.node.guard.window.in_process
+    assert not stage.node.guard.window.in_process_bytes
     assert stage.node.journal.is_empty

@@ -117,7 +117,7 @@ def test_subscriptions_stop_at_their_share_and_keep_nobody_out(version: int) -> 
     assert ReasonCode.QUOTA_EXCEEDED in reasons
     for number in range(20):
         stage.connect(f"newcomer-{number}", version=version)
-    assert stage.node.state_budget.used_bytes <= MIB
+    assert stage.node.state.state_budget.used_bytes <= MIB
 
 
 def test_all_shares_together_keep_nobody_out(version: int) -> None:
@@ -125,11 +125,11 @@ def test_all_shares_together_keep_nobody_out(version: int) -> None:
     stage = small_stage()
     node, bounds = stage.node, stage.node.bounds
     for budget in (
-        node.state_budget,
-        node.queue_budget,
-        node.inflight.budget,
-        node.outbox_budget,
-        node.input_budget,
+        node.state.state_budget,
+        node.state.queue_budget,
+        node.state.inflight.budget,
+        node.state.outbox_budget,
+        node.state.input_holders.budget,
     ):
         budget.used_bytes = budget.limit_bytes
     node.router.retained.size_bytes = bounds.retained_bytes

@@ -19,7 +19,7 @@ LARGE = bytes(100 * KIB)
 
 def tight_stage(limit_bytes: int = MIB) -> Stage:
     stage = Stage({"node": {"inflight_bytes_max": MIB}})
-    stage.node.inflight.budget.limit_bytes = limit_bytes
+    stage.node.state.inflight.budget.limit_bytes = limit_bytes
     return stage
 
 
@@ -40,7 +40,7 @@ def deliver(stage: Stage, topic: str, payload: bytes, qos: int = 1) -> None:
 def check(stage: Stage, clients: list[Client]) -> int:
     """What is in flight, bytes."""
     check_budgets(stage.node, [client.connection for client in clients])
-    return stage.node.inflight.budget.used_bytes
+    return stage.node.state.inflight.budget.used_bytes
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -54,7 +54,7 @@ def test_a_restart_takes_what_was_in_flight_into_account_whatever_the_limit(
     if qos == 2:
         clients[0].send(Pubrec(received(clients[0])[0].packet_id))
     stage.restart()
-    stage.node.inflight.budget.limit_bytes = 0
+    stage.node.state.inflight.budget.limit_bytes = 0
     again = stage.connect_durable("s0", version=version)
     assert check(stage, [again]) > len(LARGE)
     got = received(again)
@@ -89,7 +89,7 @@ def test_the_last_quarter_is_shared_by_those_who_have_anything_in_flight(size_by
     silent = subscribers(stage, 5, 5, "silent")
     for _ in range(1_500):
         deliver(stage, "silent", b"x")
-    budget = stage.node.inflight.budget
+    budget = stage.node.state.inflight.budget
     assert budget.common_bytes <= budget.used_bytes + INFLIGHT_BYTES
     left_bytes = budget.limit_bytes - budget.used_bytes
     client = stage.connect_durable("c")

@@ -29,7 +29,7 @@ def test_half_packets_that_stand_still_are_ended_before_anybody_needs_the_room(
     assert not client.is_closed
     stage.advance(0.5)
     assert client.is_closed
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 @pytest.mark.parametrize("ends", ["eof", "keep-alive", "taken over"])
@@ -37,7 +37,7 @@ def test_the_end_of_a_connection_gives_its_input_back(version: int, ends: str) -
     stage = tight_stage()
     client = stage.connect("c", version=version, keep_alive_s=10)
     send_chunks(client, large(version)[:-1])
-    assert stage.node.input_budget.used_bytes
+    assert stage.node.state.input_holders.budget.used_bytes
     if ends == "eof":
         client.close()
     elif ends == "keep-alive":
@@ -45,7 +45,7 @@ def test_the_end_of_a_connection_gives_its_input_back(version: int, ends: str) -
     else:
         stage.connect("c", version=version)
     assert client.is_closed
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 def test_before_connect_the_same_budget_holds() -> None:
@@ -54,7 +54,7 @@ def test_before_connect_the_same_budget_holds() -> None:
     strangers = [stage.open() for _ in range(30)]
     for stranger in strangers:
         send_chunks(stranger, connect[:-1])
-    assert stage.node.input_budget.used_bytes <= LIMIT_BYTES
+    assert stage.node.state.input_holders.budget.used_bytes <= LIMIT_BYTES
     refused = [stranger for stranger in strangers if stranger.is_closed]
     assert refused
     assert refused != strangers
@@ -62,12 +62,12 @@ def test_before_connect_the_same_budget_holds() -> None:
         assert stranger.expect(Connack).reason_code == ReasonCode.QUOTA_EXCEEDED
     stage.advance(11)
     assert all(stranger.is_closed for stranger in strangers)
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 def paused_client(stage: Stage, version: int) -> Client:
     """A client whose window is spent, with more than LOOKAHEAD_BYTES of complete packets behind."""
-    stage.node.window.resize(1)
+    stage.node.guard.window.resize(1)
     client = stage.connect("paused", version=version)
     stage.hold_commits = True
     packets = b"".join(
@@ -83,22 +83,22 @@ def paused_client(stage: Stage, version: int) -> Client:
 def test_what_a_paused_client_sent_ahead_is_charged_until_it_is_worked_off(version: int) -> None:
     stage = tight_stage()
     client = paused_client(stage, version)
-    assert stage.node.input_budget.used_bytes > KIB
+    assert stage.node.state.input_holders.budget.used_bytes > KIB
     stage.release_commits()
     assert len([packet for packet in client.take() if isinstance(packet, Puback)]) == 30
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 def test_who_is_paused_is_not_ended_for_what_it_sent_ahead(version: int) -> None:
     """Complete packets that wait for a window are not read on: that is enough."""
     stage = tight_stage()
-    stage.node.input_budget.take(LIMIT_BYTES)
+    stage.node.state.input_holders.budget.take(LIMIT_BYTES)
     client = paused_client(stage, version)
     assert not client.is_closed
     stage.release_commits()
     assert len([packet for packet in client.take() if isinstance(packet, Puback)]) == 30
     assert not stage.node.counters.dropped
-    assert stage.node.input_budget.used_bytes == LIMIT_BYTES
+    assert stage.node.state.input_holders.budget.used_bytes == LIMIT_BYTES
 
 
 def test_a_packet_that_waits_because_it_does_not_fit_is_charged_until_it_is_handled() -> None:
@@ -111,9 +111,9 @@ def test_a_packet_that_waits_because_it_does_not_fit_is_charged_until_it_is_hand
         send_chunks(client, large(4, 900 * KIB))
     waiting = [client for client in clients if not client.is_closed]
     assert len(waiting) == 2
-    assert stage.node.input_budget.used_bytes > 1_600 * KIB
+    assert stage.node.state.input_holders.budget.used_bytes > 1_600 * KIB
     stage.release_commits()
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
     for client in waiting:
         assert [packet.packet_id for packet in client.take() if isinstance(packet, Puback)] == [
             2,
@@ -128,7 +128,7 @@ def test_a_connect_that_waits_is_charged_for_all_that_it_brings() -> None:
     stage.hold_commits = True
     connects = [Connect(f"c{number}", will=Will("w", bytes(60 * KIB))) for number in range(30)]
     clients = [stage.attempt(connect) for connect in connects]
-    used_bytes = stage.node.input_budget.used_bytes
+    used_bytes = stage.node.state.input_holders.budget.used_bytes
     assert LIMIT_BYTES - 64 * KIB < used_bytes <= LIMIT_BYTES
     refused = [client for client in clients if client.is_closed]
     assert 0 < (30 - len(refused)) * (60 * KIB - INPUT_FREE_BYTES) < used_bytes
@@ -138,7 +138,7 @@ def test_a_connect_that_waits_is_charged_for_all_that_it_brings() -> None:
     stage.release_commits()
     for client in [*clients, small]:
         assert client in refused or client.expect(Connack).reason_code == ReasonCode.SUCCESS
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 def test_what_comes_behind_a_connect_that_waits_is_charged() -> None:
@@ -146,6 +146,6 @@ def test_what_comes_behind_a_connect_that_waits_is_charged() -> None:
     stage.hold_commits = True
     client = stage.open(4)
     client.send_bytes(encode(Connect("c", 4), 4) + encode(Publish("t", bytes(50 * KIB)), 4))
-    assert stage.node.input_budget.used_bytes > 49 * KIB
+    assert stage.node.state.input_holders.budget.used_bytes > 49 * KIB
     stage.release_commits()
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0

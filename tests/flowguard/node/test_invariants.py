@@ -133,7 +133,7 @@ class Admissions(SlowStore):
 
     @rule(limit=st.integers(0, 12))
     def window_moves(self, limit: int) -> None:
-        self.stage.node.window.resize(limit)
+        self.stage.node.guard.window.resize(limit)
         self.stage.settle()
         self.bank.admitted()
 
@@ -274,7 +274,7 @@ class Conservation(SlowStore):
     @invariant()
     def all_is_accounted_for(self) -> None:
         node, bank = self.stage.node, self.bank
-        window, accounts = node.window, self.bank.accounts
+        window, accounts = node.guard.window, self.bank.accounts
         assert window.in_process == sum(account.in_process for account in accounts)
         assert window.in_process_bytes == sum(account.in_process_bytes for account in accounts)
         windows = {account.window for account in accounts if account.window is not None}
@@ -299,7 +299,7 @@ class Conservation(SlowStore):
             self.everything_is_done()
             self.all_is_accounted_for()
             node = self.stage.node
-            window, gate = node.window, node.guard.gate
+            window, gate = node.guard.window, node.guard.gate
             assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
             assert (len(window.busy), len(node.guard.pool), window.shared) == (0, 0, False)
             assert window.active == 0
@@ -350,7 +350,7 @@ class Bytes(SlowStore):
     def bytes_are_bounded(self) -> None:
         accounts = self.bank.accounts
         bound = MIB + len(accounts) * PACKET_BYTES_MAX
-        assert self.stage.node.window.in_process_bytes <= bound
+        assert self.stage.node.guard.window.in_process_bytes <= bound
         assert sum(account.in_process_bytes for account in accounts) <= bound
 
     def teardown(self) -> None:

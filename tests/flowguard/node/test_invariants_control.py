@@ -326,7 +326,7 @@ def play(script: list[Step], windows: list[tuple[int, bool]], unfinished: int) -
     seen = Seen()
     number = 0
     for (which, packets), (limit, commits) in zip(script, windows, strict=False):
-        stage.node.window.resize(limit)
+        stage.node.guard.window.resize(limit)
         if commits:
             stage.finish_commit()
         publishers[which].send(*chunk_of(publishers[which], which, number, packets))
@@ -388,4 +388,4 @@ def test_what_follows_qos_0_in_a_chunk_has_all_the_room_there_is() -> None:
     stage.hold_commits = True
     counted = [Publish("t", b"", 1, packet_id=number) for number in range(1, 7)]
     client.send(Publish("t", b""), Publish("t", b""), *counted)
-    assert stage.node.window.in_process == 3
+    assert stage.node.guard.window.in_process == 3

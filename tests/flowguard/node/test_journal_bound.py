@@ -75,7 +75,7 @@ def test_a_packet_weighs_what_it_makes_the_store_do() -> None:
     stage, (client,) = crowd(60, 1, FLOW)
     send(client, publishes(1))
     unit_ops = OPS_MAX // (JOURNALS * 20)
-    assert stage.node.window.in_process == 1 + 60 // unit_ops
+    assert stage.node.guard.window.in_process == 1 + 60 // unit_ops
 
 
 def test_a_packet_that_is_more_than_the_journal_is_possible_alone() -> None:

@@ -144,7 +144,7 @@ def test_it_is_told_when_the_queue_is_durable(store: MemoryStore, filter: str, q
     stage = small_stage(store)
     fill(stage)
     client = reader(stage, "polite", filter, durable=True, qos=qos)
-    for budget in (stage.node.queue_budget, stage.node.disk_queue_budget):
+    for budget in (stage.node.state.queue_budget, stage.node.state.disk_queue_budget):
         budget.limit_bytes = budget.used_bytes
     publisher = stage.connect_durable("publisher")
     assert publish(publisher, "here", 300 * KIB, qos=qos) == [QUOTA_EXCEEDED]
@@ -165,8 +165,8 @@ def test_it_is_told_when_that_shows_only_after_the_commit() -> None:
     stage.hold_commits = True
     publisher.publish("here", bytes(50), qos=2)
     node = stage.node
-    node.queue_budget.limit_bytes = node.queue_budget.used_bytes
-    node.inflight.budget.limit_bytes = node.inflight.budget.used_bytes
+    node.state.queue_budget.limit_bytes = node.state.queue_budget.used_bytes
+    node.state.inflight.budget.limit_bytes = node.state.inflight.budget.used_bytes
     stage.release_commits()
     assert refused_codes(publisher) == [QUOTA_EXCEEDED]
     assert len(kept.publishes()) == 1
@@ -268,7 +268,7 @@ def test_a_reader_of_whom_nothing_is_in_flight_gets_a_message_though_others_hold
     reader = connect("reader", version=version)
     reader.subscribe("t", qos=1)
     node = stage.node
-    for budget in (node.inflight.budget, node.queue_budget):
+    for budget in (node.state.inflight.budget, node.state.queue_budget):
         budget.hold(budget.limit_bytes if node.state.spills and durable else budget.common_bytes, 0)
     stage.connect("publisher").publish("t", b"x", qos=1)
     assert [each.payload for each in reader.publishes()] == [b"x"]

@@ -11,7 +11,7 @@ from tests.support.stage import Client, Stage
 
 def share_of(stage: Stage) -> float:
     """Share of its clients' work that windows can put off."""
-    window = stage.node.window
+    window = stage.node.guard.window
     return window.movable_work / window.work
 
 
@@ -28,8 +28,8 @@ def test_single_packets_are_work_that_no_window_puts_off() -> None:
     stage.connect_durable("s").subscribe("a", qos=1)
     for number in range(20):
         stage.connect(f"p{number}").send(*publishes(1, 1))
-    assert stage.node.window.work >= 20 * (RUN_WORK + 1 + 2)
-    assert stage.node.window.movable_work == 0.0
+    assert stage.node.guard.window.work >= 20 * (RUN_WORK + 1 + 2)
+    assert stage.node.guard.window.movable_work == 0.0
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -38,10 +38,10 @@ def test_packets_that_come_together_are_movable(qos: int, count: int) -> None:
     stage = Stage()
     stage.connect("s").subscribe("a", qos=qos)
     client = stage.connect("p")
-    stage.node.window.work = stage.node.window.movable_work = 0.0
+    stage.node.guard.window.work = stage.node.guard.window.movable_work = 0.0
     client.connection.receive_data(burst(client, count, qos), stage.now_s)
     stage.settle()
-    assert stage.node.window.work >= RUN_WORK + 2 * count
+    assert stage.node.guard.window.work >= RUN_WORK + 2 * count
     assert share_of(stage) == 1.0
 
 
@@ -51,10 +51,10 @@ def test_a_client_with_packets_in_process_is_movable_until_they_are_answered() -
     client = stage.connect("p")
     stage.hold_commits = True
     client.connection.receive_data(burst(client, 10, 1), stage.now_s)
-    begun = stage.node.window.work
-    assert stage.node.window.movable_work == begun > 0.0
+    begun = stage.node.guard.window.work
+    assert stage.node.guard.window.movable_work == begun > 0.0
     stage.release_commits()
-    assert stage.node.window.work > begun + 10
+    assert stage.node.guard.window.work > begun + 10
     assert share_of(stage) > 0.8
 
 
@@ -62,22 +62,22 @@ def test_deliveries_are_work_of_their_publisher() -> None:
     stage = Stage()
     for number in range(30):
         stage.connect(f"s{number}").subscribe("a", qos=1)
-    stage.node.window.work = stage.node.window.movable_work = 0.0
+    stage.node.guard.window.work = stage.node.guard.window.movable_work = 0.0
     stage.connect("p").send(*publishes(1, 1))
-    assert stage.node.window.work == RUN_WORK + 1 + 30
-    assert stage.node.window.movable_work == 0.0
+    assert stage.node.guard.window.work == RUN_WORK + 1 + 30
+    assert stage.node.guard.window.movable_work == 0.0
 
 
 def test_a_message_for_very_many_counts_piece_by_piece() -> None:
     stage = Stage()
     for number in range(1_200):
         stage.connect(f"s{number}").subscribe("a", qos=1)
-    stage.node.window.work = stage.node.window.movable_work = 0.0
+    stage.node.guard.window.work = stage.node.guard.window.movable_work = 0.0
     publisher = stage.connect("p")
     publisher.send(*publishes(1, 1))
     stage.settle()
-    assert stage.node.window.work >= 1_200
-    assert stage.node.window.movable_work == 0.0
+    assert stage.node.guard.window.work >= 1_200
+    assert stage.node.guard.window.movable_work == 0.0
 
 
 def test_what_was_missed_is_work_that_no_window_puts_off() -> None:
@@ -88,19 +88,19 @@ def test_what_was_missed_is_work_that_no_window_puts_off() -> None:
     publisher = stage.connect("p")
     for _ in range(30):
         publisher.send(*publishes(1, 1))
-    stage.node.window.work = stage.node.window.movable_work = 0.0
+    stage.node.guard.window.work = stage.node.guard.window.movable_work = 0.0
     stage.connect_durable("s")
     stage.settle()
-    assert stage.node.window.work >= 30
-    assert stage.node.window.movable_work == 0.0
+    assert stage.node.guard.window.work >= 30
+    assert stage.node.guard.window.movable_work == 0.0
 
 
 def test_a_tick_takes_what_was_counted_and_begins_anew() -> None:
     stage = Stage()
     stage.connect("p").send(*publishes(20, 1))
-    assert stage.node.window.work > 0.0
+    assert stage.node.guard.window.work > 0.0
     stage.advance(0.1)
-    assert stage.node.window.work == 0.0
+    assert stage.node.guard.window.work == 0.0
     assert stage.node.guard.grant.leverage == 1.0
 
 
@@ -109,5 +109,5 @@ def test_a_store_that_hangs_leaves_the_window_to_clients_with_one_packet_each() 
     stage, (client,) = slow({})
     client.send(*messages(1))
     stage.advance(3)
-    assert stage.node.window.limit == 100
+    assert stage.node.guard.window.limit == 100
     assert stage.node.guard.grant.leverage == 0.0

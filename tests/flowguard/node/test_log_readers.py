@@ -304,7 +304,7 @@ def test_fan_out_to_thousands_passes_by_who_reads_and_meets_who_comes() -> None:
     stage.hold_chores = True
     publisher.publish("a/b", b"1", qos=1)
     for _ in range(5):  # All have been asked: 500 have a place, 700 were passed by.
-        stage.node.chores.step(stage.now_s)
+        stage.node.state.chores.step(stage.now_s)
     clients.pop("s700").close()
     clients.pop("s1199").close()
     clients["s0"] = stage.connect_durable("s0")
@@ -402,8 +402,8 @@ class AgainstLedger(RuleBasedStateMachine):
         self.stage.hold_chores = True
         self.publish(topic, 1, 1)
         for _ in range(pieces):
-            if len(self.stage.node.chores):
-                self.stage.node.chores.step(self.stage.now_s)
+            if len(self.stage.node.state.chores):
+                self.stage.node.state.chores.step(self.stage.now_s)
         if leaves:
             self.leave(name)
         else:

@@ -29,7 +29,7 @@ def crowded(count: int = COUNT, qos: int = 1) -> Stage:
     stage.connect("s0", version=MQTT_311).subscribe("wide/t", qos=qos)
     node = stage.node
     for number in range(1, count):
-        session = Session.create(f"s{number}", node.state, node.queue_budget, 0)
+        session = Session.create(f"s{number}", node.state, node.state.queue_budget, 0)
         node.router.queues.subscribe("wide/t", session, SubscriptionOptions(qos=qos))
     return stage
 
@@ -76,7 +76,7 @@ def test_a_plan_made_in_pieces_is_the_one_made_at_once(
     node = stage.node
     put = node.router.queues.subscribe
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node.state, node.queue_budget, number % 2)
+        session = Session.create(f"s{number}", node.state, node.state.queue_budget, number % 2)
         identifier = 1 + number if identified else 0
         put("wide/t", session, SubscriptionOptions(number % 3, identifier=identifier))
         if number < overlapping:
@@ -120,7 +120,7 @@ def test_a_publish_makes_the_plan_it_needs_and_others_wait_for_a_piece_of_it(qos
     second.publish("wide/t", b"2", qos=qos)
     plan = stage.node.router.plans.find("wide/t")
     assert plan.making is not None
-    stage.node.chores.step(stage.now_s)
+    stage.node.state.chores.step(stage.now_s)
     assert plan.making is not None
     stage.hold_chores = False
     stage.settle()
@@ -131,7 +131,7 @@ def test_a_publish_makes_the_plan_it_needs_and_others_wait_for_a_piece_of_it(qos
     assert len(subscriber(stage).publishes()) == 2
     for client in (first, second):
         client.disconnect()
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
 
 
 def subscriber(stage: Stage) -> Client:
@@ -167,7 +167,7 @@ def test_publishers_that_wait_for_room_wait_for_it_in_every_queue() -> None:
     slow(stage)
     fill(stage)
     for number in range(COUNT):
-        session = Session.create(f"x{number}", node.state, node.queue_budget, 0)
+        session = Session.create(f"x{number}", node.state, node.state.queue_budget, 0)
         node.router.queues.subscribe("a", session, SubscriptionOptions(qos=1))
     publisher = stage.connect("p")
     publisher.publish("a", b"new", qos=1)
@@ -192,7 +192,7 @@ def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
     stage = Stage()
     node = stage.node
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node.state, node.queue_budget, expiry_s)
+        session = Session.create(f"s{number}", node.state, node.state.queue_budget, expiry_s)
         options = SubscriptionOptions(1, identifier=identified * (1 + number))
         node.router.queues.subscribe("wide/t", session, options)
     publisher = stage.connect("publisher")
@@ -200,16 +200,16 @@ def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
     with tracing() as taken_bytes:
         publisher.publish("wide/t", b"x", qos=1)
         plan = node.router.plans.find("wide/t")
-        counted_bytes = node.window.in_process_bytes
-        while len(node.chores):
-            node.chores.step(stage.now_s)
+        counted_bytes = node.guard.window.in_process_bytes
+        while len(node.state.chores):
+            node.state.chores.step(stage.now_s)
             held_bytes = 0 if plan.making is not None else plan.size_bytes
             assert taken_bytes() < 1.1 * (counted_bytes + held_bytes)
-        assert node.window.in_process_bytes == counted_bytes
+        assert node.guard.window.in_process_bytes == counted_bytes
     stage.hold_chores = False
     stage.release_commits()
     assert publisher.expect(Puback)
-    assert not node.window.in_process_bytes
+    assert not node.guard.window.in_process_bytes
 
 
 # --- places ----------------------------------------------------------------------------------
@@ -220,12 +220,12 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     stage = Stage()
     node = stage.node
     sessions = [
-        Session.create(f"d{number}", node.state, node.queue_budget, 60)
+        Session.create(f"d{number}", node.state, node.state.queue_budget, 60)
         for number in range(2 * DELIVERIES_PIECE)
     ]
     broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]
     plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))
-    node.chores.add(
+    node.state.chores.add(
         FanOut(
             node.router.deliveries,
             node.router.lane,
@@ -233,11 +233,11 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
             plan,
         )
     )
-    node.chores.step(stage.now_s)
+    node.state.chores.step(stage.now_s)
     assert sum(session.queue.count for session in sessions) == DELIVERIES_PIECE
     with pytest.raises((AttributeError, TypeError)):
-        node.chores.step(stage.now_s)
+        node.state.chores.step(stage.now_s)
     assert sum(session.queue.count for session in sessions) == 0
-    assert node.queue_budget.used_bytes == 0
+    assert node.state.queue_budget.used_bytes == 0
     assert node.journal.depth == 0
     assert node.counters.dropped.get(Reason.QUEUE_MESSAGES, 0) == 0

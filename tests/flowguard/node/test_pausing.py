@@ -36,7 +36,7 @@ def test_each_finished_packet_lets_the_next_one_in() -> None:
 
 def test_a_window_that_shrinks_holds_back_until_enough_is_done() -> None:
     client = flooded({"window_max": 10}, 30)
-    client.stage.node.window.resize(2)
+    client.stage.node.guard.window.resize(2)
     assert client.stage.node.counters.publish_received == 10
     client.stage.release_commits()
     assert acknowledged(client) == list(range(1, 31))
@@ -70,7 +70,7 @@ def test_pings_of_a_client_that_a_full_journal_paused_cost_nothing() -> None:
 def test_a_full_journal_also_wakes_those_who_had_nothing_in_process() -> None:
     client = flooded({"journal_ops_max": 1}, 200)
     other = client.stage.open()
-    assert client.stage.node.window.closed
+    assert client.stage.node.guard.window.closed
     client.stage.hold_commits = False
     client.stage.settle()
     other = client.stage.connect("other")

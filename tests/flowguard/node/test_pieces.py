@@ -45,10 +45,10 @@ class Pieces:
         node = self.stage.node
         largest = 0
         for _ in range(1_000):
-            if not len(node.chores):
+            if not len(node.state.chores):
                 return largest
             before = len(node.router.table)
-            node.chores.step(self.stage.now_s)
+            node.state.chores.step(self.stage.now_s)
             largest = max(largest, abs(len(node.router.table) - before))
             self.stage.settle()
         raise AssertionError("it does not end")
@@ -75,7 +75,7 @@ def test_filters_come_and_go_a_piece_at_a_time(count: int, shared: bool, durable
     assert changed_at_once(stage, client, Unsubscribe(2, tuple(filters))) <= FILTERS_PIECE
     assert pieces.largest() <= FILTERS_PIECE
     assert not len(stage.node.router.table)
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_a_session_with_many_filters_ends_a_piece_at_a_time(
     publisher.publish("f/0", b"lost", qos=1)
     assert [publisher.expect(Puback).packet_id for _ in range(2)] == [1, 2]
     assert pieces.largest() <= FILTERS_PIECE
-    assert not stage.node.queue_budget.used_bytes
+    assert not stage.node.state.queue_budget.used_bytes
     assert not len(stage.node.router.table)
     stage.hold_chores = False
     stage.restart()
@@ -147,7 +147,7 @@ def test_what_follows_a_large_subscribe_keeps_its_place_behind_it() -> None:
     pieces.largest()
     kinds = [type(packet).__name__ for packet in client.take()]
     assert kinds == ["Suback", "Unsuback", "Publish", "Puback", "Puback"]
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
 
 
 def test_others_are_served_between_the_pieces() -> None:
@@ -156,11 +156,11 @@ def test_others_are_served_between_the_pieces() -> None:
     other.subscribe("t")
     Pieces(stage)
     client.send(subscribe(1, names(2 * FILTERS_PIECE, shared=False)))
-    stage.node.chores.step(stage.now_s)
+    stage.node.state.chores.step(stage.now_s)
     other.publish("t", b"x", qos=1)
     assert other.expect(Puback)
     assert other.publishes()
-    assert len(stage.node.chores) == 1
+    assert len(stage.node.state.chores) == 1
     client.send_bytes(b"\xc0\x00")  # PINGREQ
     assert client.raw.endswith(b"\xd0\x00")
 
@@ -171,7 +171,7 @@ def test_a_large_subscribe_ends_with_its_connection(end: str) -> None:
     client = stage.connect_durable("c")
     pieces = Pieces(stage)
     client.send(subscribe(1, names(3 * FILTERS_PIECE, shared=True)))
-    stage.node.chores.step(stage.now_s)
+    stage.node.state.chores.step(stage.now_s)
     if end == "close":
         client.close()
     else:
@@ -181,7 +181,7 @@ def test_a_large_subscribe_ends_with_its_connection(end: str) -> None:
     assert 0 < done < 3 * FILTERS_PIECE
     pieces.largest()
     assert len(session.subscriptions) == done
-    assert not stage.node.window.in_process
+    assert not stage.node.guard.window.in_process
     stage.hold_chores = False
     stage.restart()
     assert len(stage.node.registry.sessions["c"].subscriptions) == done
@@ -194,7 +194,7 @@ def test_it_waits_until_its_client_has_nothing_else_in_process() -> None:
     client.send(
         Publish("t", b"x", 2, packet_id=1), subscribe(2, names(FILTERS_PIECE + 1, shared=False))
     )
-    assert not len(stage.node.chores)
+    assert not len(stage.node.state.chores)
     assert not len(stage.node.router.table)
     stage.release_commits()
     assert len(client.expect(Suback).reason_codes) == FILTERS_PIECE + 1
@@ -204,9 +204,9 @@ def test_a_window_that_grows_meanwhile_lets_nothing_pass() -> None:
     stage = Stage(SETTINGS)
     client = stage.connect("c")
     pieces = Pieces(stage)
-    stage.node.window.resize(1)
+    stage.node.guard.window.resize(1)
     client.send(subscribe(1, names(2 * FILTERS_PIECE, shared=False)), Unsubscribe(2, ("f/0",)))
-    stage.node.window.resize(stage.node.window.limit_max)
+    stage.node.guard.window.resize(stage.node.guard.window.limit_max)
     client.send(Unsubscribe(3, ("f/1",)))
     assert not client.inbox
     pieces.largest()
@@ -234,8 +234,8 @@ def test_what_breaks_in_a_piece_ends_the_connection_and_nothing_else() -> None:
     client.send(subscribe(1, names(3 * FILTERS_PIECE, shared=False)))
     assert client.is_closed
     assert client.take()[-1].reason_code == ReasonCode.PROTOCOL_ERROR  # type: ignore[union-attr]
-    assert not len(stage.node.chores)
-    assert not stage.node.window.in_process
+    assert not len(stage.node.state.chores)
+    assert not stage.node.guard.window.in_process
     assert not len(stage.node.router.table)
 
 
@@ -255,7 +255,7 @@ def test_who_comes_back_hears_from_all_of_many_groups() -> None:
     received = 0
     while more := len(back.publishes()):
         received += more
-    assert stage.node.queue_budget.used_bytes == 0
+    assert stage.node.state.queue_budget.used_bytes == 0
 
 
 def test_retained_messages_of_many_filters_are_asked_for_once_a_turn() -> None:

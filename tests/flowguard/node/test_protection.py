@@ -41,11 +41,11 @@ def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hund
     stage, (client,) = slow({})
     client.send(*messages(2))
     stage.advance(3)
-    assert stage.node.window.limit == 1
+    assert stage.node.guard.window.limit == 1
     assert stage.node.guard.grant.pressure.cause == "store"
     stage.release_commits()
     stage.advance(25)
-    assert stage.node.window.limit == 100
+    assert stage.node.guard.window.limit == 100
 
 
 def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
@@ -64,7 +64,7 @@ def test_memory_above_its_objective_closes_the_window() -> None:
     stage = Stage()
     stage.node.guard.observe_memory(950_000_000)
     stage.advance(1)
-    assert stage.node.window.limit < 100
+    assert stage.node.guard.window.limit < 100
     assert stage.node.guard.grant.pressure.cause == "memory"
 
 
@@ -81,12 +81,12 @@ def test_all_clients_together_have_no_more_in_process_than_the_node_may() -> Non
     stage, clients = slow({"unfinished_max": 8}, publishers=5)
     for client in clients:
         client.send(*messages(20))
-    assert stage.node.window.in_process == 8
+    assert stage.node.guard.window.in_process == 8
     stage.release_commits()
     for client in clients:
         assert acknowledged(client) == list(range(1, 21))
-    assert stage.node.window.in_process == 0
-    assert not stage.node.window.shared
+    assert stage.node.guard.window.in_process == 0
+    assert not stage.node.guard.window.shared
 
 
 def test_clients_take_turns_where_all_of_them_want_more() -> None:
@@ -128,11 +128,11 @@ def test_a_fraction_of_a_place_is_given_by_turns_and_on_the_average_what_was_gra
     stage.advance(3)
     stage.release_commits()
     owed, fractions = 0.0, 0
-    while stage.node.window.limit < 50:
+    while stage.node.guard.window.limit < 50:
         stage.advance(0.1)
         granted = stage.node.guard.grant.window
         if granted >= 1:
-            owed += granted - stage.node.window.limit
+            owed += granted - stage.node.guard.window.limit
             fractions += granted % 1 > 0
             assert abs(owed) < 1 + 1e-6
     assert fractions > 10
@@ -142,11 +142,11 @@ def test_bytes_in_process_are_bounded_for_the_whole_node() -> None:
     stage, clients = slow({"unfinished_bytes_max": 1 << 20}, publishers=5)
     for client in clients:
         client.send(*messages(4, 300_000))
-    assert stage.node.window.in_process_bytes <= (1 << 20) + 300_000
+    assert stage.node.guard.window.in_process_bytes <= (1 << 20) + 300_000
     stage.release_commits()
     for client in clients:
         assert acknowledged(client) == [1, 2, 3, 4]
-    assert stage.node.window.in_process_bytes == 0
+    assert stage.node.guard.window.in_process_bytes == 0
 
 
 def test_bytes_in_process_stay_bounded_while_clients_take_turns() -> None:
@@ -154,8 +154,8 @@ def test_bytes_in_process_stay_bounded_while_clients_take_turns() -> None:
     for client in clients:
         client.send(*messages(4, 300_000))
     commits_count = 0
-    while stage.node.window.in_process_bytes:
-        assert stage.node.window.in_process_bytes <= (1 << 20) + 300_000
+    while stage.node.guard.window.in_process_bytes:
+        assert stage.node.guard.window.in_process_bytes <= (1 << 20) + 300_000
         commit(stage)
         commits_count += 1
     assert commits_count < 40
@@ -189,7 +189,7 @@ def test_invariant_02_a_client_that_leaves_while_it_waits_or_has_its_turn_leaves
     for client in clients[1::2]:
         client.disconnect()
     stage.release_commits()
-    window = stage.node.window
+    window = stage.node.guard.window
     assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
     assert (len(window.busy), len(stage.node.guard.pool), window.shared) == (0, 0, False)
     assert window.active == 0
@@ -198,7 +198,7 @@ def test_invariant_02_a_client_that_leaves_while_it_waits_or_has_its_turn_leaves
 def test_a_rate_holds_a_client_back_until_the_next_tick() -> None:
     stage = Stage({"flow": {"policy": "rate-limit-v1"}})
     stage.advance(0.1)
-    credits = stage.node.window.credits
+    credits = stage.node.guard.window.credits
     assert credits is not None
     client = stage.connect("p", version=MQTT_311)
     client.send(*messages(3 * credits))
@@ -218,7 +218,7 @@ def test_a_backlog_is_replayed_no_faster_than_the_window_and_live_messages_follo
     publisher = stage.connect("p")
     for number in range(20):
         publisher.publish("t", b"%d" % number, qos=1)
-    stage.node.window.resize(3)
+    stage.node.guard.window.resize(3)
     subscriber = stage.connect_durable("s")
     publisher.publish("t", b"live", qos=1)
     first = subscriber.publishes(acknowledge=False)
@@ -236,9 +236,9 @@ def test_a_backlog_is_replayed_no_faster_than_the_window_and_live_messages_follo
 def test_receive_maximum_is_what_the_node_allows_just_now_but_not_less_than_ten() -> None:
     stage = Stage({"session": {"receive_maximum": 1_000}})
     assert stage.connect("calm").connack.properties.receive_maximum == 32
-    stage.node.window.resize(20)
+    stage.node.guard.window.resize(20)
     assert stage.connect("busy").connack.properties.receive_maximum == 20
-    stage.node.window.resize(1)
+    stage.node.guard.window.resize(1)
     assert stage.connect("crowd").connack.properties.receive_maximum == 10
 
 
@@ -278,7 +278,7 @@ def test_who_comes_back_may_repeat_what_it_was_allowed_before_though_it_is_told_
     publishes = [Publish("t", b"", 2, dup=True, packet_id=n) for n in range(1, 12)]
     first.send(*publishes)
     first.close()
-    stage.node.window.resize(10)
+    stage.node.guard.window.resize(10)
     again = stage.connect_durable("p")
     assert again.connack.properties.receive_maximum == 10
     again.send(*publishes)
@@ -335,7 +335,7 @@ def test_a_shadow_reports_and_changes_nothing() -> None:
             stage.advance(0.1)
             if stage.held is not None:
                 commit(stage)
-            history.append((stage.node.window.limit, [acknowledged(c) for c in clients]))
+            history.append((stage.node.guard.window.limit, [acknowledged(c) for c in clients]))
         histories.append(history)
     assert histories[0] == histories[1]
     guard = stage.node.guard
@@ -361,7 +361,7 @@ def test_the_policy_of_the_settings_decides(policy: str) -> None:
 def test_a_rate_counts_packets_that_come_one_by_one_as_well() -> None:
     stage = Stage({"flow": {"policy": "rate-limit-v1"}})
     stage.advance(0.1)
-    credits = stage.node.window.credits
+    credits = stage.node.guard.window.credits
     assert credits is not None
     client = stage.connect("p", version=MQTT_311)
     for packet in messages(credits + 5):
@@ -380,7 +380,7 @@ def test_nothing_overtakes_what_is_held_behind_a_heavy_packet() -> None:
 def test_a_rate_counts_publishes_only_and_each_of_them_once() -> None:
     stage, (client,) = slow({"policy": "rate-limit-v1"})
     stage.advance(0.1)
-    credits = stage.node.window.credits
+    credits = stage.node.guard.window.credits
     assert credits is not None
     client.send(*[Pingreq()] * (2 * credits), *messages(3 * credits))
     stage.release_commits()
@@ -417,7 +417,7 @@ def test_a_batch_of_light_and_heavy_packets_is_worked_off_to_its_end() -> None:
 def test_a_packet_that_is_not_complete_waits_for_no_turn() -> None:
     stage, (busy, large) = slow({"unfinished_max": 1}, publishers=2)
     busy.send(*messages(2))
-    assert stage.node.window.shared
+    assert stage.node.guard.window.shared
     data = encode(Publish("t", bytes(900_000), 1, packet_id=1), MQTT_311)
     for start in range(0, 800_000, 65_536):
         assert large.connection.receive_data(data[start : start + 65_536], stage.now_s)
@@ -434,7 +434,7 @@ def test_work_in_process_keeps_nothing_of_what_its_client_had_not_finished() -> 
     client.send_bytes(encode(Publish("t", bytes(900_000), 1, packet_id=2), MQTT_311)[:-1])
     client.close()
     assert inbound.waiting_bytes == 0
-    assert stage.node.input_budget.used_bytes == 0
+    assert stage.node.state.input_holders.budget.used_bytes == 0
 
 
 def test_nobody_has_its_turn_while_the_node_admits_nothing() -> None:
@@ -444,12 +444,12 @@ def test_nobody_has_its_turn_while_the_node_admits_nothing() -> None:
     for number in range(5):
         stage.node.journal.note(PutInbound("x", number))
     stage.settle()
-    assert stage.node.window.closed
+    assert stage.node.guard.window.closed
     waiting = len(stage.node.guard.pool)
-    stage.node.window.in_process -= 1  # As if work were done that frees no journal.
+    stage.node.guard.window.in_process -= 1  # As if work were done that frees no journal.
     stage.settle()
     assert len(stage.node.guard.pool) == waiting
-    stage.node.window.in_process += 1
+    stage.node.guard.window.in_process += 1
     stage.release_commits()
     for client in clients:
         assert acknowledged(client) == [1, 2, 3, 4, 5]

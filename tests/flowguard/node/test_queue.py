@@ -30,12 +30,12 @@ def test_an_ended_session_gives_the_bytes_of_its_queue_back(end: str) -> None:
     client.subscribe("a", qos=1)
     client.close()
     publish(stage, bytes(1_000))
-    assert stage.node.queue_budget.used_bytes > 1_000
+    assert stage.node.state.queue_budget.used_bytes > 1_000
     if end == "expiry":
         stage.advance(6)
     else:
         stage.connect("s")
-    assert stage.node.queue_budget.used_bytes == 0
+    assert stage.node.state.queue_budget.used_bytes == 0
 
 
 def test_what_was_dropped_does_not_come_back_after_a_restart(version: int) -> None:

@@ -76,7 +76,7 @@ class Queues(RuleBasedStateMachine):
         self.stage = Stage({"session": limits}, store=store, now_s=now_s)
         self.messages_max = messages_max
         node = self.stage.node
-        for budget in (node.queue_budget, node.disk_queue_budget):
+        for budget in (node.state.queue_budget, node.state.disk_queue_budget):
             budget.limit_bytes = max(node_bytes, budget.used_bytes)
 
     @property
@@ -181,7 +181,7 @@ class Queues(RuleBasedStateMachine):
         assert count <= max(self.messages_max + overshoot, self.kept)
         assert len(session.inflight.messages) <= 5
         node, queue = self.stage.node, session.queue
-        budget = node.disk_queue_budget if queue.spills else node.queue_budget
+        budget = node.state.disk_queue_budget if queue.spills else node.state.queue_budget
         assert budget.used_bytes <= budget.limit_bytes
         overshoot_bytes = queue.size_bytes - queue.held_bytes
         if not may_overshoot or not queue.spills:

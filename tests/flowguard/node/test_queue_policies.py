@@ -146,4 +146,4 @@ def test_what_was_accepted_is_kept_though_the_node_has_less_room_for_it(
     settings = {"session": {"queue_bytes_max": MIB}, "node": {"queue_bytes_max": MIB}}
     stage = Stage(settings, store=store, now_s=stage.now_s)
     assert first_numbers(stage.connect_durable("s")) == list(range(1, 9))
-    assert stage.node.queue_budget.used_bytes == 0
+    assert stage.node.state.queue_budget.used_bytes == 0

@@ -112,7 +112,7 @@ def test_those_of_many_sessions_fill_no_journal_and_all_of_them_come() -> None:
     came = dict.fromkeys(fleet, 0)
     while any(count < 300 for count in came.values()):
         assert stage.finish_commit()
-        assert not stage.node.window.closed
+        assert not stage.node.guard.window.closed
         assert stage.node.journal.depth <= JOURNAL_OPS
         for client in fleet:
             came[client] += len(client.publishes())

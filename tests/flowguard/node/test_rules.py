@@ -193,7 +193,7 @@ def test_a_topic_is_decided_once_and_what_is_remembered_is_bounded_and_charged()
     ann.publish("sensors/ann/" + "x" * 500)
     assert session.account.size_bytes == before_bytes
     ann.disconnect()
-    assert stage.node.state_budget.used_bytes == 0
+    assert stage.node.state.state_budget.used_bytes == 0
 
 
 # --- other rights ----------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class Sessions(RuleBasedStateMachine):
 
     def narrow_the_flight(self) -> None:
         """Below what a setting may be."""
-        self.stage.node.inflight.budget.limit_bytes = self.inflight_bytes
+        self.stage.node.state.inflight.budget.limit_bytes = self.inflight_bytes
 
     def awake(self, index: int) -> Peer | None:
         """The peer, if it is online or can be at once."""
@@ -260,7 +260,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 2, 5, 100]))
     def window_moves(self, limit: int) -> None:
-        self.stage.node.window.resize(limit)
+        self.stage.node.guard.window.resize(limit)
 
     @rule(seconds=st.sampled_from([0.2, 6.0]))
     def time_passes(self, seconds: float) -> None:
@@ -279,8 +279,8 @@ class Sessions(RuleBasedStateMachine):
             peer.check(node.settings.session.inflight_max)
         assert set(node.counters.dropped) <= self.dropped
         check_budgets(node, [p.wire.connection for p in self.peers if p.wire is not None])
-        limit = max(self.limit_before, node.window.limit)
-        self.limit_before = node.window.limit
+        limit = max(self.limit_before, node.guard.window.limit)
+        self.limit_before = node.guard.window.limit
         # One packet is always possible: one that writes to the queues of all and of two groups.
         heaviest = node.router.cost.of(0, 0, len(self.peers) + 2)
         before, self.in_process = self.in_process, {}

@@ -116,10 +116,10 @@ def test_a_long_user_name_counts_as_state_until_the_session_ends() -> None:
     stage = make_stage(state_bytes_max=16 * 1024, bound_to_user=False)
     name = "a" * 10_000
     come(stage, name)
-    assert stage.node.state_budget.used_bytes == name_bytes(name)
+    assert stage.node.state.state_budget.used_bytes == name_bytes(name)
     assert come(stage, "b" * 20_000).connack.reason_code == ReasonCode.QUOTA_EXCEEDED
     come(stage, "bob", clean=True, expiry_s=0).close()
-    assert stage.node.state_budget.used_bytes == 0
+    assert stage.node.state.state_budget.used_bytes == 0
 
 
 # --- bounds and the older connection ---------------------------------------------------------

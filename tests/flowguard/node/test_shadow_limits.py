@@ -21,7 +21,7 @@ def test_other_limits_watch_as_another_policy_does(
 ) -> None:
     stage = Stage({"flow": {"shadow_policy": named}}, shadow=FlowSettings.model_validate(limits))
     stage.advance(1)
-    assert stage.node.window.limit == 100
+    assert stage.node.guard.window.limit == 100
     assert stage.node.guard.shadow is not None
     report = stage.node.guard.shadow.report()
     assert (report.policy, report.window, report.window_real) == (policy, window, 100)

@@ -94,13 +94,13 @@ def test_a_message_on_disk_takes_no_memory_while_no_member_is_connected() -> Non
     stage = Stage(store=StoreOnDisk())
     clients = [member(stage, name, receive_maximum=1) for name in ("1st", "2nd")]
     publish(stage, b"0", b"1", b"2")
-    assert stage.node.queue_budget.used_bytes > 0
+    assert stage.node.state.queue_budget.used_bytes > 0
     for client in clients:
         taken(client)
         client.close()
-    held_bytes = stage.node.queue_budget.used_bytes
+    held_bytes = stage.node.state.queue_budget.used_bytes
     publish(stage, *(b"%d" % number for number in range(3, 100)))
-    assert stage.node.queue_budget.used_bytes == held_bytes
+    assert stage.node.state.queue_budget.used_bytes == held_bytes
     assert payloads(stage.connect_durable("1st")) == [b"%d" % number for number in range(100)]
 
 
@@ -160,7 +160,7 @@ def test_a_member_gets_its_own_messages_before_those_of_its_group(stage: Stage) 
 def test_a_backlog_is_sent_no_faster_than_the_window_allows(stage: Stage) -> None:
     member(stage, "m").close()
     publish(stage, *(b"%d" % number for number in range(9)))
-    stage.node.window.resize(2)
+    stage.node.guard.window.resize(2)
     client = stage.connect_durable("m")
     assert taken(client) == [b"0", b"1"]
 

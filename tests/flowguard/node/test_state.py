@@ -40,7 +40,7 @@ LONG = "x" * 6 * KIB
 def tight_stage(node_bytes: int = 1024 * KIB) -> Stage:
     settings = {"flow": {"window_max": 1_000}, "session": {"state_bytes_max": LIMIT_BYTES}}
     stage = Stage(settings)
-    stage.node.state_budget.limit_bytes = node_bytes
+    stage.node.state.state_budget.limit_bytes = node_bytes
     return stage
 
 
@@ -198,7 +198,7 @@ def test_a_restart_counts_what_the_store_remembers_whatever_the_limit() -> None:
     before = state_bytes(stage)
     stage.restart()
     assert state_bytes(stage) == before
-    stage.node.state_budget.limit_bytes = 0
+    stage.node.state.state_budget.limit_bytes = 0
     again = stage.connect_durable("c")
     assert state_bytes(stage) < before - KIB
     assert again.subscribe("c").reason_codes == (ReasonCode.QUOTA_EXCEEDED,)
@@ -322,7 +322,7 @@ class State(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.stage.restart()
-        self.stage.node.state_budget.limit_bytes = 60 * KIB
+        self.stage.node.state.state_budget.limit_bytes = 60 * KIB
         self.clients = [None] * 3
 
     @invariant()
@@ -334,7 +334,7 @@ class State(RuleBasedStateMachine):
             if client is not None and not client.is_closed
         ]
         check_budgets(node, open_connections)
-        assert node.state_budget.used_bytes <= node.state_budget.limit_bytes
+        assert node.state.state_budget.used_bytes <= node.state.state_budget.limit_bytes
         for session in node.registry.sessions.values():
             assert session.account.size_bytes <= LIMIT_BYTES
 

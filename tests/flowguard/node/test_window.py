@@ -20,7 +20,7 @@ def slow_store(stage: Stage, window: int) -> Client:
     """A publisher whose messages must be durable, in a node with this window and a slow store."""
     stage.connect_durable("s").subscribe("a", qos=2)
     publisher = stage.connect("p", version=4)
-    stage.node.window.resize(window)
+    stage.node.guard.window.resize(window)
     stage.hold_commits = True
     return publisher
 
@@ -54,7 +54,7 @@ def test_each_commit_lets_as_many_in_as_it_finished() -> None:
 def test_subscribe_and_unsubscribe_count_as_well(version: int) -> None:
     stage = Stage()
     client = stage.connect_durable("c", version=version)
-    stage.node.window.resize(2)
+    stage.node.guard.window.resize(2)
     stage.hold_commits = True
     client.send(
         Subscribe(1, (("a", SubscriptionOptions()),)),

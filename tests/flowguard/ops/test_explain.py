@@ -142,7 +142,7 @@ def test_a_client_that_takes_no_answers_waits_where_others_do_not_either() -> No
         client.publish("t", b"x", qos=1)
     assert client.connection.outbound.outbox.blocked
     assert reasons(stage, "c") == []
-    others = stage.node.outbox_budget
+    others = stage.node.state.outbox_budget
     others.hold(others.limit_bytes // 2, 0)
     assert not client.connection.wants_read
     (pause,) = explained(stage, "c")["paused"]

@@ -104,7 +104,7 @@ async def test_a_pause_is_explained() -> None:
         publisher = await connect(running, "p")
         store.open.clear()
         await publisher.send(*publishes("t", 5))
-        await until(lambda: running.node.window.in_process == 2)
+        await until(lambda: running.node.guard.window.in_process == 2)
         _, body = await request(address, "GET /explain/p")
         store.open.set()
         await publisher.close()

@@ -85,7 +85,7 @@ def test_what_all_may_have_in_flight_is_the_cause() -> None:
     publisher = stage.connect("p")
     for _ in range(2):
         publisher.publish("t", b"x", qos=1)
-    budget = stage.node.inflight.budget
+    budget = stage.node.state.inflight.budget
     budget.hold(budget.limit_bytes - budget.used_bytes, 0)
     publisher.publish("t", b"x", qos=1)
     assert cause(stage) == Undelivered.INFLIGHT_BYTES
@@ -117,7 +117,7 @@ def test_large_messages_wait_for_fewer_in_flight_than_the_budget_has_room_for() 
 
 def test_a_backlog_goes_no_faster_than_the_window() -> None:
     stage = Stage()
-    stage.node.window.resize(2)
+    stage.node.guard.window.resize(2)
     subscriber = waiting(stage, 5)
     assert len(subscriber.publishes(acknowledge=False)) == 2
     assert cause(stage) == Undelivered.WINDOW

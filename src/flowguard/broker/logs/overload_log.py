@@ -96,7 +96,7 @@ class OverloadLog:
         by_overload = _by_overload(changed)
         others = _difference(changed, by_overload)
         counted_s, first_s = _rounded(now_s - self._logged_s), self._first_pressed_s
-        is_cut = self._window_min < self._node.window.limit_max
+        is_cut = self._window_min < self._node.guard.window.limit_max
         has_line = True
         if self._since_s is not None and first_s is None and not is_cut:
             total = _by_overload(_difference(counts, self._before))
@@ -129,7 +129,7 @@ class OverloadLog:
     def _window(self) -> float:
         """The window of each client now, in packets; at most the maximum of the settings."""
         node = self._node
-        return round(min(node.guard.grant.window, float(node.window.limit_max)), 3)
+        return round(min(node.guard.grant.window, float(node.guard.window.limit_max)), 3)
 
     def _counts(self) -> dict[str, int]:
         node = self._node

@@ -113,7 +113,7 @@ class Reactor(NodePorts[Event]):
             return NOTHING
         read_bytes = READ_BYTES_MAX
         if not self._chunks:  # A slice begins.
-            self._is_tight = self._node.input_holders.is_tight
+            self._is_tight = self._node.state.input_holders.is_tight
         if self._is_tight or link.interest != READ:
             read_bytes = link.connection.read_bytes_max(blocked=link.interest & WRITE != 0)
         data = self.sockets.read(link, read_bytes, now_s)

@@ -281,7 +281,7 @@ class Handshakes:
         granted = grant(
             packet,
             node.settings.session,
-            node.window.limit,
+            node.guard.window.limit,
             weight,
             NO_QUOTAS if rights is None else rights.quotas,
         )

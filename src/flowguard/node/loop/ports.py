@@ -24,7 +24,7 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         self._node = node
         self._clock = clock
         self.turns: Turns[E, ServerConnection, Fetch, Piece] = Turns(
-            self, clock, node.journal, node.pages, node.chores, immediate=immediate
+            self, clock, node.journal, node.pages, node.state.chores, immediate=immediate
         )
 
     @property
@@ -70,4 +70,4 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         node = self._node
         sent = node.counters.publish_sent
         node.replay(piece, now_s)
-        node.window.worked(node.counters.publish_sent - sent, movable=False)
+        node.guard.window.worked(node.counters.publish_sent - sent, movable=False)

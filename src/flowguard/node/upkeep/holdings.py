@@ -22,7 +22,7 @@ STORE_SHARE_MAX: Final = 0.2
 def held_bytes(node: Node) -> int:
     """The process, what is held for long, and work in process."""
     return _long_bytes(node) + (
-        node.window.in_process_bytes
+        node.guard.window.in_process_bytes
         + node.journal.size_bytes
         + node.router.lane.held_bytes
         + node.guard.gate.buffered_bytes
@@ -37,11 +37,11 @@ def _long_bytes(node: Node) -> int:
         + node.door.handshake_bytes
         + SESSION_BYTES * node.registry.kept_count
         + node.router.retained.size_bytes
-        + node.state_budget.used_bytes
-        + node.queue_budget.used_bytes
-        + node.inflight.budget.used_bytes
-        + node.outbox_budget.used_bytes
-        + node.input_budget.used_bytes
+        + node.state.state_budget.used_bytes
+        + node.state.queue_budget.used_bytes
+        + node.state.inflight.budget.used_bytes
+        + node.state.outbox_budget.used_bytes
+        + node.state.input_holders.budget.used_bytes
         + node.router.plans.budget.used_bytes
         + node.router.queues.spread.budget.used_bytes
         + node.router.peers.held_bytes
@@ -80,13 +80,13 @@ def restored(node: Node) -> list[Restored]:
         Restored(
             "their subscriptions and wills",
             "node.state_bytes_max",
-            node.state_budget.used_bytes,
+            node.state.state_budget.used_bytes,
             bounds.state_bytes,
         ),
         Restored(
             "their messages sent and unacknowledged",
             "node.inflight_bytes_max",
-            node.inflight.budget.used_bytes,
+            node.state.inflight.budget.used_bytes,
             bounds.inflight_bytes,
         ),
         Restored(

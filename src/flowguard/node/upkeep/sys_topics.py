@@ -68,14 +68,14 @@ class SysTopics:
             "shared_subscriptions/count": node.router.table.shared_count - groups.count,
             "retained messages/count": retained,
             "store/messages/count": retained,
-            "store/messages/bytes": node.queue_budget.used_bytes,
+            "store/messages/bytes": node.state.queue_budget.used_bytes,
         }
         return {name: str(value) for name, value in values.items()}
 
     def _protection(self) -> dict[str, str]:
         """Topics of overload protection, what it sees and does: `$SYS/flowguard/...`."""
         node = self._node
-        window, gate, pressure = node.window, node.guard.gate, node.guard.grant.pressure
+        window, gate, pressure = node.guard.window, node.guard.gate, node.guard.grant.pressure
         values: dict[str, object] = {
             "policy": node.guard.policy.name,
             "window": window.limit,

@@ -57,7 +57,7 @@ def test_burst_of_qos_1_is_forwarded_as_one(
     assert [each.packet_id for each in answers(publisher, Puback)] == [1, 2, 3, 4, 5, 6]
     assert machine["a"].node.counters.publish_received == COUNT + 1
     assert machine["b"].node.counters.publish_sent == COUNT + 1
-    assert machine["a"].node.window.in_process == 0
+    assert machine["a"].node.guard.window.in_process == 0
 
 
 def test_burst_of_qos_0_is_forwarded_as_one(machine: Machine) -> None:
@@ -257,8 +257,10 @@ def play(
         told.append({topic: [m for m in received if m[0] == topic] for topic in ("t", "u")})
     for worker in machine.workers.values():
         node, counters = worker.node, worker.node.counters
-        told.append((counters.publish_received, counters.publish_sent, node.window.in_process))
-        told.append((node.queue_budget.used_bytes, node.inflight.budget.used_bytes))
+        told.append(
+            (counters.publish_received, counters.publish_sent, node.guard.window.in_process)
+        )
+        told.append((node.state.queue_budget.used_bytes, node.state.inflight.budget.used_bytes))
         told += [peer.outgoing.messages_count for peer in node.router.peers.by_name.values()]
     return told
 

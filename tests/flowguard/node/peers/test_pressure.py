@@ -34,7 +34,7 @@ def run(machine: Machine, publishers: dict[str, Client], slow: str, ticks: int) 
 
 
 def windows(machine: Machine) -> dict[str, int]:
-    return {name: worker.node.window.limit for name, worker in machine.workers.items()}
+    return {name: worker.node.guard.window.limit for name, worker in machine.workers.items()}
 
 
 def test_slow_store_of_a_worker_slows_only_clients_whose_work_touches_it() -> None:
@@ -58,7 +58,7 @@ def test_client_has_as_much_in_process_for_a_slow_worker_as_clients_of_that_work
     publishers = {"touching": pair(machine, "touching", "a", "b")}
     run(machine, publishers, "b", TICKS_MAX)
     machine["b"].release_commits()
-    assert machine["a"].node.window.in_process == 0
+    assert machine["a"].node.guard.window.in_process == 0
     machine["b"].hold_commits = True
     for _ in range(windows(machine)["a"]):
         publishers["touching"].publish("touching", b"x", qos=1)
