@@ -14,9 +14,10 @@ from flowguard import build
 from tests.torture.run import Torture
 from tests.torture.stores import ROLLING
 
-KILLS = 200 if build.name() == "compiled" else 60
+IS_INSTALLED = build.name() == "compiled"
 """Most kills hit the build that is installed."""
-LOG_KILLS = 40
+KILLS = 200 if IS_INSTALLED else 30
+LOG_KILLS = 40 if IS_INSTALLED else 20
 SEED = int(os.environ.get("FLOWGUARD_TORTURE_SEED", "1"))
 
 

@@ -23,7 +23,7 @@ from tests.store_tools.workers.test_move import (
 from tests.support.machine import answers
 
 pytestmark = pytest.mark.slow
-KILLS = 12
+KILLS = 8
 SESSIONS = 1_500
 
 
