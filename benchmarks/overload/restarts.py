@@ -1,6 +1,6 @@
 """A worker is killed twenty times under 2,000 clients. What do the clients of the other notice?
 
-Each client has a durable session and publishes one message per second, QoS 1. First nobody is
+Each client has a durable session and publishes one message per second, QoS 1. At first no worker is
 killed. Then one worker after the other is; the next one when all clients are back and some seconds
 have passed.
 """
@@ -109,9 +109,9 @@ class Restarts:
             ),
             (Grid.of(COLUMNS, self.kills),),
             (
-                "Others are clients of the worker that was not killed. Their p99 is that from "
-                "PUBLISH to PUBACK until all clients were back. In a calm time it was "
-                f"{self.calm_p99_ms:,.1f} ms.",
+                "Others are clients of the worker that was not killed. The column of their "
+                "p99 counts from PUBLISH to PUBACK until all clients were back. In a calm time "
+                f"it was {self.calm_p99_ms:,.1f} ms.",
                 "Attempts without success: "
                 f"{', '.join(f'{each}: {n:,}' for each, n in self.failed.items()) or 'none'}.",
             ),
