@@ -7,6 +7,7 @@ from typing import Final
 
 from flowguard.errors import StoreError
 from flowguard.kafka_settings import OWNER_FILE
+from flowguard.stores.durable_files import sync
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.identity import COPY, mark_as_copy
 
@@ -33,8 +34,7 @@ def copy_files(source: Path, target: Path) -> None:
             except OSError:
                 pass  # Another file system, or one without hard links.
         shutil.copyfile(path, copy)
-        with copy.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(copy)
 
 
 def back_up_files(source: Path, folder: Path) -> None:

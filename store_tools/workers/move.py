@@ -36,6 +36,7 @@ from flowguard.records import (
 )
 from flowguard.stores import Store
 from flowguard.stores.base import session_ops
+from flowguard.stores.durable_files import sync
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.disk import free_bytes_of, used_bytes_of
 from flowguard.types import Publish
@@ -163,11 +164,7 @@ def _remove_unfinished(out: Path) -> None:
 
 def _sync(folder: Path) -> None:
     for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
 
 
 def _retained(sources: Stores) -> Iterator[tuple[Store, Publish, float]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.errors import ConfigError
+from flowguard.stores.durable_files import replace_durably
 
 LOCK_FILE: Final = "supervisor.lock"
 COUNT_FILE: Final = "workers"
@@ -57,7 +58,7 @@ def take(data: Path, count: int) -> None:
         raise ConfigError(_other_count(data, 1, count))
     before = stored_count(data)
     if before is None:
-        _write(data / COUNT_FILE, str(count))
+        replace_durably(data / COUNT_FILE, str(count))
     elif before != count:
         raise ConfigError(_other_count(data, before, count))
 
@@ -101,20 +102,5 @@ class Incarnations:
         """Return the next number."""
         self._last = max(self._last + 1, time.time_ns() // 1_000_000)
         with suppress(OSError):  # The disk is full. Then the time of day must not go back.
-            _write(self._path, str(self._last))
+            replace_durably(self._path, str(self._last))
         return self._last
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file so that a crash leaves the old or the new one."""
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

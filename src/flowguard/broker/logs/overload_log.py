@@ -29,22 +29,13 @@ REJECTED: Final = frozenset(
     }
 )
 """Reasons to reject a packet; for others a message is dropped."""
-NOT_OVERLOAD: Final = frozenset(
-    {
-        "rejected_not_authorized",
-        "rejected_topic_refused",
-        "rejected_payload_too_large",
-        "rejected_store_full",
-        "rejected_retained_full",
-        "dropped_packet_too_large",
-        "dropped_message_expired",
-        "dropped_log_retention",
-        "dropped_offline_qos_0",
-        "protocol_errors",
-        "pages_unreadable",
-    }
-)
-"""Counts of events that happen without overload, too."""
+NOT_OVERLOAD: Final = REJECTED - {Reason.STATE_BYTES, Reason.NODE_STATE_BYTES} | {
+    Reason.PACKET_TOO_LARGE,
+    Reason.MESSAGE_EXPIRED,
+    Reason.LOG_RETENTION,
+    Reason.OFFLINE_QOS_0,
+}
+"""Reasons to reject or drop that occur without overload, too."""
 PAUSES: Final = {
     Rest.DESCRIPTORS: "for_free_descriptors",
     Rest.REFUSALS: "for_waiting_connects",
@@ -134,10 +125,7 @@ class OverloadLog:
     def _counts(self) -> dict[str, int]:
         node = self._node
         counts = {f"rejected_{reason}": count for reason, count in node.guard.gate.refused.items()}
-        counts |= {
-            f"{'rejected' if reason in REJECTED else 'dropped'}_{reason}": count
-            for reason, count in node.counters.dropped.items()
-        }
+        counts |= {_name(reason): count for reason, count in node.counters.dropped.items()}
         counts |= {
             f"times_accepting_paused_{PAUSES[reason]}": count
             for reason, count in node.door.rests.items()
@@ -151,9 +139,17 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 1)
 
 
+def _name(reason: Reason) -> str:
+    return f"{'rejected' if reason in REJECTED else 'dropped'}_{reason}"
+
+
 def _by_overload(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of what overload protection did."""
-    return {name: count for name, count in counts.items() if name not in NOT_OVERLOAD}
+    return {name: count for name, count in counts.items() if name not in _OTHERS}
+
+
+_OTHERS: Final = {*map(_name, NOT_OVERLOAD), "protocol_errors", "pages_unreadable"}
+"""Counts of `NOT_OVERLOAD`, and of other events without overload."""
 
 
 def _difference(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:

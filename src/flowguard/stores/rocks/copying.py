@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flowguard.errors import StoreError
+from flowguard.stores.durable_files import sync
 
 
 @contextmanager
@@ -31,16 +32,8 @@ def published(folder: Path, *sources: Path) -> Iterator[Path]:
     try:
         yield unfinished
         unfinished.chmod(0o700)
-        _sync_folder(unfinished)
+        sync(unfinished)
         unfinished.rename(folder)
-        _sync_folder(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(room)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,6 @@ first opened. A copy is recognised by a file that backups leave in it, or, made 
 inode of its folder.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.kafka_settings import OWNER_FILE
+from flowguard.stores.durable_files import write_durably
 from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
 from flowguard.stores.rocks.layouts.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
@@ -115,18 +115,11 @@ def open_identity(engine: RocksEngine, folder: Path, random_node: Callable[[], i
 
 def mark_as_copy(folder: Path, source: Path) -> None:
     """Mark the folder as a copy, which gets a new number when it is opened; durable."""
-    _write(folder / COPY, "This copy has not been opened yet.\n")
+    write_durably(folder / COPY, "This copy has not been opened yet.\n")
     mark_as_part(folder, source)
 
 
 def mark_as_part(folder: Path, *sources: Path) -> None:
     """Mark what was made of `sources` as lacking what they have in Kafka; durable."""
     if any((source / OWNER_FILE).exists() for source in sources):
-        _write(folder / OWNER_FILE, "")
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        write_durably(folder / OWNER_FILE, "")
