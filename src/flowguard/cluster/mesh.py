@@ -177,11 +177,10 @@ class Mesh:
 
     # --- filters, pressure -----------------------------------------------------------------------
 
-    def subscribe(self, filter: str) -> int:
+    def subscribe(self, filter: str) -> None:
         """Count a subscription of an own session; its SUBACK waits until `is_confirmed`."""
         if self.own_filters.add(filter):
             self._note(filter, True)
-        return self.own_filters.change_of(filter)
 
     def unsubscribe(self, filter: str) -> None:
         if self.own_filters.remove(filter):

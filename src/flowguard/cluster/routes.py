@@ -22,57 +22,38 @@ CHANGES_MAX: Final = 4_096
 """Maximum number of changed filters that a link keeps. With more it sends a snapshot instead."""
 
 
-@final
-class _Route:
-    """A filter of this node's sessions."""
-
-    __slots__ = ("count", "number")
-
-    def __init__(self, number: int) -> None:
-        self.count = 0
-        """Number of subscriptions."""
-        self.number = number
-        """The change that added it."""
-
-
 class OwnFilters:
     """Filters of this node's own sessions, counted, and what peers have confirmed of them."""
 
     def __init__(self) -> None:
         self.number = 0
         """Number of the last change."""
-        self._routes: dict[str, _Route] = {}
+        self._counts: dict[str, int] = {}
+        """Number of subscriptions by filter."""
         self._confirmed: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._routes)
+        return len(self._counts)
 
     def add(self, filter: str) -> bool:
         """Count a new subscription; True if peers need the filter."""
-        route = self._routes.get(filter)
-        is_new = route is None
-        if route is None:
-            self.number += 1
-            route = self._routes[filter] = _Route(self.number)
-        route.count += 1
-        return is_new
+        count = self._counts.get(filter, 0)
+        self._counts[filter] = count + 1
+        self.number += not count
+        return not count
 
     def remove(self, filter: str) -> bool:
         """Count off a subscription; True if it was the last one of the filter."""
-        route = self._routes[filter]
-        route.count -= 1
-        if route.count:
+        count = self._counts[filter] - 1
+        if count:
+            self._counts[filter] = count
             return False
-        del self._routes[filter]
+        del self._counts[filter]
         self.number += 1
         return True
 
-    def change_of(self, filter: str) -> int:
-        """Return the number of the change that peers must confirm before a SUBACK may leave."""
-        return self._routes[filter].number
-
     def filters(self) -> list[str]:
-        return list(self._routes)
+        return list(self._counts)
 
     def confirmed(self, peer: str, number: int) -> None:
         """A peer forwards by all changes up to `number`. Raises `ProtocolViolation`."""

@@ -300,12 +300,11 @@ class Node:
     def _subscribe(self, connection: ClientConnection, filter: str) -> None:
         session = connection.client
         filters = self._subscriptions.setdefault(session, set())
-        if filter in filters:
-            number = self.mesh.own_filters.change_of(filter)
-        else:
+        if filter not in filters:
             filters.add(filter)
             self._sessions.subscribe(filter, session, None)
-            number = self.mesh.subscribe(filter)
+            self.mesh.subscribe(filter)
+        number = self.mesh.own_filters.number
         kept = self.store.subscriptions.setdefault(session, set())
         suback = (number, connection, ("suback", 0, filter.encode()))
         self.write([partial(kept.add, filter)], partial(self.subscribed, suback))
