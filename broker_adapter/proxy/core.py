@@ -78,9 +78,6 @@ class ProxyCore(PairHost[ProxyPair]):
         self._leaving: dict[ProxyPair, float] = {}
         """Pairs at an upstream whose client sends or hears no more: since when nothing of them has
         moved, the longest first."""
-        self.refused_by_upstream = 0
-        self.unavailable = 0
-        """CONNECTs refused with 136."""
 
     @property
     def is_up(self) -> bool:
@@ -134,7 +131,6 @@ class ProxyCore(PairHost[ProxyPair]):
         self.guard.answered(pair, now_s)
         if is_busy:
             assert pair.broker is not None
-            self.refused_by_upstream += 1
             pair.broker.busy_until_s = now_s + BUSY_S
 
     def gone(self, pair: ProxyPair, now_s: float) -> None:
@@ -227,7 +223,6 @@ class ProxyCore(PairHost[ProxyPair]):
         late = [pair for pair, dial in self._dialing.items() if now_s >= dial.until_s]
         for pair in list(self._parked):
             if now_s - pair.offered_s >= self.settings.connect_patience_s:
-                self.unavailable += 1
                 retry_after_s = self.guard.gate.retry_after_s(self._draw())
                 pair.refuse(ReasonCode.SERVER_UNAVAILABLE, retry_after_s, now_s)
         while self._parked and self._choose(now_s) is not None:
