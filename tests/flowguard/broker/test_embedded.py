@@ -121,8 +121,8 @@ async def test_who_takes_no_messages_leaves_them_in_the_broker() -> None:
                 await publisher.publish("a", b"%d" % number, 1)
                 await publisher.publish("a", b"free", 0)
             await until(lambda: slow.dropped > 0)
-            assert len(slow._inbox) <= 200
-            got = [await slow.receive() for _ in range(len(slow._inbox))]
+            assert len(slow._inbox.messages) <= 200
+            got = [await slow.receive() for _ in range(len(slow._inbox.messages))]
             while len([m for m in got if m.qos]) < 250:
                 got.append(await slow.receive())
             assert [m.payload for m in got if m.qos] == [b"%d" % n for n in range(250)]

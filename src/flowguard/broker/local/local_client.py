@@ -82,6 +82,44 @@ class _Exchange:
 
 
 @final
+class _Inbox:
+    """Messages that came and were not taken."""
+
+    def __init__(self) -> None:
+        self.messages: deque[Publish] = deque()
+        self.came = trio.Event()
+        self.dropped = 0
+        self._qos_0 = 0
+        self._bytes = 0
+        """Payloads of QoS 0."""
+
+    def put(self, message: Publish) -> None:
+        """Keep a message, unless it is one of QoS 0 too many."""
+        if not message.qos:
+            size_bytes = self._bytes + len(message.payload)
+            if self._qos_0 >= INBOX_MESSAGES or (self._qos_0 and size_bytes > INBOX_BYTES):
+                self.dropped += 1
+                return
+            self._bytes = size_bytes
+            self._qos_0 += 1
+        self.messages.append(message)
+        self.wake()
+
+    def take(self) -> Publish:
+        """Remove the oldest message."""
+        message = self.messages.popleft()
+        if not message.qos:
+            self._qos_0 -= 1
+            self._bytes -= len(message.payload)
+        return message
+
+    def wake(self) -> None:
+        """Wake the tasks that wait for a message."""
+        self.came.set()
+        self.came = trio.Event()
+
+
+@final
 class LocalClient:
     """One connection; `connect` it, `run` its tasks, `close` it."""
 
@@ -100,17 +138,11 @@ class LocalClient:
         self._retain_available = True
         self._keep_alive_s = 0
         """The broker's own (`session.keep_alive_max_s`); 0: it has none."""
-        self._inbox: deque[Publish] = deque()
-        self._inbox_bytes = 0
-        """Payloads of QoS 0 in the inbox."""
-        self._inbox_qos_0 = 0
-        self._came = trio.Event()
+        self._inbox = _Inbox()
         self._taken: Publish | None = None
         """The message that was taken last: acknowledged when the next one is asked for."""
         self.ended = False
         self.client_id = ""
-        self.dropped = 0
-        """Messages of QoS 0 that came while nobody took those before."""
 
     async def connect(self, packet: Connect) -> None:
         """Say CONNECT; raises `NotAcceptedError` and `EndedError`."""
@@ -269,15 +301,18 @@ class LocalClient:
     async def receive(self) -> Publish:
         """The next message; the one before is acknowledged now. Raises `EndedError` at the end."""
         self._acknowledge()
-        while not self._inbox:
+        inbox = self._inbox
+        while not inbox.messages:
             if self.ended:
                 raise EndedError("the connection has ended")
-            await self._came.wait()
-        message = self._taken = self._inbox.popleft()
-        if not message.qos:
-            self._inbox_qos_0 -= 1
-            self._inbox_bytes -= len(message.payload)
+            await inbox.came.wait()
+        message = self._taken = inbox.take()
         return message
+
+    @property
+    def dropped(self) -> int:
+        """Number of QoS 0 messages dropped because the inbox was full."""
+        return self._inbox.dropped
 
     async def __aiter__(self) -> AsyncIterator[Publish]:
         """Messages until the connection ends."""
@@ -299,7 +334,7 @@ class LocalClient:
     def _handle(self, packet: Packet) -> None:
         match packet:
             case Publish():
-                self._arrive(packet)
+                self._inbox.put(packet)
             case Pubrec() if packet.reason_code < FAILURE:
                 self._put(Pubrel(packet.packet_id))
             case Puback() | Pubrec() | Pubcomp():
@@ -311,23 +346,6 @@ class LocalClient:
                 self._put(Pubcomp(packet.packet_id))
             case _:
                 pass  # DISCONNECT: the end of the stream follows.
-
-    def _arrive(self, message: Publish) -> None:
-        if not message.qos:
-            size_bytes = self._inbox_bytes + len(message.payload)
-            if self._inbox_qos_0 >= INBOX_MESSAGES or (
-                self._inbox_qos_0 and size_bytes > INBOX_BYTES
-            ):
-                self.dropped += 1
-                return
-            self._inbox_bytes = size_bytes
-            self._inbox_qos_0 += 1
-        self._inbox.append(message)
-        self._wake()
-
-    def _wake(self) -> None:
-        self._came.set()
-        self._came = trio.Event()
 
     def _finish(self, packet_id: int, answer: Packet) -> None:
         exchange = self._exchanges.pop(packet_id, None)
@@ -341,7 +359,7 @@ class LocalClient:
             exchange.done.set()
         self._exchanges.clear()
         self._quota.release()  # Who waits for a place finds the end there, and passes it on.
-        self._wake()
+        self._inbox.wake()
         self._written.set()
         self._to_write.set()
 
