@@ -19,8 +19,8 @@ from flowguard.node.peers.messages import (
     DELIVER,
     ENDS,
     NO_SHARES,
-    ONE_SHARE,
     ORDER,
+    SHARED_ONLY,
     ForwardedMessage,
     decode_burst,
     decode_forwarded,
@@ -196,17 +196,16 @@ class Inbox:
         self._node.chores.add(FanOut(deliveries, lane, incoming, plan, source=source))
 
     def _plan(self, forwarded: ForwardedMessage) -> Plan:
-        """Return the plan of a message, without the shared subscriptions of other nodes."""
-        plan, shares = self._router.plans.find(forwarded.message.topic), forwarded.shares
-        if not shares:
+        """Return the plan of a message, with the shared subscriptions that it leaves to this node."""
+        plan, own = self._router.plans.find(forwarded.message.topic), self._peers.name
+        shared = [each for each in plan.shared if forwarded.server_of(each.share) == own]
+        if forwarded.flags & SHARED_ONLY:
+            return Plan([], shared, logs=plan.logs)
+        if len(shared) == len(plan.shared):
             return plan
         while plan.making is not None:
             plan.making.step()
-        own = self._peers.name
-        shared = [each for each in plan.shared if shares.get(each.share, own) == own]
-        if forwarded.flags & ONE_SHARE:
-            return Plan([], [each for each in shared if each.share in shares], logs=plan.logs)
-        return plan if len(shared) == len(plan.shared) else plan.with_shared(shared)
+        return plan.with_shared(shared)
 
 
 def live_message(forwarded: ForwardedMessage, now_s: float) -> Publish:

@@ -27,8 +27,8 @@ BEGINS: Final = 8
 """All retained messages of the sender's topics follow."""
 ENDS: Final = 16
 """They are complete."""
-ONE_SHARE: Final = 32
-"""For members of the only shared subscription that the message names."""
+SHARED_ONLY: Final = 32
+"""For members of shared subscriptions alone."""
 BURST: Final = 64
 """Packets of one topic and size, for sessions of the receiver."""
 
@@ -37,6 +37,8 @@ _BURST_FLAGS: Final = bytes((BURST,))
 _BURST_HEAD: Final = Struct(">BBBIIHH")
 _U16: Final = Struct(">H")
 NO_SHARES: Final = b"\0\0"
+OTHER_SHARES: Final = ""
+"""Names the node that serves each shared subscription that a message does not name."""
 _NOTHING: Final = Publish("", b"")
 
 
@@ -57,7 +59,11 @@ class ForwardedMessage:
         self.expires_at_s = expires_at_s
         self.publisher = publisher
         self.shares = shares
-        """The node that serves a shared subscription, by its filter."""
+        """The node that serves a shared subscription, by its filter; see `OTHER_SHARES`."""
+
+    def server_of(self, share: str) -> str:
+        """Return the only node that may serve a shared subscription, or "" if none may."""
+        return self.shares.get(share) or self.shares.get(OTHER_SHARES, "")
 
 
 def encode_shares(shares: dict[str, str]) -> bytes:

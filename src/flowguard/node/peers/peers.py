@@ -13,8 +13,8 @@ from flowguard.node.applications.log_readers import expiry_of
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.peers.messages import (
     DELIVER,
-    ONE_SHARE,
     ORDER,
+    SHARED_ONLY,
     ForwardedMessage,
     encode_forwarded,
     encode_shares,
@@ -55,7 +55,7 @@ class Peers:
         self._cluster = cluster
         self._retained = retained
         self._routes.name = mesh.members.name
-        self._routes.unknown = list(self.by_name.values())
+        self._routes.unknown = [self.by_name[name] for name in sorted(self.by_name)]
 
     @property
     def name(self) -> str:
@@ -165,24 +165,20 @@ class Peers:
         return self._relay(peers, plan.shares, message, "", ops, now_s, is_owed=True)
 
     def pass_on(self, forwarded: ForwardedMessage, plan: Plan, ops: list[StoreOp]) -> Relay | None:
-        """Return the way of a message to shared subscriptions that this node should serve.
+        """Return the way of a message to shared subscriptions that are left to this node.
 
-        The last member of each has left while the message was on its way here.
+        It has no member of them: the last one has left while the message was on its way here, or
+        the node of the publisher did not know where the members are.
         """
         parts: list[RelayPart] = []
-        own = {group.share for group in plan.shared}
-        for share, name in forwarded.shares.items():
-            server = None
-            if name == self.name and share not in own:
-                server = self._routes.server_of(share)
-            if server is None:
-                continue
+        topic, own = forwarded.message.topic, {group.share for group in plan.shared}
+        for server, shares in self._routes.passed_on(topic, forwarded.shares, own):
             data = encode_forwarded(
                 forwarded.message,
-                DELIVER | ONE_SHARE,
+                DELIVER | SHARED_ONLY,
                 forwarded.expires_at_s,
                 forwarded.publisher,
-                encode_shares({share: server.name}),
+                encode_shares(shares),
             )
             if not forwarded.message.qos:
                 server.outgoing.put_unnumbered(data)

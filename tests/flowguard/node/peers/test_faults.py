@@ -2,6 +2,7 @@
 
 Invariants: an acknowledged message reaches each session that was subscribed; QoS 2 once; the
 messages of one publisher, topic and QoS arrive in order; all nodes have the same retained messages.
+An acknowledged message reaches a member of each shared subscription, with QoS 2 one member once.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from tests.support.stage import Client
 
 NAMES = ("a", "b", "c")
 TOPICS = ("t/0", "t/1")
+MEMBERS = {"g": ("b", "c"), "h": ("c",)}
+"""Nodes with a member of each shared subscription."""
 STEPS = 120
 
 
@@ -83,6 +86,11 @@ class Schedule:
             client = self.machine[name].connect_durable(session)
             client.subscribe("t/#", qos=2)
             client.close()
+        for group, names in MEMBERS.items():
+            for name in names:
+                client = self.machine[name].connect_durable(f"{group}-{name}")
+                client.subscribe(f"$share/{group}/t/#", qos=2)
+                client.close()
         self.number = 0
 
     def run(self) -> None:
@@ -163,6 +171,14 @@ class Schedule:
             once = [each.payload for each in messages if each.qos == 2]
             assert len(once) == len(set(once)), session
             self.check_order(messages)
+        for group, names in MEMBERS.items():
+            members = [machine[name].connect_durable(f"{group}-{name}") for name in names]
+            messages = [each for member in members for each in member.publishes()]
+            received = [each.payload for each in messages]
+            for publisher in self.publishers:
+                assert set(publisher.acknowledged) <= set(received), (group, publisher)
+            once = [each.payload for each in messages if each.qos == 2]
+            assert len(once) == len(set(once)), group
         found = []
         for worker in machine.workers.values():
             messages_of = worker.node.router.retained

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from flowguard.codec.packets import Subscribe
+from flowguard.types import SubscriptionOptions
 from tests.support.machine import Machine
 
 FILTER = "$share/g/t/#"
@@ -64,3 +66,75 @@ def test_message_on_the_way_to_a_node_whose_members_have_left_goes_on() -> None:
     machine.settle()
     other = "b" if serving == "c" else "c"
     assert [each.payload for each in members[other].publishes()] == [b"x"]
+
+
+def test_two_nodes_that_the_publisher_does_not_know_yet_do_not_both_serve() -> None:
+    machine = Machine("a", "b", "c")
+    members = [machine[name].connect(f"m-{name}") for name in "bc"]
+    for member in members:
+        member.subscribe(FILTER, qos=2)
+    publish_after_a_start(machine)
+    received = [each.payload for member in members for each in member.publishes()]
+    assert sorted(received) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("name", ["b", "c"])
+def test_member_on_a_node_that_the_publisher_does_not_know_yet(name: str) -> None:
+    machine = Machine("a", "b", "c", "d")
+    member = machine[name].connect("m")
+    member.subscribe(FILTER, qos=2)
+    plain = machine["d"].connect("s")
+    plain.subscribe("t/1", qos=2)
+    publish_after_a_start(machine)
+    for subscriber in (member, plain):
+        assert sorted(each.payload for each in subscriber.publishes()) == [b"1", b"2"]
+
+
+def test_messages_of_a_node_that_starts_reach_members_of_nodes_that_start_as_well() -> None:
+    """No node knows where the members are: the message passes all of them."""
+    machine = Machine("a", "b", "c", "d")
+    for name in "cd":
+        member = machine[name].connect_durable(f"m-{name}")
+        member.subscribe(FILTER, qos=2)
+    machine.kill("d")
+    for name in "abc":
+        machine.kill(name)
+    machine.is_carrying = False
+    for name in "abcd":
+        machine.start(name)
+    publisher = machine["a"].connect("p")
+    for qos in (1, 2):
+        publisher.publish("t/1", b"%d" % qos, qos=qos)
+    machine.is_carrying = True
+    machine.settle()
+    members = [machine[name].connect_durable(f"m-{name}") for name in "cd"]
+    received = [each.payload for member in members for each in member.publishes()]
+    assert sorted(received) == [b"1", b"2"]
+
+
+def test_subscriptions_that_the_publisher_does_not_know_do_not_both_serve() -> None:
+    """Their SUBACKs have not left, so the message need not reach them."""
+    machine = Machine("a", "b", "c")
+    members = [machine[name].connect(f"m-{name}") for name in "bc"]
+    for member in members:
+        member.subscribe("t/1", qos=2)
+    machine.is_carrying = False
+    machine["a"].connect("p").publish("t/1", b"x", qos=2)
+    for member in members:
+        member.send(Subscribe(1, ((FILTER, SubscriptionOptions(2)),)))
+    machine.is_carrying = True
+    machine.settle()
+    for member in members:
+        assert [each.payload for each in member.publishes()] == [b"x"]
+
+
+def publish_after_a_start(machine: Machine) -> None:
+    """Let node a start again and publish before it knows a filter of another node."""
+    machine.kill("a")
+    machine.is_carrying = False
+    machine.start("a")
+    publisher = machine["a"].connect("p")
+    for qos in (1, 2):
+        publisher.publish("t/1", b"%d" % qos, qos=qos)
+    machine.is_carrying = True
+    machine.settle()
