@@ -117,6 +117,10 @@ class Machine:
             if members.owner_of(f"{what}{number}") == name
         )
 
+    def incarnation_of(self, name: str) -> int:
+        """Return the last incarnation of a node."""
+        return self._incarnations[name]
+
     def start(self, name: str) -> Worker:
         self._incarnations[name] += 1
         worker = Worker(self, name, self._incarnations[name], self.stores[name])

@@ -19,7 +19,6 @@ from flowguard.cluster import Members
 from tests.interop.broker import start
 from tests.support.patience import HANG_S
 from tests.support.reaper import reap_at_the_end
-from tests.torture.players import Reader
 from tests.torture.run import Found
 from tests.torture.verdict import Moment
 from tests.torture.workers import LOAD_S, WorkersTorture
@@ -43,8 +42,7 @@ class ChangingTorture(WorkersTorture):
         self._most = most
         self.changes_count = 0
         if most > 2:
-            # A third worker may show an older retained message for a while.
-            self._players = [each for each in self._players if not isinstance(each, Reader)]
+            self._use_limits_of_three()
 
     def _prepare(self) -> None:
         self._ledger.ignore_order_of_groups()

@@ -252,12 +252,16 @@ class Mortal(Player):
 
 
 class Reader(Player):
-    """Asks now and then what is retained: never less than what was acknowledged before."""
+    """Asks now and then what is retained: never less than what was acknowledged before.
+
+    If it `repeats`, less may come for a while: it asks again, and is not idle until it has all.
+    """
 
     def __init__(self, *given: object, filter: str) -> None:
         super().__init__(*given, expiry_s=0)  # type: ignore[arg-type]
         self.peer.on_delivered = self._on_retained
         self._filter = filter
+        self.repeats = False
         self._floors: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
 
@@ -273,13 +277,17 @@ class Reader(Player):
             self._floors = Counter(self.ledger.retained)
             self._found.clear()
             peer.subscribe(self._filter, 1)
-        elif not self.calm:
+        elif not self.calm or self._is_behind:
             peer.close()
+
+    @property
+    def _is_behind(self) -> bool:
+        return any(number < self._floors[topic] for topic, number in self._found.items())
 
     def _on_retained(self, peer: Peer, publish: Publish) -> None:
         number = message_of(publish).number
         self._found[publish.topic] = number
-        if number < self._floors[publish.topic]:
+        if number < self._floors[publish.topic] and not self.repeats:
             self.ledger.find(
                 f"{peer.client_id}: {number} is retained on {publish.topic}, "
                 f"{self._floors[publish.topic]} was acknowledged and is lost"
@@ -287,4 +295,5 @@ class Reader(Player):
 
     @property
     def is_idle(self) -> bool:
-        return super().is_idle and self._floors.keys() <= self._found.keys()
+        has_all = self._floors.keys() <= self._found.keys() and not self._is_behind
+        return super().is_idle and has_all

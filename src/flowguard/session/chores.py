@@ -31,6 +31,20 @@ class Chore:
 
 
 @final
+class Pieces(Chore):
+    """A chore that a function does."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: Callable[[float], bool]) -> None:
+        """`step` is called with the time, and returns True if there is more."""
+        self._step = step
+
+    def step(self, now_s: float) -> bool:
+        return self._step(now_s)
+
+
+@final
 class Chores:
     """The chores of one node that are not done."""
 

@@ -196,7 +196,7 @@ class Inbox:
         self._node.chores.add(FanOut(deliveries, lane, incoming, plan, source=source))
 
     def _plan(self, forwarded: ForwardedMessage) -> Plan:
-        """Return the plan of a message, with the shared subscriptions that it leaves to this node."""
+        """Return the plan, with the shared subscriptions that the message leaves to this node."""
         plan, own = self._router.plans.find(forwarded.message.topic), self._peers.name
         shared = [each for each in plan.shared if forwarded.server_of(each.share) == own]
         if forwarded.flags & SHARED_ONLY:

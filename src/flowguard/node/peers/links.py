@@ -72,7 +72,9 @@ class PeerLinks:
         self._cluster = cluster
         self._peers = router.peers
         peers = router.peers.by_name
-        self._retained = RetainedSync(node, router.retained, router.retaining.apply, members, peers)
+        self._retained = RetainedSync(
+            node.chores, router.retained, router.retaining.apply, members, peers
+        )
         self._inboxes: dict[str, Inbox] = {}
         bytes_max = node.bounds.queue_bytes // QUEUE_SHARE // max(1, len(members.peers))
         for name in members.peers:
@@ -134,6 +136,7 @@ class PeerLinks:
         self._cluster.merge(record, now_s)
 
     def answered(self, peer: str) -> None:
+        self._retained.go_on(self._peers.by_name[peer])
         if self._peers.ordered_answers.blocked:
             self._peers.ordered_answers.go_on()
 

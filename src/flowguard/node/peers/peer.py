@@ -43,6 +43,7 @@ class Peer:
         "outgoing",
         "seen",
         "topics",
+        "unordered",
         "unseen",
     )
 
@@ -69,6 +70,8 @@ class Peer:
         """Topics that it has sent since it began to send all of its own."""
         self.unseen: list[str] | None = None
         """Topics that are still to be compared with those it has sent, or None."""
+        self.unordered: dict[str, None] = {}
+        """Its topics whose retained messages it did not get from this node: its link was full."""
         self.cost_factor = 1.0
         """Cost of a message for it, as a multiple of that of a message for this node alone."""
 

@@ -223,6 +223,11 @@ class Peers:
             self._retained.changed(message, expires_at_s, is_kept=is_kept)
             self.wake()
 
+    @property
+    def knows_retained(self) -> bool:
+        """False while a node that has started lacks retained messages of peers."""
+        return self._retained is None or self._retained.is_complete
+
     # --- subscriptions ---------------------------------------------------------------------------
 
     def subscribed(self, filter: str, *, is_new: bool) -> None:
@@ -259,7 +264,7 @@ class Peers:
         dropped_count = 0
         window = self._cluster.window_for(frozenset(), now_s)
         for peer in self.by_name.values():
-            self._retained.tick(peer)
+            self._retained.go_on(peer)
             dropped_count += peer.outgoing.dropped_count
             path = frozenset((peer.name,))
             peer.cost_factor = max(1.0, window / self._cluster.window_for(path, now_s))

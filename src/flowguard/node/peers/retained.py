@@ -6,15 +6,16 @@ all peers: links keep its order, so all nodes end with the owner's last one. A n
 nodes keep one way of a link later.
 
 A peer that is down gets nothing. With its next link, or if the link was full, it gets all retained
-messages of the topics that this node owns. It drops those that are missing.
+messages of the topics that this node owns. It drops those that are missing. A node that has started
+sends no retained messages to subscribers before all peers that may be alive have done this.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from flowguard.cluster import Members
 from flowguard.cluster.links import nothing_waits
-from flowguard.flow import Reason
 from flowguard.node.peers.messages import (
     APPLY,
     BEGINS,
@@ -27,7 +28,7 @@ from flowguard.node.peers.messages import (
 from flowguard.node.peers.peer import Peer
 from flowguard.records import NEVER_S
 from flowguard.routing import RetainedMessages
-from flowguard.session.node_state import NodeState
+from flowguard.session.chores import Chores, Pieces
 from flowguard.types import Publish
 
 TOPICS_PIECE: Final = 500
@@ -38,18 +39,25 @@ TOPICS_PIECE: Final = 500
 class RetainedSync:
     def __init__(
         self,
-        node: NodeState,
+        chores: Chores,
         retained: RetainedMessages,
         apply: Callable[[Publish, float], bool],
         members: Members,
         peers: dict[str, Peer],
     ) -> None:
         """`apply` keeps a retained message, or drops that of its topic, at this node alone."""
+        self._chores = chores
         self._retained = retained
         self._apply = apply
-        self._node = node
         self._members = members
         self._peers = peers
+        self._awaited = set(members.peers)
+        """Peers that have not sent all retained messages of their topics since the start."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all peers that may be alive have sent the retained messages of their topics."""
+        return not self._awaited or self._awaited.isdisjoint(self._members.living())
 
     def owner_of(self, topic: str) -> Peer | None:
         """Return the peer that orders the retained messages of a topic, or None for this node."""
@@ -65,10 +73,9 @@ class RetainedSync:
                 self._send(peer, data)
         elif not message.qos:
             if owner.outgoing.has_capacity():
-                data = encode_forwarded(message, ORDER, expires_at_s, "", NO_SHARES)
-                owner.outgoing.put(data, nothing_waits)
+                self._order(owner, message, expires_at_s)
             else:
-                self._node.counters.drop(Reason.LINK_FULL)
+                owner.unordered[message.topic] = None
 
     def opened(self, peer: Peer) -> None:
         incarnation = self._members.peers[peer.name].incarnation
@@ -91,16 +98,35 @@ class RetainedSync:
     def ends(self, peer: Peer) -> None:
         if peer.seen is not None:
             peer.unseen = self._retained.topics()
+            self._chores.add(Pieces(partial(self._drop_unseen, peer, peer.unseen)))
 
-    def tick(self, peer: Peer) -> None:
-        """Every 100 ms: do a piece of what is left to send to a peer, and to drop."""
-        if peer.unseen is not None:
-            self._drop_unseen(peer, peer.unseen)
+    def go_on(self, peer: Peer) -> None:
+        """Every 100 ms, and when a peer has answered: send it a piece of what is left."""
+        if peer.unordered:
+            self._order_some(peer)
         self._send_some(peer)
 
-    def _drop_unseen(self, peer: Peer, unseen: list[str]) -> None:
-        """Drop retained messages of the peer's topics that the peer does not have."""
-        assert peer.seen is not None
+    def _order_some(self, owner: Peer) -> None:
+        """Send the owner what it did not get because its link was full."""
+        while owner.unordered and owner.outgoing.has_capacity():
+            topic, _ = owner.unordered.popitem()
+            entry = self._retained.get(topic)
+            if entry is None:
+                self._order(owner, Publish(topic, b"", retain=True), NEVER_S)
+            else:
+                self._order(owner, entry.publish, entry.expires_at_s)
+
+    def _order(self, owner: Peer, message: Publish, expires_at_s: float) -> None:
+        data = encode_forwarded(message, ORDER, expires_at_s, "", NO_SHARES)
+        owner.outgoing.put(data, nothing_waits)
+
+    def _drop_unseen(self, peer: Peer, unseen: list[str], now_s: float) -> bool:
+        """Drop a piece of the peer's retained messages that the peer does not have.
+
+        Return True if there is more.
+        """
+        if peer.unseen is not unseen or peer.seen is None:
+            return False  # The peer has begun again.
         for _ in range(min(TOPICS_PIECE, len(unseen))):
             topic = unseen.pop()
             is_of_peer = self._members.owner_of(topic) == peer.name
@@ -108,6 +134,8 @@ class RetainedSync:
                 self._apply(Publish(topic, b"", retain=True), NEVER_S)
         if not unseen:
             peer.seen = peer.unseen = None
+            self._awaited.discard(peer.name)
+        return len(unseen) > 0
 
     def _send_some(self, peer: Peer) -> None:
         if not (peer.outgoing.is_open and peer.outgoing.has_capacity()):

@@ -2,11 +2,13 @@
 for those that a durable session is still owed when its client is back.
 """
 
+from functools import partial
 from typing import final
 
+from flowguard.node.peers.peers import Peers
 from flowguard.records import Delivery
 from flowguard.routing import RetainedMessage, RetainedMessages
-from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.chores import FILTERS_PIECE, Pieces
 from flowguard.session.host import RetainedSearch
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -72,9 +74,12 @@ def _delivery(entry: RetainedMessage, options: SubscriptionOptions) -> Delivery:
 class Searches:
     """Begins them: what they find is sent by `Outbound`, at the pace of its client."""
 
-    def __init__(self, node: NodeState, retained: RetainedMessages) -> None:
+    def __init__(self, node: NodeState, retained: RetainedMessages, peers: Peers) -> None:
         self._node = node
         self._retained = retained
+        self._peers = peers
+        self._waiting: dict[Session, dict[str, None]] = {}
+        """Filters whose search waits until this node knows the retained messages of peers."""
 
     def resumed(self, session: Session, now_s: float) -> None:
         """Its client is back: on with what it is owed, first where that has begun."""
@@ -85,12 +90,29 @@ class Searches:
     def begin(self, session: Session, filters: list[str], now_s: float) -> None:
         """For these filters, as far as they are subscribed and owed something; many of them piece
         by piece."""
-        if len(filters) > FILTERS_PIECE:
-            self._node.chores.add(_Beginning(self, session, filters))
+        if not self._peers.knows_retained:
+            self._waiting.setdefault(session, {}).update(dict.fromkeys(filters))
+        elif len(filters) > FILTERS_PIECE:
+            self._node.chores.add(Pieces(partial(self._begin_some, session, filters.copy())))
         else:
-            self.begin_piece(session, filters, now_s)
+            self._begin_piece(session, filters, now_s)
 
-    def begin_piece(self, session: Session, filters: list[str], now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
+        """Every 100 ms: begin those that have waited, of clients that are connected."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for session, filters in waiting.items():
+            if session.outbound is not None:
+                self.begin(session, list(filters), now_s)
+
+    def _begin_some(self, session: Session, filters: list[str], now_s: float) -> bool:
+        """For the first of `filters`, which are taken out; True: there are more."""
+        self._begin_piece(session, filters[:FILTERS_PIECE], now_s)
+        del filters[:FILTERS_PIECE]
+        return session.outbound is not None and len(filters) > 0
+
+    def _begin_piece(self, session: Session, filters: list[str], now_s: float) -> None:
         """For no more of them than one stretch takes."""
         outbound = session.outbound
         if outbound is None:
@@ -102,25 +124,6 @@ class Searches:
                 found.append((filter, Search(self._retained, session, filter, after, now_s)))
         if found:
             outbound.send_retained(found)
-
-
-@final
-class _Beginning(Chore):
-    """Searches for more filters than one stretch takes."""
-
-    __slots__ = ("_at", "_filters", "_searches", "_session")
-
-    def __init__(self, searches: Searches, session: Session, filters: list[str]) -> None:
-        self._searches = searches
-        self._session = session
-        self._filters = filters
-        self._at = 0
-
-    def step(self, now_s: float) -> bool:
-        filters = self._filters[self._at : self._at + FILTERS_PIECE]
-        self._at += FILTERS_PIECE
-        self._searches.begin_piece(self._session, filters, now_s)
-        return self._session.outbound is not None and self._at < len(self._filters)
 
 
 def _is_wanted(session: Session, filter: str) -> bool:

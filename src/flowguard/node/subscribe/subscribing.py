@@ -225,7 +225,7 @@ class Subscriptions:
         self._router = router
         self.peers = router.peers
         self._hooks = hooks
-        self.searches = Searches(node, router.retained)
+        self.searches = Searches(node, router.retained, router.peers)
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         """See `Routing.subscribe`; the table changes at once, the answer waits for the commit."""
@@ -297,7 +297,7 @@ class Subscriptions:
         """From the first on, whatever was on its way for the same filter; a durable session is
         owed those of QoS 1 and 2."""
         session = change.inbound.session
-        matches = self._router.retained.may_match(filter)
+        matches = self._router.retained.may_match(filter) or not self.peers.knows_retained
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
         if session.durable:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from flowguard.codec.packets import Puback
+from flowguard.codec.packets import Puback, Suback, Subscribe
 from flowguard.node.upkeep.sys_topics import SysTopics
+from flowguard.types import SubscriptionOptions
 from tests.support.machine import Machine, answers
 
 
@@ -126,3 +127,59 @@ def test_node_keeps_its_own_sys_topics_when_a_peer_sends_all_of_its_topics() -> 
     machine.start("b")
     machine.advance(0.5)
     assert len(node.router.retained) == before > 0
+
+
+def test_subscriber_of_a_node_that_starts_gets_what_changed_while_it_was_down() -> None:
+    machine = Machine("a", "b", "c")
+    owned = machine["a"].mesh.members.owner_of
+    topics = [topic for topic in map("t/{}".format, range(6_000)) if owned(topic) != "b"]
+    publisher = machine["a"].connect("p")
+    for topic in topics[::2]:
+        publisher.publish(topic, b"1", retain=True)
+    machine.kill("b")
+    for topic in topics:
+        publisher.publish(topic, b"2", retain=True)
+    machine.is_carrying = False
+    machine.start("b")
+    clients = [machine["b"].connect(f"s{qos}") for qos in (0, 1)]
+    clients.append(machine["b"].connect_durable("s2"))
+    for qos, client in enumerate(clients):
+        for topic in topics[:10]:
+            client.send(Subscribe(1, ((topic, SubscriptionOptions(qos)),)))
+    machine.is_carrying = True
+    machine.settle()
+    for client in clients:
+        assert len(answers(client, Suback)) == 10
+    machine.advance(0.2)
+    for client in clients:
+        received = {each.topic: each.payload for each in client.publishes()}
+        assert received == dict.fromkeys(topics[:10], b"2")
+
+
+def test_nodes_that_have_died_are_not_waited_for() -> None:
+    machine = Machine("a", "b", "c")
+    topic = machine.owned_by("a")
+    machine["a"].connect("p").publish(topic, b"1", retain=True)
+    for name in "bc":
+        machine.kill(name)
+    worker = machine.start("b")
+    worker.mesh.died("c", machine.incarnation_of("c"), machine.now_s)
+    machine.advance(0.2)
+    subscriber = worker.connect("s")
+    subscriber.subscribe(topic)
+    assert [each.payload for each in subscriber.publishes()] == [b"1"]
+
+
+def test_change_that_a_full_link_to_the_owner_did_not_take_comes_later() -> None:
+    machine = Machine("a", "b", "c")
+    kept, dropped, other = (machine.owned_by("b", what) for what in ("k", "d", "o"))
+    publisher = machine["a"].connect("p")
+    publisher.publish(dropped, b"1", retain=True)
+    machine.is_carrying = False
+    while machine["a"].mesh.outgoing["b"].has_capacity():
+        publisher.publish(other, b"x", retain=True)
+    publisher.publish(kept, b"2", retain=True)
+    publisher.publish(dropped, b"", retain=True)
+    machine.is_carrying = True
+    machine.advance(0.2)
+    assert retained(machine) == [{kept: b"2", other: b"x"}] * 3
