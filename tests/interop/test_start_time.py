@@ -17,9 +17,10 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """It logs what any durable subscriber wants."""
+    """It logs what any durable subscriber wants. Several workers reject a start time."""
     log = {"FLOWGUARD_SESSION__LOG_THRESHOLD": "1"}
-    with running_broker(tmp_path_factory.mktemp("log") / "data", environment=log) as running:
+    folder = tmp_path_factory.mktemp("log") / "data"
+    with running_broker(folder, "--workers", "1", environment=log) as running:
         yield running
 
 

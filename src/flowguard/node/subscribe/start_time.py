@@ -55,9 +55,16 @@ def refusal(
     since_s: float,
     *,
     has_log: bool,
+    has_peers: bool,
 ) -> Refusal | None:
-    """Why a filter cannot be subscribed from `since_s` on; None: it can."""
+    """Why a filter cannot be subscribed from `since_s` on; None: it can.
+
+    `has_peers`: there are other nodes. Each logs messages for its own sessions only, so older ones
+    would be missing.
+    """
     code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    if has_peers:
+        return code, "start-time is not available with several workers"
     if parse_shared(filter) is not None:
         return code, "start-time is not for shared subscriptions"
     if not has_log:

@@ -391,6 +391,7 @@ class Subscriptions:
             options,
             since_s,
             has_log=router.plans.log_threshold > 0 or session.is_logged,
+            has_peers=len(self.peers.by_name) > 0,
         )
         if refused is None:
             return None

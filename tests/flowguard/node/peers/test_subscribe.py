@@ -5,7 +5,8 @@ import pytest
 from flowguard.cluster import PressureRecord
 from flowguard.codec.packets import Puback, Suback, Subscribe
 from flowguard.node.upkeep.holdings import held_bytes
-from flowguard.types import SubscriptionOptions
+from flowguard.types import ReasonCode, SubscriptionOptions
+from tests.flowguard.node.test_start_time import subscribe
 from tests.support.machine import BEFORE, Machine, answers
 
 
@@ -102,3 +103,10 @@ def test_window_is_that_of_the_peer_for_messages_to_it(window_of_peer: float, re
         assert inbound is not None
         in_process[topic] = inbound.unacknowledged
     assert in_process == {"remote": remote, "local": 20}
+
+
+def test_start_time_is_rejected_because_peers_have_logged_other_messages() -> None:
+    machine = Machine("a", "b", settings={"session": {"log_threshold": 1}})
+    suback = subscribe(machine["a"].connect_durable("s"), "t", start="0")
+    assert suback.reason_codes == (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,)
+    assert suback.properties.reason_string == "start-time is not available with several workers"
