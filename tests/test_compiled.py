@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.interop.broker import start
 from tests.support.compiled import compiled_rooms, run, script
 
 ASK_OF_COLLECTOR = """
@@ -95,6 +96,13 @@ def test_the_tests_of_a_room_pass_on_the_compiled_rooms(room: str) -> None:
     rooms = compiled_rooms()
     how = {"HYPOTHESIS_PROFILE": "brief", "BUILD_UNDER_TEST": "compiled"}
     run("-m", "pytest", *options, f"tests/{room}", rooms=rooms, **how)
+
+
+def test_programs_that_tests_start_run_on_the_compiled_rooms() -> None:
+    compiled_rooms()
+    with start("--version") as process:
+        output, _ = process.communicate()
+    assert "(compiled)" in output
 
 
 def test_foreign_clients_find_the_same_broker_on_pure_rooms() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flowguard import build
 from tests.support.patience import HANG_S
 
 PATIENCE_S = HANG_S
@@ -31,11 +32,16 @@ def start(
 ) -> "subprocess.Popen[str]":
     """`flowguard ARGUMENTS` with piped output, in an environment without settings but these.
 
-    It runs the compiled rooms if they are there; where BUILD_UNDER_TEST is set, that build.
+    It runs the compiled rooms if they are those of the sources; where BUILD_UNDER_TEST is set,
+    that build.
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
-    if os.environ.get("BUILD_UNDER_TEST") == PURE:
+    wanted = os.environ.get("BUILD_UNDER_TEST")
+    if wanted == PURE:
         clean["FLOWGUARD_PURE"] = "1"
+    elif wanted is None and build.is_up_to_date(build.CHECKOUT):
+        rooms = str(build.CHECKOUT / build.ROOMS)
+        clean["PYTHONPATH"] = os.pathsep.join(filter(None, [rooms, clean.get("PYTHONPATH")]))
     return subprocess.Popen(
         [*program, *arguments],
         stdout=subprocess.PIPE,
