@@ -209,7 +209,8 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
             assert running.get(f"/workers/{index}/status")["clients"]["connected"] == 1
         assert metrics.count("# TYPE flowguard_clients_connected gauge") <= 1
         assert running.text("/health") == "2 of 2 workers serve\n"
-        assert '<a href="workers/1/">worker-1</a>' in running.text("/")
+        assert '<a href="workers/1/">worker-1</a></td><td>1</td>' in running.text("/")
+        assert "<th>all</th><th>2</th>" in running.text("/")
         assert "new EventSource" in running.text("/workers/1/")
         with running.open("/workers/1/events") as events:
             assert events.headers["content-type"].startswith("text/event-stream")

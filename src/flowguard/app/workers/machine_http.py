@@ -1,6 +1,6 @@
 """HTTP of several workers, on the port of the supervisor.
 
-    GET /                      links to the pages of the workers
+    GET /                      a row for each worker, with a link to its page, and the sums
     GET /metrics               samples of all workers, with the label `worker`
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
     GET /explain/{client_id}   the answer of the worker that owns the session
@@ -42,9 +42,10 @@ from flowguard.ops.web.http_connection import (
     json_response,
     text_response,
 )
-from flowguard.ops.web.page import page_response, workers_page
+from flowguard.ops.web.page import page_response
 from flowguard.ops.web.reload import Reload, reload_response
 from flowguard.ops.web.viewers import EVENT_STREAM
+from flowguard.ops.web.workers_page import workers_page
 
 ASK_S: Final = 5.0
 """Maximum wait for the answer of a worker, in seconds."""
@@ -105,7 +106,9 @@ class MachineAnswers:
 
     async def _read(self, path: str) -> Response:
         if path == PAGE:
-            return workers_page(sentence_of(self._workers), [each.name for each in self._workers])
+            statuses = [_json(answer) for answer in await self._ask_all("/status")]
+            names = [each.name for each in self._workers]
+            return workers_page(sentence_of(self._workers), names, statuses)
         if path == HEALTH:
             is_well = all(worker.serves for worker in self._workers)
             return text_response(sentence_of(self._workers), 200 if is_well else 503)

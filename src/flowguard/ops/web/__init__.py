@@ -5,6 +5,7 @@
 - `callers`         callers that may read or change something
 - `endpoints`       answers by path
 - `page`            the live page; `viewers` get its samples as a stream
+- `workers_page`    the first page of several workers
 - `backup`          copies the store, for requests from this machine
 - `reload`          reads certificates, users, keys and rules again, for requests from this machine
 """

@@ -5,7 +5,6 @@ whatever a client id or a topic may look like; and no other page may show it in 
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -35,16 +34,6 @@ def page_response() -> Response:
         ("cross-origin-resource-policy", "same-origin"),
     )
     return Response(200, body.encode(), HTML_TYPE, headers)
-
-
-def workers_page(sentence: str, names: Sequence[str]) -> Response:
-    """Return links to the page of each worker; `sentence` is the state of all."""
-    links = "".join(
-        f'<li><a href="workers/{index}/">{name}</a></li>' for index, name in enumerate(names)
-    )
-    body = f"<!DOCTYPE html><title>flowguard</title><h1>{sentence}</h1><ul>{links}</ul>"
-    policy = "default-src 'none'; frame-ancestors 'none'"
-    return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", policy),))
 
 
 def _text(name: str) -> str:

@@ -1,0 +1,64 @@
+"""The first page of several workers: a row for each worker, and the sums of the broker.
+
+It has no script. The browser loads it again every two seconds.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from flowguard.ops.status import Status
+from flowguard.ops.web.http_connection import Response
+from flowguard.ops.web.page import HTML_TYPE
+
+POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+HEADINGS: Final = (
+    "worker",
+    "clients",
+    "sessions",
+    "messages in",
+    "messages out",
+    "dropped",
+    "window",
+    "pressure",
+)
+
+
+def workers_page(
+    sentence: str, names: Sequence[str], statuses: Sequence[Status | None]
+) -> Response:
+    """Return the page; `sentence` is the state of all, and a worker that is down has no status."""
+    rows = [_row("th", HEADINGS)]
+    for index, (name, status) in enumerate(zip(names, statuses, strict=True)):
+        link = f'<a href="workers/{index}/">{name}</a>'
+        rows.append(_row("td", [link, *_cells(status)]))
+    serving = [each for each in statuses if each is not None]
+    rows.append(_row("th", ["all", *_sums(serving)]))
+    body = (
+        '<!DOCTYPE html><title>flowguard</title><meta http-equiv="refresh" content="2">'
+        f"<h1>{sentence}</h1><table border cellpadding=6>{''.join(rows)}</table>"
+    )
+    return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", POLICY),))
+
+
+def _row(kind: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{kind}>{cell}</{kind}>" for cell in cells)
+
+
+def _cells(status: Status | None) -> list[str]:
+    if status is None:
+        return ["down"]
+    window, pressure = status["window"], status["pressure"]
+    granted = "closed" if window["closed"] else f"{window['granted']:.3g}"
+    return [*_sums([status]), granted, f"{pressure['value']:.2f} {pressure['cause'] or ''}"]
+
+
+def _sums(statuses: Sequence[Status]) -> list[str]:
+    """Return the cells of which the broker has the sum."""
+    sums = (
+        sum(each["clients"]["connected"] for each in statuses),
+        sum(each["clients"]["sessions"] for each in statuses),
+        sum(each["traffic"]["publish_received"] for each in statuses),
+        sum(each["traffic"]["publish_sent"] for each in statuses),
+        sum(sum(each["dropped"].values()) for each in statuses),
+    )
+    return [f"{each:,}" for each in sums]
