@@ -6,6 +6,7 @@
 - `export`   sessions and messages as JSON lines
 - `imports`  data of other brokers
 - `copy`     copies of a store
+- `backup`   copies of a data directory
 - `workers`  the stores of another number of workers
 - `log`      the durable log
 - `redis`    a store on Redis

@@ -303,13 +303,14 @@ def compact(directory: Folder = DEFAULT) -> None:
     from store_tools.command.info import size_text
     from store_tools.rocks import compaction
 
-    existing(directory, "compact")
-    waiting = Console(stderr=True)
-    with complaints("compact"), waiting.status("compacting"):
-        before_bytes, after_bytes = compaction.compact(directory, time.time())
-    console = plain(soft_wrap=False)
-    sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
-    console.print(f"{directory}: {sizes}.", soft_wrap=True)
+    console, waiting = plain(soft_wrap=False), Console(stderr=True)
+    with complaints("compact"):
+        folders = stores_in(directory, "compact")
+    for folder in folders:
+        with complaints("compact"), waiting.status("compacting"):
+            before_bytes, after_bytes = compaction.compact(folder, time.time())
+        sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
+        console.print(f"{folder}: {sizes}.", soft_wrap=True)
 
 
 @store.command()
@@ -334,12 +335,10 @@ def backup(
     console = plain()
     with complaints("backup"):
         if url is None:
-            from store_tools.rocks.copying import back_up_files
-            from store_tools.rocks.reader import StoreReader
+            from store_tools.command.backup import back_up
 
             try:
-                with StoreReader(existing(data, "backup")):
-                    back_up_files(data, folder.absolute())
+                back_up(data, folder.absolute())
                 console.print(f"{folder} is a copy of {data}, on which no broker runs.")
                 return
             except LockedError as error:

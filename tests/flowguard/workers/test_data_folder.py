@@ -1,17 +1,18 @@
 """The data directory of several workers, as commands for one store see it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from flowguard.app.workers.data_folder import take
+from flowguard.app.workers.data_folder import lock, stored_count, take
 from flowguard.records import Append, PutSession, SinkKind, key_of
 from flowguard.types import SESSION_NEVER_EXPIRES
 from tests.flowguard.stores.test_contract import delivery
 from tests.store_tools.test_store import damage, open_store, run_here
 
 
-@pytest.mark.parametrize("command", ["export", "compact", "salvage"])
+@pytest.mark.parametrize("command", ["export", "salvage"])
 def test_directory_of_several_workers_is_rejected_with_the_name_of_one(
     tmp_path: Path, command: str
 ) -> None:
@@ -58,3 +59,33 @@ def test_verify_reads_all_workers_and_names_those_that_are_damaged(machine: Path
     assert (code, shown.count("The store is consistent.")) == (1, 1)
     assert f"{machine / 'worker-1'} is damaged" in complaint.replace("\n", "")
     assert "worker-0" not in complaint
+
+
+def test_compact_rewrites_the_tables_of_all_workers(machine: Path) -> None:
+    code, shown, _ = run_here("store", "compact", str(machine))
+    assert code == 0
+    assert [line.partition(": ")[0] for line in shown.splitlines()] == [
+        str(machine / "worker-0"),
+        str(machine / "worker-1"),
+    ]
+
+
+def test_backup_copies_the_stores_of_all_workers(machine: Path) -> None:
+    copy = machine.with_name(f"{machine.name}-copy")
+    code, shown, _ = run_here("store", "backup", str(copy), "--data", str(machine))
+    assert code == 0
+    assert f"{copy} is a copy of {machine}" in shown.replace("\n", "")
+    assert stored_count(copy) == 2
+    _, shown, _ = run_here("store", "info", str(copy))
+    assert "All 2 workers: 2 sessions" in shown
+
+
+def test_backup_of_a_directory_that_is_in_use_names_the_way_out(machine: Path) -> None:
+    copy, held = machine.with_name(f"{machine.name}-copy"), lock(machine)
+    try:
+        code, _, complaint = run_here("store", "backup", str(copy), "--data", str(machine))
+    finally:
+        os.close(held)
+    assert code == 1
+    assert "let it make the copy: --url HOST:PORT" in complaint.replace("\n", " ")
+    assert not copy.exists()

@@ -1,0 +1,39 @@
+"""Copies of a store, or of those of several workers, while no broker runs on them."""
+
+import os
+from pathlib import Path
+
+from flowguard.app.workers.data_folder import lock, stored_count, take
+from flowguard.errors import ConfigError, StoreError
+from store_tools.command.parts import existing, stores_in
+from store_tools.rocks.copying import back_up_files
+from store_tools.rocks.reader import StoreReader
+
+
+def back_up(data: Path, folder: Path) -> None:
+    """Copy what is in a data directory into the new directory `folder`.
+
+    Raises `StoreError`, and LockedError if a broker has the only store open.
+    """
+    if data.is_dir() and stored_count(data) is not None:
+        _back_up_workers(data, folder)
+        return
+    with StoreReader(existing(data, "backup")):
+        back_up_files(data, folder)
+
+
+def _back_up_workers(data: Path, folder: Path) -> None:
+    """Copy one store after the other; the note of their number comes last."""
+    try:
+        held = lock(data)
+    except ConfigError as error:
+        raise StoreError(f"{error}; let it make the copy: --url HOST:PORT") from error
+    try:
+        folder.mkdir()
+        stores = stores_in(data, "backup")
+        for store in stores:
+            with StoreReader(store):
+                back_up_files(store, folder / store.name)
+        take(folder, len(stores))
+    finally:
+        os.close(held)
