@@ -33,7 +33,7 @@ class Engine:
     """The clock, and the events to come; `now_s` starts at 0."""
 
     def __init__(self, *, traced: bool = False) -> None:
-        """`traced`: keep a hash of all events, at half the speed."""
+        """`traced` keeps a hash of all events, at half the speed."""
         self.now_s = 0.0
         self.events_count = 0
         self._heap: list[Event] = []
@@ -68,7 +68,8 @@ class Engine:
             self._later.setdefault(int(when_s / SECTION_S), []).append(event)
 
     def _approach(self) -> bool:
-        """Make the next section the near one, when nothing is due before; False: there is none."""
+        """Make the next section the near one if no event is due before. Return False if there is
+        none."""
         if not self._later:
             return False
         number = min(self._later)
@@ -78,10 +79,10 @@ class Engine:
         return True
 
     def watch(self, when_s: float, action: Action[A], argument: A) -> None:
-        """Schedule a call that only observes: before all events of that instant, and no event
-        itself.
+        """Schedule a call that only observes. It runs before all events of that instant.
 
-        It is not counted, leaves no trace, and must change nothing that others see."""
+        It is no event: it is not counted, leaves no trace, and must change nothing that events see.
+        """
         assert when_s >= self.now_s
         self._watch_sequence += 1
         self._add((when_s, self._watch_sequence, self._look, (action, argument)))
@@ -92,7 +93,7 @@ class Engine:
         action(argument)
 
     def _act(self, event: tuple[int, Action[Any], Any]) -> None:
-        """An event that leaves a trace."""
+        """Run an event and add it to the trace."""
         sequence, action, argument = event
         assert self._digest is not None
         self._digest.update(_MARK.pack(self.now_s, sequence))
@@ -100,9 +101,10 @@ class Engine:
         action(argument)
 
     def run(self, until_s: float) -> bool:
-        """Run the events up to and at `until_s`; False: ended by `stop`.
+        """Run the events up to and at `until_s`. Return False if `stop` ended the run.
 
-        The clock then shows `until_s`, or the time of the last event."""
+        The clock then shows `until_s`, or the time of the last event.
+        """
         heap = self._heap
         self._until_s = until_s
         count = 0
@@ -141,7 +143,7 @@ class Lane(Generic[A]):
     def __init__(
         self, engine: Engine, action: Action[A], is_dead: Callable[[A], bool] | None = None
     ) -> None:
-        """`is_dead` says which arguments need no event any more; they are dropped on the way."""
+        """`is_dead` returns True for arguments that need no event any more; they are dropped."""
         self._engine = engine
         self._action = action
         self._is_dead = is_dead

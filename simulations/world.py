@@ -1,6 +1,6 @@
 """World: a scenario under one policy, from the first arrival to the end.
 
-The same scenario and policy give the same world, event for event.
+A scenario and a policy always give the same world, event for event.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from simulations.invariants import Invariants, Violation
 from simulations.process.machine import Faults, Machine, Network, name_of
 from simulations.scenario import PopulationPlan, Scenario
 
-baselines.load()  # What flowguard is compared with.
+baselines.load()  # The laws that flowguard is compared with.
 
 
 @final
@@ -93,8 +93,8 @@ class World:
     # --- time --------------------------------------------------------------------------------
 
     def run(self, until_s: float = inf) -> None:
-        """Run until it is over, or to `until_s` at most, to go on from there; steps change
-        nothing."""
+        """Run to the end, or at most to `until_s`, from which it can go on. Steps do not change the
+        result."""
         duration_s = self.scenario.duration_s
         if self.ended_s is None and self.engine.run(min(until_s, duration_s)):
             self.ended_s = duration_s if until_s >= duration_s else None
@@ -102,7 +102,7 @@ class World:
             self.invariants.at_end()
 
     def violate(self, node: int | None, invariant: str, detail: str) -> None:
-        """End the run with this event, because an invariant does not hold."""
+        """End the run with the present event, because an invariant does not hold."""
         if self.violation is None:
             now_s, policy, seed = self.engine.now_s, self.settings.policy, self.scenario.seed
             self.violation = Violation(node, now_s, invariant, detail, policy, seed)
@@ -119,7 +119,7 @@ class World:
         return "duration" if self.ended_s >= self.scenario.duration_s else "connected"
 
     def on_decided(self) -> None:
-        """Count a client that has been connected, or has given up without."""
+        """Count a client that has been connected, or has given up before."""
         self._waiting_count -= 1
         if self._waiting_count <= 0 and self.scenario.ends_when_connected:
             self.ended_s = self.engine.now_s
@@ -131,11 +131,11 @@ class World:
         self.living = [m.index for m in self.machines if m.broker is not None]
 
     def reaches(self, one: int, other: int) -> bool:
-        """Whether messages pass between two nodes."""
+        """Return True if messages pass between two nodes."""
         return self.machines[other].broker is not None and self.network.is_up(one, other)
 
     def replicas_of(self, index: int) -> list[Machine]:
-        """The machines that store what this node stores; one that is lost for long is left out."""
+        """Return the machines that store this node's data, without those that are lost for long."""
         nodes = self.scenario.nodes
         replicas = []
         for distance in range(1, self.scenario.network.replicas):
@@ -151,8 +151,8 @@ class World:
         return replicas
 
     def path_of(self, index: int) -> frozenset[str]:
-        """The nodes that a message published here touches: this one, its replicas, and all that may
-        have subscribers of it."""
+        """Return the nodes that a message published on this node touches: itself, its replicas, and
+        all that may have subscribers of it."""
         scenario = self.scenario
         everywhere = tuple(range(scenario.nodes))
         nodes = {
@@ -178,7 +178,7 @@ class World:
     def forward(
         self, origin: int, node: int, message: Message, deliveries: int, sent_s: float
     ) -> None:
-        """Send a message to the subscribers of another node; lost where that cannot be reached."""
+        """Send a message to the subscribers of another node; it is lost if that is unreachable."""
         broker = self.machines[node].broker
         if broker is not None and self.network.is_up(origin, node):
             arrives_s = sent_s + self.scenario.network.peer_latency_s
@@ -187,12 +187,12 @@ class World:
             self.lose(message, deliveries)
 
     def lose(self, message: Message, deliveries: int) -> None:
-        """Count an acknowledged message that so many subscribers do not get."""
+        """Count an acknowledged message as lost for `deliveries` subscribers."""
         self.machines[message.node].counters.lost_count += deliveries
 
 
 def _sum_of(parts: Iterable[Histogram]) -> Histogram:
-    """They have the same bounds."""
+    """Add up histograms with the same bounds."""
     total = None
     for part in parts:
         if total is None:

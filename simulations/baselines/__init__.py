@@ -1,8 +1,9 @@
-"""Baselines to compare flowguard with: the overload laws of others, as policies of one interface.
+"""Baselines to compare flowguard with: overload laws of other brokers, as policies of one
+interface.
 
-Each is the strongest honest form that the public sources allow; where a number is not published,
-the file says which one was chosen, and why. They are here to be beaten in `simulations`, and to
-shadow (`flowguard.flow.shadow`), not to be recommended (docs/explain/overload.md, "The laws of
+Each is the strongest honest form that the public sources allow. If a number is not published, the
+file names the chosen one and the reason. They exist to be compared in `simulations`, and as shadow
+policies (`flowguard.flow.shadow`). They are not recommended (docs/explain/overload.md, "The laws of
 others"). A broker does not import them unless its settings name one.
 """
 
@@ -11,5 +12,5 @@ from simulations.baselines.policies import OTHERS
 
 
 def load() -> None:
-    """Make them known to `flow.policy`, `flow.shadow_policy` and `--policy NAME`."""
+    """Register the baselines for `flow.policy`, `flow.shadow_policy` and `--policy NAME`."""
     POLICIES.update(OTHERS)

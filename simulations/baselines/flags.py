@@ -1,19 +1,20 @@
-"""Flags: while the node is overloaded, new sockets are closed; who is in is not slowed at all.
+"""Flags: while the node is overloaded, new sockets are closed. Connected clients are not slowed.
 
-Two detectors, one reaction (`Rung.CLOSE`: closed before TLS and MQTT, so nobody is told 137). Both
-watch the drift of the event loop, which is the wait of whatever is ready to run.
+Both detectors have one reaction: `Rung.CLOSE` closes a socket before TLS and MQTT, so that its
+client gets no 0x89 (Server busy). Both watch the drift of the event loop, which is the wait of
+whatever is ready to run.
 
-- `RunQueueFlag`, EMQX's (load controller `lc`, off by default). It looks every T1, and in a burst
-  every T2; a burst takes one of C1 credits, the last one raises the flag; below a load of F2 one
-  credit per T1 comes back, and the flag falls with the last but one. So it is raised after 2 to 5 s
-  of burst, and stays for 10 s or more. Emulated: a run queue of F1 = 8 per scheduler is a drift
-  above the loop's objective, and a utilisation below F2 = 0.8 is a drift below 0.8 of it, because
-  one loop has neither. Left out: killing processes, skipping hibernation and garbage collection,
-  the 1 ms on each CONNECT, and the memory flag.
-- `DriftFlag`, FlashMQ's (`overload_mode = close_new_clients`, the default is to log). Up while the
-  latest drift of the main loop, or the median over threads of the average of 16 drifts, is above
-  2 s. No hysteresis. Emulated: one loop is the main loop and the only thread, so that the median is
-  its own average.
+- `RunQueueFlag` is EMQX's (load controller `lc`, off by default). It looks every T1, and in a burst
+  every T2. A burst takes one of C1 credits per look; the last one raises the flag. Below a load of
+  F2 one credit per T1 comes back, and the flag falls with the last but one. So it is raised after 2
+  to 5 s of burst, and stays for 10 s or more. Emulated: a run queue of F1 = 8 per scheduler is a
+  drift above the loop's objective, and a utilisation below F2 = 0.8 is a drift below 0.8 of it,
+  because one loop has neither. Left out: killing processes, skipping hibernation and garbage
+  collection, the 1 ms on each CONNECT, and the memory flag.
+- `DriftFlag` is FlashMQ's (`overload_mode = close_new_clients`, the default is to log). It is up
+  while the latest drift of the main loop, or the median over threads of the average of 16 drifts,
+  is above 2 s. It has no hysteresis. Emulated: one loop is the main loop and the only thread, so
+  that the median is its own average.
 """
 
 from collections import deque
@@ -27,9 +28,9 @@ from simulations.baselines.static import Baseline, Judge
 K = TypeVar("K")
 
 EMQX_T1_S: Final = 3.0
-"""Between two looks, while there is no burst."""
+"""Time between two looks while there is no burst."""
 EMQX_T2_S: Final = 1.0
-"""Between two looks in a burst."""
+"""Time between two looks in a burst."""
 EMQX_C1: Final = 3
 """Credits: looks in a row that must see a burst."""
 EMQX_F2: Final = 0.8
@@ -46,7 +47,7 @@ class Flag(Protocol):
     """A detector of overload: yes or no."""
 
     def look(self, drift_s: float, now_s: float) -> bool:
-        """Called every tick; whether the flag is up."""
+        """Return True if the flag is up. Called every tick."""
 
 
 @final
@@ -66,7 +67,7 @@ class RunQueueFlag:
         return self._raised
 
     def _step(self, load: float) -> float:
-        """One look at the load, in objectives; seconds to the next one."""
+        """Look at the load, in objectives; return the seconds until the next look."""
         if load > 1.0:
             return self._burst()
         if self._credits == EMQX_C1 - 1:
@@ -89,7 +90,7 @@ class RunQueueFlag:
 
 @final
 class DriftFlag:
-    """FlashMQ's comparison, every tick anew."""
+    """FlashMQ's comparison, without memory of earlier comparisons."""
 
     def __init__(self) -> None:
         self._drifts: deque[float] = deque([0.0] * FLASHMQ_DRIFTS, maxlen=FLASHMQ_DRIFTS)
@@ -105,7 +106,7 @@ class DriftFlag:
 
 @final
 class Flagged(Baseline[K]):
-    """The largest window for everybody, always; sockets are closed while the flag is up."""
+    """The largest window for every client, always; sockets are closed while the flag is up."""
 
     def __init__(self, name: str, window: int, flag: Flag, judge: Judge) -> None:
         self._doors: OpenGate[K] = OpenGate()
@@ -114,7 +115,7 @@ class Flagged(Baseline[K]):
         self._flag = flag
 
     def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
-        """The flag moves the gate's rung, and nothing else."""
+        """The flag sets the gate's rung. The window never changes."""
         is_up = self._flag.look(sample.drift_s, sample.now_s)
         self._doors.climb(Rung.CLOSE if is_up else Rung.BUFFER)
         why = "flag is up: new sockets close" if is_up else "no flag"

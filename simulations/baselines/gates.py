@@ -1,7 +1,7 @@
-"""Gates without a buffer: a CONNECT is in at once, or it is answered with 137 at once.
+"""Gates without a connect queue: a CONNECT is admitted or rejected with 0x89 (Server busy) at once.
 
-Nobody waits, so nothing expires, nothing is superseded and nothing is abandoned. None of them has a
-budget for refusing, or a hint: these are flowguard's, and what is compared lacks them.
+No CONNECT waits, so none expires, is superseded or is abandoned. The gates have no budget for
+rejections and no retry-after hint: these are flowguard's, and the compared brokers lack them.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -22,7 +22,8 @@ CONNECT_BURST: Final = 1_000.0
 
 
 class _Bufferless(Generic[K]):
-    """The connections inside, and counts of refusals by reason; what it does is in `Gate`."""
+    """The admitted connections, and counts of rejections by reason. `Gate` describes the
+    methods."""
 
     def __init__(self) -> None:
         self._inside: set[K] = set()
@@ -30,7 +31,7 @@ class _Bufferless(Generic[K]):
         self.refused: dict[Reason, int] = {}
         self.cuts: dict[Cut, int] = {}
         self.reason: Reason | None = None
-        """Why the last of them was refused."""
+        """Reason of the last rejection."""
 
     @property
     def limit(self) -> int:
@@ -64,7 +65,7 @@ class _Bufferless(Generic[K]):
         return key in self._inside
 
     def settle(self, key: K, now_s: float) -> None:
-        """The CONNECT is answered, or its connection is gone; safe for who is not inside."""
+        """The CONNECT is answered, or its connection has ended. Unknown keys are ignored."""
         self._inside.discard(key)
 
     def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
@@ -83,10 +84,10 @@ class _Bufferless(Generic[K]):
         return True
 
     def let_in(self, waited_s: float) -> None:
-        """Everybody is."""
+        """Do nothing: no CONNECT waits."""
 
     def closes(self, now_s: float) -> bool:
-        """Whenever the rung says so: closing has no budget either."""
+        """True whenever the rung demands it: closing has no budget."""
         return self._rung is Rung.CLOSE
 
     def spent(self, cost_s: float, now_s: float) -> None:
@@ -105,7 +106,7 @@ class _Bufferless(Generic[K]):
 
 @final
 class OpenGate(_Bufferless[K]):
-    """Everybody is in at once; `rung` may be set, for those who close new sockets instead."""
+    """Every CONNECT is admitted at once. A policy that closes new sockets sets `rung`."""
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         return self._admit(key)
@@ -116,11 +117,12 @@ class OpenGate(_Bufferless[K]):
 
 @final
 class RejectGate(_Bufferless[K]):
-    """The limit of another gate, moved by that gate's law, and 137 for everybody beyond it.
+    """The limit of another gate, moved by that gate's law. CONNECTs beyond it get 0x89 (Server
+    busy).
 
-    The difference to flowguard is the buffer and the budget for refusing, and nothing
-    else: `limit` is what flowguard's own gate finds where nobody waits, from the same CONNECTs that
-    were admitted.
+    It differs from flowguard only by the missing connect queue and the missing budget for
+    rejections. `limit` is what flowguard's own gate finds if no CONNECT waits, from the same
+    admitted CONNECTs.
     """
 
     def __init__(self, lender: RestartableGate[K]) -> None:
@@ -141,7 +143,7 @@ class RejectGate(_Bufferless[K]):
         return self._admit(key)
 
     def settle(self, key: K, now_s: float) -> None:
-        """The lender learns the time it took."""
+        """The lender measures the time that the CONNECT took."""
         super().settle(key, now_s)
         self._lender.settle(key, now_s)
 
@@ -159,16 +161,16 @@ class RejectGate(_Bufferless[K]):
         return self._lender.spent_s
 
     def peer_lost(self, now_s: float) -> None:
-        """The lender's limit starts anew."""
+        """The lender's limit starts again."""
         self._lender.peer_lost(now_s)
 
 
 @final
 class TokenBucketGate(_Bufferless[K]):
-    """A token per CONNECT; tokens come back at `rate`, and at most `burst` are kept.
+    """One token per CONNECT. Tokens come back at `rate`, and at most `burst` are kept.
 
-    The bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for a while
-    before it disconnects them; 4.28.9 and before answered 137, which is what counts here.
+    This is the bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for
+    a while before it disconnects them. 4.28.9 and before answered 137, and this gate does so, too.
     """
 
     def __init__(self, rate: float = CONNECT_RATE, burst: float = CONNECT_BURST) -> None:

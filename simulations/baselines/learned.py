@@ -1,18 +1,18 @@
 """Limits learned from response times: Netflix's Vegas and Gradient2 (`concurrency-limits`).
 
-Both compare the response time of now with one they have learned: Vegas with the least it has seen,
-re-learned from time to time; Gradient2 with a long average. Under a lasting overload the learned
-one drifts up, and the limit with it: that is what they are here to show.
+Both compare the present response time with a learned one. Vegas learns the least that it has seen,
+again from time to time; Gradient2 learns a long average. Under a lasting overload the learned time
+drifts up, and the limit with it. They are part of the comparison to show that.
 
-The library limits calls in process of a whole service. Here its limit L is the node's, and every
-client gets the window max(1, L / active clients): with more active clients than L nothing is
-limited any further, because a plain window has a floor of 1.
+The library limits calls in process of a whole service. This module takes its limit L as the node's,
+and every client gets the window max(1, L / active clients). With more active clients than L,
+nothing is limited any further, because a plain window is never below 1.
 
-Emulated: the library is told of each call; its `WindowedLimit` averages the calls of 1 s, or of
-100 ms at the shortest, and wants 10 at least. Here it is told once a tick, which is that shortest
-window, or later if 10 packets take longer; the samples that Vegas counts and Gradient2 averages are
-these. The jitter of Vegas' probe is its mean, so that the same samples give the same limits. The
-numbers are the library's defaults.
+Emulated: the library gets every call; its `WindowedLimit` averages the calls of 1 s, or of 100 ms
+at the shortest, and needs 10 at least. This module gives it one sample per tick, which is that
+shortest window, or later if 10 packets take longer; the samples that Vegas counts and Gradient2
+averages are these. The jitter of Vegas' probe is its mean, so that the same samples give the same
+limits. The numbers are the library's defaults.
 """
 
 from math import ceil, log10
@@ -29,17 +29,17 @@ COMPLETED_MIN: Final = 10
 """Packets that make a sample of the response time."""
 VEGAS_LIMIT_MAX: Final = 1_000.0
 VEGAS_ALPHA: Final = 3
-"""Queue that is too short, in steps of log10 L."""
+"""Length of a queue that is too short, in steps of log10 L."""
 VEGAS_BETA: Final = 6
-"""Queue that is too long, in steps of log10 L."""
+"""Length of a queue that is too long, in steps of log10 L."""
 VEGAS_PROBE: Final = 30 * 0.75
-"""Samples per unit of L between two re-learnings; 0.75 is the mean of the jitter U(0.5, 1)."""
+"""Samples per unit of L between two probes; 0.75 is the mean of the jitter U(0.5, 1)."""
 GRADIENT_LIMIT_MIN: Final = 20.0
 GRADIENT_LIMIT_MAX: Final = 200.0
 GRADIENT_TOLERANCE: Final = 1.5
-"""How much above the long average is still fine."""
+"""Highest ratio of response time to long average that does not lower the limit."""
 GRADIENT_MIN: Final = 0.5
-"""A sample never cuts by more, before smoothing."""
+"""Smallest gradient of one sample, before smoothing."""
 GRADIENT_QUEUE: Final = 4.0
 """Packets that L may grow by."""
 GRADIENT_SMOOTHING: Final = 0.2
@@ -57,7 +57,8 @@ class Limit(Protocol):
     value: float
 
     def learn(self, response_s: float, in_process: int) -> None:
-        """One sample: mean response time, above 0, and the most that was in process meanwhile."""
+        """Take one sample: mean response time, above 0, and the most packets in process
+        meanwhile."""
 
 
 @final
@@ -70,7 +71,7 @@ class Vegas:
         self._samples = 0
 
     def learn(self, response_s: float, in_process: int) -> None:
-        """A probe, or a new least, changes what is known, and not the limit."""
+        """A probe, or a new least response time, updates that least time but not the limit."""
         self._samples += 1
         if self._samples >= VEGAS_PROBE * self.value:
             self._samples = 0
@@ -94,7 +95,7 @@ class Vegas:
 
 @final
 class Gradient2:
-    """L follows the ratio of the long average to the response time of now."""
+    """L follows the ratio of the long average to the present response time."""
 
     def __init__(self) -> None:
         self.value = LIMIT_START

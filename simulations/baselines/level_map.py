@@ -1,28 +1,29 @@
-"""Levels: a pressure becomes one of ten, and each level has its window, or its rate. No memory, no
+"""Levels: a pressure becomes one of ten levels, and each has its window or rate. No memory, no
 damping.
 
-HiveMQ works with levels 1, lowest, to 10, critical, which are computed every 100 ms; each takes the
-window of every client from 100 packets down towards 1, and all nodes apply the highest level of the
+HiveMQ works with levels 1, lowest, to 10, critical, which are computed every 100 ms. Each lowers
+the window of every client, from 100 packets towards 1, and all nodes apply the highest level of the
 cluster. Neither the formula of the level nor the table of windows is published, so `level-map`
 stands for that family, and not for HiveMQ.
 
-Chosen here: levels 1 to 10 divide the pressures from half the objective to four times of it (store
-stopped, memory at 90 %) evenly on a logarithmic scale, a factor of 1.26
-each; the windows fall by the same factor from level to level. Any memoryless map has what the
-experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
+Chosen by this module: levels 1 to 10 divide the pressures from half the objective to four times of
+it (store stopped, memory at 90 %) evenly on a logarithmic scale, by a factor of 1.26 each. The
+windows fall by the same factor from level to level. Any map without memory has the property that
+the experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
 (experiment E10, docs/develop/benchmarks.md).
 
 `rate-limit-v1` is the limiter that HiveMQ had before 4.28.10, and that flowguard's window replaces.
-It limits packets per second, not packets in process: each client has credits, a PUBLISH takes what
-it weighs, and the higher the overload level, the fewer come back per tick. Nothing bounds the work
-in process, and a rate guessed too low leaves the node idle: HiveMQ itself calls its limiter
-"sometimes overly restrictive". CONNECTs pass a token bucket; beyond it the answer is 137, and there
-is no buffer.
+It limits packets per second, not packets in process. Each client has credits, and a PUBLISH takes
+its weight of them. The higher the overload level, the fewer credits come back per tick. The work in
+process has no bound, and a rate guessed too low leaves the node idle: HiveMQ itself calls its
+limiter "sometimes overly restrictive". CONNECTs pass a token bucket; those beyond it get 137, and
+there is no connect queue.
 
-Not published, chosen here: the level is the same, and the credits per tick fall from 100 at
-level 1, which is 1,000 PUBLISH per second and client, to 1 at level 10. HiveMQ weighed topics by
-their cost as well; here a PUBLISH weighs what it does in a window (`flow/cost`), and what was spent
-beyond a tick's credits is owed: one to 10,000 subscribers, at 101, goes out ten times a second.
+Not published, and chosen by this module: the level is the same, and the credits per tick fall from
+100 at level 1, which is 1,000 PUBLISH per second and client, to 1 at level 10. HiveMQ weighed
+topics by their cost as well. Here a PUBLISH has the weight that it has in a window (`flow/cost`),
+and credits spent beyond those of a tick are owed: a client that publishes to 10,000 subscribers, at
+a weight of 101, may do so ten times a second.
 """
 
 from abc import abstractmethod
@@ -40,15 +41,15 @@ K = TypeVar("K")
 LEVEL_MIN: Final = 1
 LEVEL_MAX: Final = 10
 PRESSURE_LOWEST: Final = 0.5
-"""Below it, level 1."""
+"""Pressures below it are level 1."""
 LEVELS_PER_DOUBLING: Final = 3
-"""So that level 10 begins at a pressure of 4."""
+"""Chosen so that level 10 begins at a pressure of 4."""
 CREDITS_MAX: Final = 100
 """PUBLISH per client and tick at level 1."""
 
 
 def level_of(pressure: float) -> int:
-    """1 to 10; monotone."""
+    """Return the level, 1 to 10; it never falls when the pressure grows."""
     if pressure <= PRESSURE_LOWEST:
         return LEVEL_MIN
     steps = floor(LEVELS_PER_DOUBLING * log2(pressure / PRESSURE_LOWEST) + 1e-9)
@@ -64,7 +65,7 @@ def allowance_of(level: int, allowance_max: int) -> int:
 
 @final
 class Levels:
-    """The level that counts: this node's, or the highest of its cluster, whatever the path."""
+    """The level that counts: this node's own, or the highest one of its cluster."""
 
     def __init__(
         self, allowance_max: int, cluster: Cluster | None = None, tell: Tell = tell_nobody
@@ -74,7 +75,7 @@ class Levels:
         self._tell = tell
 
     def tick(self, pressure: Pressure, connects_limit: int, now_s: float) -> tuple[int, int]:
-        """The level, and its allowance; the cluster hears of this node's own."""
+        """Return the level and its allowance. The node announces its own level to the cluster."""
         level = level_of(pressure.value)
         cluster = self._cluster
         if cluster is not None:
@@ -88,8 +89,8 @@ class Levels:
 
 
 class Levelled(Baseline[K]):
-    """A law by levels: CONNECTs are limited by the node's own pressure, packets by the cluster's
-    level."""
+    """A law by levels: the node's own pressure limits CONNECTs, the cluster's level limits
+    packets."""
 
     def __init__(self, name: str, levels: Levels, gate: Gate[K], judge: Judge) -> None:
         super().__init__(name, gate, judge)
@@ -105,7 +106,7 @@ class Levelled(Baseline[K]):
 
 @final
 class LevelMap(Levelled[K]):
-    """The window of the level of now, for everybody."""
+    """The window of the present level, for every client."""
 
     def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
         return Grant(float(allowance), pressure, why)
@@ -113,7 +114,7 @@ class LevelMap(Levelled[K]):
 
 @final
 class RateLimit(Levelled[K]):
-    """Credits by the level of now; the window is as wide as it goes."""
+    """Credits of the present level; the window is unlimited."""
 
     def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
         words = f"{why}: {allowance} PUBLISH a tick"

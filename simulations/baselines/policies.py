@@ -1,12 +1,12 @@
-"""The laws of others by name, for `flow.policy` and `flow.shadow_policy`.
+"""The baseline laws by name, for `flow.policy` and `flow.shadow_policy`.
 
-| name | window | CONNECTs | whose law |
+| name | window | CONNECTs | source |
 |---|---|---|---|
-| unlimited | none | all at once | nobody's: the measure of what protection does |
+| unlimited | none | all at once | none: it shows what the other laws achieve |
 | static-1, -10, -100 | that many | as flowguard | brokers with a fixed cap |
-| reject-at-limit | as flowguard | its limit, then 137 | flowguard without the buffer |
+| reject-at-limit | as flowguard | its limit, then 137 | flowguard without the connect queue |
 | rate-limit-v1 | none; PUBLISH per tick | 500 a second, then 137 | HiveMQ before 4.28.10 |
-| level-map | of the level of now | as flowguard | HiveMQ-like, without memory |
+| level-map | of the present level | as flowguard | HiveMQ-like, without memory |
 | emqx-flag, flashmq-gate | the maximum | sockets closed while a flag is up | EMQX, FlashMQ |
 | vegas, gradient2 | a learned limit by clients | as flowguard | Netflix |
 """

@@ -1,8 +1,8 @@
-"""Policies that ignore what they see: a fixed window, from one packet to no limit at all.
+"""Policies that ignore their samples: a fixed window, from one packet to no limit at all.
 
-`static-1`, `static-10`, `static-100` are what brokers with an in-flight cap do (EMQX `active_n`,
-Mosquitto `max_inflight_messages`). The best of them, found by search,
-is the measure for experiment E1 (docs/develop/benchmarks.md). `unlimited` shows that a test bites.
+`static-1`, `static-10`, `static-100` do what brokers with an in-flight cap do (EMQX `active_n`,
+Mosquitto `max_inflight_messages`). The best of them, found by search, is the measure for experiment
+E1 (docs/develop/benchmarks.md). `unlimited` shows that a test can fail.
 """
 
 from abc import ABC, abstractmethod
@@ -14,14 +14,14 @@ from flowguard.flow.policy import Gate, Grant
 
 K = TypeVar("K")
 Judge = Callable[[Sample], Pressure]
-"""What a sample means, against the node's objectives."""
+"""Maps a sample to its pressure against the node's objectives."""
 
 WINDOW_UNLIMITED: Final = 65_535
 """The largest Receive Maximum that MQTT 5.0 can express: no client has more in process."""
 
 
 class Baseline(ABC, Generic[K]):
-    """A law of others, as `flow.policy.Policy`."""
+    """Another broker's overload law, as a `flow.policy.Policy`."""
 
     def __init__(self, name: str, gate: Gate[K], judge: Judge) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class Baseline(ABC, Generic[K]):
         self._judge = judge
 
     def tick(self, sample: Sample) -> Grant:
-        """The pressure is judged for the record, and for the gate, whatever the law looks at."""
+        """Judge the pressure for the record and for the gate, even if the law ignores it."""
         pressure = self._judge(sample)
         self.gate.tick(sample, pressure)
         return self._grant(sample, pressure)

@@ -23,11 +23,11 @@ from simulations.calibration.probes import STEPS, Sizes, measure
 from simulations.calibration.process import CalibrationError, StoreKind, cpu_model
 
 SLOWNESS_MAX: Final = 2.0
-"""Factor of slowness beyond which not even ratios mean anything."""
+"""Factor of slowness beyond which even ratios mean nothing."""
 LOAD_SHARE: Final = 0.9
-"""Share of a core that the load took, from which the load was measured and not the broker."""
+"""Share of a core that the load took, above which the load limits the measurement."""
 OTHERS: Final = 600
-"""Clients of a check beside both crowds, at most."""
+"""Maximum number of clients of a check besides both crowds."""
 POSITIVE: Final = ("node.connect_s", "node.publish_s")
 SCHEDSTAT: Final = Path("/proc/self/schedstat")
 
@@ -81,7 +81,8 @@ def calibrate(
 
 
 def _prepared(store: str, clients: int, out: Path | None) -> StoreKind:
-    """The kind of store; refuses everything that can be wrong before anything starts."""
+    """Return the kind of store. Raise typer.Exit for every invalid option before anything
+    starts."""
     if not SCHEDSTAT.exists():
         raise _failed("this needs Linux with /proc/self/schedstat: CPU time by thread", 2)
     if out is not None and not out.parent.is_dir():
@@ -119,7 +120,7 @@ def _progress() -> Progress:
 
 
 def _on_step(progress: Progress, what: str, total: int) -> Callable[[str], None]:
-    """A callback for the beginning of a step, at which the one before is done."""
+    """Return a callback that begins a step and marks the previous one as done."""
     task = progress.add_task(what, total=total)
     begun = iter(range(total))
 
@@ -130,7 +131,7 @@ def _on_step(progress: Progress, what: str, total: int) -> Callable[[str], None]
 
 
 def costs_of(measured: dict[str, Estimate], store: StoreKind) -> Costs:
-    """The tables of a costs file; raises CalibrationError where a measurement is no cost."""
+    """Return the tables of a costs file. Raises CalibrationError if a measurement is no cost."""
     costs: Costs = {}
     for key, each in measured.items():
         table, _, name = key.partition(".")
@@ -151,7 +152,7 @@ def _comments(store: StoreKind) -> list[str]:
 
 
 def costs_table(measured: dict[str, Estimate]) -> Table:
-    """The costs for people: microseconds and bytes."""
+    """Return the costs as a table in microseconds and bytes."""
     table = Table(
         *("cost", "here", "from", "to", ""),
         title="Costs of work here",

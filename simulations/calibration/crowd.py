@@ -1,7 +1,7 @@
 """Crowd: real clients that connect as a simulated population does.
 
 Arrivals and jitter come from the same draws as in `crowd.clients`: client 7 of a population
-comes at the same instant and waits equally long before its third attempt, here and there.
+connects at the same instant in both, and waits equally long before its third attempt.
 """
 
 from array import array
@@ -102,7 +102,7 @@ class RealCrowd:
         return self.first_connected_count + self.given_up_count >= self.plan.clients
 
     def connected(self) -> list[Wire]:
-        """The connections of all clients; raises CalibrationError where one is missing."""
+        """Return the connections of all clients. Raises CalibrationError if one is missing."""
         wires = [wire for wire in self._wires if wire is not None]
         if len(wires) < self.plan.clients:
             missing = self.plan.clients - len(wires)
@@ -165,6 +165,6 @@ class RealCrowd:
 
 
 def _hint_s(connack: Connack) -> float | None:
-    """The time after which a refusal asks to come back; None: it does not say."""
+    """Return the retry-after hint of a rejection in seconds, or None if it has none."""
     said = dict(connack.properties.user_properties)
     return int(said["retry-after-ms"]) / 1_000.0 if "retry-after-ms" in said else None

@@ -1,11 +1,11 @@
 """Estimates: costs computed from the measurements of the probes (the table in `probes`).
 
-A cost is the slope of a line through measurements of several sizes. Work that is done once however
-large the measurement is (a tick, the first of everything) moves the line, not its slope; what a
-burst costs once, however many messages it has, is where its line begins. Other
-users of the machine make a measurement larger and never smaller (caches are cold, the clock is
-slow), so of several measurements of one size the least counts, and the line goes through those. If
-the measured thing itself varies, such as a disk, it is their median.
+A cost is the slope of a line through measurements of several sizes. Work that is done once per
+measurement (a tick, the first of each kind) moves the line, but not its slope. The cost of a burst,
+apart from its messages, is the line's intercept. Other users of the machine make a measurement
+larger and never smaller (caches are cold, the clock is slow). So the least of several measurements
+of one size counts, and the line goes through those. If the measured thing itself varies, such as a
+disk, their median counts.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def fit(points: Sequence[Point]) -> LinearRegression:
 
 
 Runs = Sequence[Sequence[Point]]
-"""The same sizes measured several times."""
+"""Several measurements of the same sizes."""
 
 
 def least(runs: Runs) -> list[Point]:
@@ -74,19 +74,20 @@ def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
 
 
 def _costs(raw: Series, store: StoreKind) -> Figures:
-    """Slopes, what bursts begin with, and differences of these; a cost below the noise is 0."""
+    """Return slopes, intercepts of bursts, and differences of these; a cost below the noise is
+    0."""
     slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
     accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
     stored, relayed = fit(raw["stored"]), fit(raw["relayed"])
     read_s, publish_s = max(0.0, stored.intercept), stored.slope
     ping_s = max(0.0, slope["pings"])
-    # A lone message, and a lone PINGREQ, are to take in the simulator what they take here.
+    # A lone message, and a lone PINGREQ, take as long in the simulator as on this machine.
     wake_s = max(0.0, _one(raw["lone_ping_cpu"]) - ping_s)
     way_s = max(0.0, _one(raw["lone_ping"]) - ping_s - wake_s)
     # The loop wakes up for the message, and again for its commit.
     work_s = 2.0 * wake_s + read_s + publish_s
     handoff_s = max(0.0, _one(raw["lone_message_cpu"]) - work_s)
-    # The thread that commits holds the interpreter: its CPU is the loop's already.
+    # The commit thread holds the interpreter, so the loop's CPU time already includes its own.
     op_s = max(0.0, slope["wide"])
     commit_s = max(0.0, _one(raw["lone_message"]) - way_s - work_s - handoff_s - op_s)
     resident = fit(raw["resident"])
@@ -111,7 +112,8 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
         "network.latency_s": way_s / 2.0,
     }
     if store == "memory":
-        # The loop itself commits: it is part of what a message costs, and nobody waits for it.
+        # The loop itself commits, so a message's cost includes the commit, and no task waits for
+        # it.
         costs |= {"node.handoff_s": 0.0, "store.commit_s": 0.0, "store.op_s": 0.0}
     return costs
 

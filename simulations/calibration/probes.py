@@ -1,26 +1,27 @@
-"""Probes: one pass over everything that has a cost, on brokers made for it.
+"""Probes: one pass over everything that has a cost, on brokers started for it.
 
-What a packet costs is the CPU time of the process per packet, RocksDB's own threads apart. Those of
-the store are part of it: while they prepare a batch they hold the interpreter, and the loop waits.
-Measured under full load, what the loop lacks besides its own CPU time is just theirs.
+The cost of a packet is the CPU time of the process per packet, without RocksDB's own threads. The
+threads that prepare the store's batches are part of it: they hold the interpreter, and the loop
+waits. Measured under full load, they account for all time that the loop lacks besides its own CPU
+time.
 
 | cost | measured as |
 |---|---|
 | accept_s | sockets opened without a word, and decoding a CONNECT in this process |
 | connect_s | clients connected, less accept_s |
-| refuse_s | clients refused and gone, by a broker that serves one at a time, less accept_s |
+| refuse_s | rejected clients, by a broker that serves one at a time, less accept_s |
 | close_s | connected clients that hang up |
 | ping_s | PINGREQ by all clients, one at a time each |
-| read_s, publish_s | bursts of 1 to 20 messages for a durable session that is not there |
-| send_s, delivery_s | the same for subscribers that are there, less read_s and publish_s |
-| queue_s | what each stored session adds to the CPU of a lone message |
+| read_s, publish_s | bursts of 1 to 20 messages for a durable session that is not connected |
+| send_s, delivery_s | the same for connected subscribers, less read_s and publish_s |
+| queue_s | additional CPU time of a lone message per stored session |
 | subscribe_s | SUBSCRIBE by all clients, less read_s |
 | wake_s | the loop's CPU per lone PINGREQ, less ping_s |
-| handoff_s | the loop's CPU per lone stored message, less what it is for one of many, and wake_s |
+| handoff_s | the loop's CPU per lone stored message, less that of one of many, and wake_s |
 | latency_s | half a lone PINGREQ's round trip, less the broker's CPU |
-| op_s | what each stored session adds to how long a lone message takes, less the broker's CPU |
-| commit_s | how long a lone stored message takes, less all of the above |
-| process_bytes, connection_bytes | resident memory by clients that are connected |
+| op_s | additional duration of a lone message per stored session, less the broker's CPU |
+| commit_s | duration of a lone stored message, less all of the above |
+| process_bytes, connection_bytes | resident memory by number of connected clients |
 """
 
 import time
@@ -61,9 +62,9 @@ CALM: Final[dict[str, object]] = {
     "loop_objective_s": 1e9,
     "store_objective_s": 1e9,
 }
-"""Objectives that no machine misses, so that work is measured, not protection."""
+"""Objectives that every machine meets, so that the work is measured and not the protection."""
 ROOMY: Final[dict[str, object]] = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
-"""Limits for a session that is not connected and takes all that is published meanwhile."""
+"""Limits for a session that is not connected and queues all that is published."""
 SETTINGS: Final[dict[str, dict[str, object]]] = {
     "flow": {**CALM, "memory_max_bytes": 1 << 35},
     "session": ROOMY,
@@ -73,9 +74,10 @@ REFUSING: Final[dict[str, dict[str, object]]] = {
     "flow": {**CALM, "connects_in_process_max": 1, "connect_buffer_max": 0}
 }
 PUBLISHERS: Final = 200
-"""Publishers, so many that the loop never waits for the store."""
+"""Number of publishers; it is high, so that the loop never waits for the store."""
 BURSTS: Final = (1, 2, 5, 10, 20)
-"""All of them together are less than `flow.unfinished_max`, from which on clients take turns."""
+"""The messages of all of them together are below `flow.unfinished_max`, above which clients take
+turns."""
 PAYLOAD_BYTES: Final = 64
 DECODED: Final = 2_000
 STEP_S: Final = 60.0
@@ -90,7 +92,7 @@ class Sizes:
 
     @property
     def messages(self) -> int:
-        """Messages to all subscribers together."""
+        """Number of messages to all subscribers together."""
         return 60 * self.clients
 
     @property
@@ -99,7 +101,7 @@ class Sizes:
 
     @property
     def widest(self) -> int:
-        """Stored sessions that a lone message is for, at most."""
+        """Maximum number of stored sessions that get a lone message."""
         return max(len(SHARES), self.clients // 2)
 
     @property
@@ -115,13 +117,13 @@ class _Bench:
         self._crowds = 0
 
     def crowd(self, clients: int) -> RealCrowd:
-        """New clients, all of them connected."""
+        """Return new clients, all of them connected."""
         crowd = self.knocking(clients)
         crowd.connected()
         return crowd
 
     def knocking(self, clients: int) -> RealCrowd:
-        """New clients that try once."""
+        """Return new clients that try once."""
         self._crowds += 1
         plan = PopulationPlan(clients=clients, start_over_s=0.01, timeout_s=STEP_S, retry=NO_RETRY)
         crowd = RealCrowd(self.load, f"crowd-{self._crowds}", plan, self._crowds)
@@ -129,14 +131,14 @@ class _Bench:
         return crowd
 
     def measured(self, work: Callable[..., T], *arguments: Any) -> tuple[T, Usage]:
-        """The result of `work`, and the broker's usage until it had nothing left to do."""
+        """Return the result of `work`, and the broker's usage until it was idle again."""
         before = self.broker.settled()
         result = work(*arguments)
         return result, self.broker.settled().since(before)
 
 
 def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> Series:
-    """Measure everything once; `on_step` is told of each step. Raises CalibrationError."""
+    """Measure each cost once, and call `on_step` before each step. Raises CalibrationError."""
     raw: Series = {"decoded": [(DECODED, _decoding_s())]}
     with broker_process(store, SETTINGS) as broker:
         bench = _Bench(broker)
@@ -158,12 +160,12 @@ def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> S
 
 
 STEPS: Final = 5
-"""How often `measure` calls `on_step`."""
+"""Number of calls of `on_step` by `measure`."""
 
 
 def _decoding_s() -> float:
-    """CPU time of decoding `DECODED` CONNECTs, in this process: the same code on the same
-    machine."""
+    """Return the CPU time of decoding `DECODED` CONNECTs in this process, which runs the same
+    code."""
     frame = encode(Connect("crowd-1-1000"), MQTT_5)
     before_s = time.process_time()
     for _ in range(DECODED):
@@ -242,9 +244,9 @@ def _messages(bench: _Bench, sizes: Sizes) -> Series:
 
 
 def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
-    """CPU time of a burst by its messages; every client sends one as soon as it can.
+    """Return the CPU time of a burst by its messages. Every client sends a burst as soon as it can.
 
-    So the line's slope is the cost of a message, its intercept that of a burst.
+    So the line's slope is the cost of a message, and its intercept that of a burst.
     """
     crowd = bench.crowd(PUBLISHERS)
     points: list[Point] = []
@@ -285,13 +287,13 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
 
 
 def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> tuple[list[Point], list[Point]]:
-    """Duration of a lone message without the broker's CPU, and that CPU, by number of stored
-    sessions.
+    """Return the duration of a lone message without the broker's CPU, and that CPU, by number of
+    stored sessions.
 
-    All of them are in one commit, which is as large as commits are under load. Those of a burst
-    are not: its first part is in commit while the rest is read, and what fits into that part is
-    so little that a disk's whims hide what it adds. The CPU of the thread that commits is no part
-    of it: the loop lacks it, and what a packet costs has it already.
+    All of them are in one commit, which is as large as commits are under load. Those of a burst are
+    not: its first part is in commit while the rest is read. That part is so small that the
+    variation of the disk hides its cost. The CPU of the commit thread is not counted: the loop
+    lacks it, and the cost of a packet already includes it.
     """
     absent = bench.crowd(sizes.widest)
     wires = absent.connected()
@@ -310,8 +312,8 @@ def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> tuple[list[Point], list[Po
 
 
 def _medians_s(bench: _Bench, wire: Wire, topic: str, sizes: Sizes) -> tuple[float, float]:
-    """Each message's own CPU is subtracted: the broker also works between them, and for its
-    ticks."""
+    """Return both medians. Each message's own CPU is subtracted, because the broker also works
+    between them, and for its ticks."""
     broker = bench.broker
     publisher = RealPublisher(wire, Histogram(LATENCY_BOUNDS_S), topic, PAYLOAD_BYTES, 1)
     used_s, rests_s, costs_s = broker.settled().process_s, list[float](), list[float]()
@@ -328,7 +330,8 @@ def _medians_s(bench: _Bench, wire: Wire, topic: str, sizes: Sizes) -> tuple[flo
 
 
 def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:
-    """CPU time by number of refusals; the cost of the clients that were served is subtracted."""
+    """Return the CPU time by number of rejections, less the cost of the clients that were
+    served."""
     points: list[Point] = []
     for share in SHARES:
         count = max(4, round(share * sizes.clients))

@@ -1,9 +1,10 @@
-"""BrokerProcess: a real `flowguard serve` on 127.0.0.1, with the CPU time and memory the kernel
-reports.
+"""BrokerProcess: a real `flowguard serve` on 127.0.0.1, with the CPU time and memory that the
+kernel reports.
 
-Costs are CPU seconds, not seconds: a machine that is busy otherwise makes everything later, but
-hardly dearer. The reactor runs in the main thread, so that thread's CPU time is the loop's;
-commits run in other threads of the process."""
+Costs are CPU seconds, not seconds: a busy machine delays the work, but hardly makes it dearer. The
+reactor runs in the main thread, so that thread's CPU time is the loop's. Commits run in other
+threads of the process.
+"""
 
 import json
 import os
@@ -26,21 +27,22 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 STOP_S: Final = 300.0
 SETTLE_POLL_S: Final = 0.03
 SETTLE_POLLS: Final = 2
-"""Idle polls in a row: a single one may have seen a broker that waits for a core."""
+"""Number of idle polls in a row; a single one may have seen a broker that waits for a core."""
 SETTLE_SHARE: Final = 0.15
-"""Share of one core below which a broker has nothing left to do but its ticks."""
+"""Share of one core below which a broker has no work left but its ticks."""
 SETTLE_MAX_S: Final = 300.0
 ENGINE_THREADS: Final = "rocksdb:"
-"""What the names of RocksDB's own threads begin with. They flush and compact for 50 ms at a time
-and longer, and never hold the interpreter: nothing that the loop does waits for them."""
+"""Prefix of the names of RocksDB's own threads. They flush and compact for 50 ms at a time and
+longer, and never hold the interpreter, so the loop does not wait for them."""
 
 
 class CalibrationError(FlowguardError):
-    """The real broker failed in a measurement; the text says how."""
+    """The real broker failed in a measurement; the text explains how."""
 
 
 class Usage(NamedTuple):
-    """Usage since the start of the process, seconds; a difference is what something has taken."""
+    """Usage since the start of the process, seconds. A difference is the usage between two
+    instants."""
 
     loop_s: float
     """CPU time of the reactor's thread."""
@@ -73,7 +75,7 @@ class BrokerProcess:
         self.address = address
 
     def usage(self) -> Usage:
-        """Its usage so far; raises CalibrationError where it has ended."""
+        """Return the usage so far. Raises CalibrationError if the process has ended."""
         try:
             cpu_ns, waited_ns, _ = (self._proc / "schedstat").read_text().split()
             process_s = time.clock_gettime(self._cpu_clock) - self._engine_s()
@@ -84,7 +86,7 @@ class BrokerProcess:
     def _engine_s(self) -> float:
         cpu_ns = 0
         for thread in (self._proc / "task").iterdir():
-            # One that has ended meanwhile is none of RocksDB's: they never do.
+            # A thread that has ended meanwhile is not one of RocksDB's: those never end.
             with suppress(FileNotFoundError, ProcessLookupError):
                 if (thread / "comm").read_text().startswith(ENGINE_THREADS):
                     cpu_ns += int((thread / "schedstat").read_text().split()[0])
@@ -94,7 +96,7 @@ class BrokerProcess:
         return int((self._proc / "statm").read_text().split()[1]) * PAGE_BYTES
 
     def settled(self) -> Usage:
-        """Wait until it has nothing left to do, then its usage."""
+        """Wait until the broker is idle, and return its usage."""
         until_s = time.monotonic() + SETTLE_MAX_S
         before = self.usage()
         quiet_count = 0
@@ -117,7 +119,7 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGUSR2)
 
     def stop(self) -> None:
-        """End it and delete its data."""
+        """Kill the process and delete its data."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(STOP_S)
         if self._process.stdout is not None:
@@ -134,8 +136,8 @@ def broker_process(
 ) -> Iterator[BrokerProcess]:
     """A broker with these settings and a temporary directory, until the block ends.
 
-    `python` is the command of an interpreter, which may be another checkout's.
-    Raises CalibrationError where it does not start, and for what a socket to it says in the block.
+    `python` is the command of an interpreter, which may be another checkout's. Raises
+    CalibrationError if the broker does not start, and for an OSError of a socket in the block.
     """
     with TemporaryDirectory(prefix="flowguard-calibrate-") as folder:
         config = Path(folder) / "settings.toml"

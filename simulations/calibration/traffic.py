@@ -1,8 +1,8 @@
-"""Traffic: what connected clients of a measurement do: publish, subscribe, ask.
+"""Traffic: connected clients of a measurement publish, subscribe and send requests.
 
-Bytes are prepared and answers counted rather than decoded: the broker is what is measured, and a
-load that decodes makes the time of a burst its own. Packet identifiers go round in a ring as long
-as the window: acknowledgements come in the order of what they acknowledge [MQTT-4.6.0-2], so
+Bytes are prepared, and answers are counted instead of decoded, because the broker is measured: a
+load that decodes would add its own time to a burst. Packet identifiers go round in a ring as long
+as the window: acknowledgements come in the order of the acknowledged packets [MQTT-4.6.0-2], so
 counting their bytes is enough.
 """
 
@@ -30,7 +30,7 @@ ONE_BYTE_LENGTH_MAX: Final = 127
 
 
 def topic_of(number: int, root: str = "t") -> str:
-    """A topic; all are equally long, so that all frames are."""
+    """Return a topic. All topics are equally long, so that all frames are."""
     return f"{root}/{number:06d}"
 
 
@@ -40,12 +40,13 @@ def _frame(topic: str, payload_bytes: int, packet_id: int) -> bytes:
 
 @final
 class RealPublisher:
-    """At most `outstanding` messages without PUBACK; sends what is due, in order."""
+    """Keeps at most `outstanding` messages without PUBACK, and sends due messages in order."""
 
     def __init__(
         self, wire: Wire, latencies: Histogram, topic: str, payload_bytes: int, outstanding: int
     ) -> None:
-        """`latencies` has the times from the instant a message was due to its PUBACK."""
+        """`latencies` collects the times from the instant at which a message was due to its
+        PUBACK."""
         self._wire = wire
         wire.on_bytes = self._hear
         frames = [_frame(topic, payload_bytes, number) for number in range(1, outstanding + 1)]
@@ -60,25 +61,28 @@ class RealPublisher:
         self._is_in_bursts = False
         self._rounds_s: list[float] = []
         self.on_round: Callable[[float], None] | None = None
-        """Told of each burst that is acknowledged, how long it took, seconds; the next follows."""
+        """Called after each acknowledged burst with its duration in seconds, before the next
+        burst."""
         self._left = 0
-        """Closed loop: messages that are still to become due."""
+        """Closed loop: number of messages that are still to become due."""
         self._sent: deque[tuple[float, int]] = deque()
-        """Instant at which messages in a row were due that are on their way, and their number."""
+        """Messages in flight: the instant at which messages in a row were due, and their number."""
         self._due: deque[float] = deque()
-        """Open loop: instants at which those are due that were not sent yet."""
+        """Open loop: due instants of the messages that were not sent yet."""
         self._loop: ClientLoop | None = None
-        """Calls when the next one is due, where it may be sent then."""
+        """Calls when the next message is due, if it may be sent then."""
         self._is_called = False
 
     def flood(self, count: int, now_s: float) -> None:
-        """Closed loop: publish so many messages, each due when there is room for it."""
+        """Closed loop: publish `count` messages, each due as soon as the window has capacity for
+        it."""
         self._is_closed_loop = True
         self._left += count
         self._refill(now_s)
 
     def burst(self, rounds: int, now_s: float) -> None:
-        """Publish so many full windows, each sent at once when the one before is acknowledged."""
+        """Publish `rounds` full windows, each sent at once when the previous one is
+        acknowledged."""
         self._is_in_bursts = True
         self.flood(rounds * self._window, now_s)
 
@@ -87,7 +91,7 @@ class RealPublisher:
         return median(self._rounds_s)
 
     def follow(self, instants: Iterable[float], loop: ClientLoop) -> None:
-        """Open loop: a message is due at each of these, in order."""
+        """Open loop: a message is due at each of these instants, which are in order."""
         self._due.extend(instants)
         self._loop = loop
         self._send_due(loop.clock())
@@ -106,7 +110,7 @@ class RealPublisher:
             self._send(count)
 
     def _send_due(self, now_s: float) -> None:
-        """Send what is due and fits; while the window is full nobody looks at the clock."""
+        """Send the due messages that fit. No timer is set while the window is full."""
         due, room = self._due, self._window - self._outstanding
         count = 0
         while due and count < room and due[0] <= now_s:
@@ -125,7 +129,7 @@ class RealPublisher:
 
     def _send(self, count: int) -> None:
         begin, size = self._position * self._frame_bytes, count * self._frame_bytes
-        # The ring is there twice, so what wraps round is one piece.
+        # The ring holds all frames twice, so that a range that wraps round is one piece.
         self._wire.write(self._ring[begin : begin + size])
         self._position = (self._position + count) % self._window
         self._outstanding += count
@@ -156,7 +160,7 @@ class RealPublisher:
 
 @final
 class RealSubscriber:
-    """Acknowledges what comes; all messages must be equally long, and short."""
+    """Acknowledges all messages, which must be equally long, and short."""
 
     def __init__(self, wire: Wire, topic: str, payload_bytes: int) -> None:
         frame = _frame(topic, payload_bytes, 1)
@@ -184,7 +188,8 @@ class RealSubscriber:
 
 
 def instants(plan: PublishPlan, name: str, seed: int, client: int, until_s: float) -> list[float]:
-    """The instants of a client's messages since it connected, as in `crowd.publishers`."""
+    """Return the due instants of a client's messages since it connected, as in
+    `crowd.publishers`."""
     assert plan.rate_per_s is not None
     gaps = Draws(seed, f"{name}: publish")
     due_s = [0.0] * plan.collected
@@ -201,7 +206,7 @@ def instants(plan: PublishPlan, name: str, seed: int, client: int, until_s: floa
 
 @final
 class Asker:
-    """Sends a request and waits for its answer of fixed size, so many times."""
+    """Sends a request and waits for its answer of fixed size, `count` times."""
 
     def __init__(
         self,
@@ -248,7 +253,7 @@ class Asker:
 
 
 def ask_all(load: Load, askers: list[Asker], count: int, at_most_s: float, what: str) -> None:
-    """Have all of them ask so many times, at once."""
+    """Let all askers send `count` requests each at the same time, and wait for the answers."""
     for asker in askers:
         asker.ask(count)
     load.run(lambda: all(asker.is_idle for asker in askers), at_most_s, what)
@@ -264,7 +269,7 @@ def subscribe_all(load: Load, wires: list[Wire], topics: list[str], at_most_s: f
 
 
 def publish_all(load: Load, publishers: list[RealPublisher], rounds: int, at_most_s: float) -> None:
-    """Have all of them publish so many bursts, and wait for the last acknowledgement."""
+    """Let all publishers send `rounds` bursts each, and wait for the last acknowledgement."""
     now_s = load.now_s
     for publisher in publishers:
         publisher.burst(rounds, now_s)

@@ -1,13 +1,12 @@
-"""Clients: populations that connect, are refused, time out, come back, and publish once in.
+"""Clients: populations that connect, are rejected, time out, reconnect, and publish once connected.
 
-A client is a row in a few arrays and, while it has one, a `Connection`. A client's random draws
-are addressed by its number and the number of its attempt (`simulations.draws`), so that every
-policy meets the same crowd.
+A client is a row in a few arrays and, while it has one, a `Connection`. A client's random draws are
+addressed by its number and the number of its attempt (`simulations.draws`), so that every policy
+meets the same crowd.
 
-How the network is modelled: a connection attempt takes three one-way latencies until the node
-has its CONNECT (SYN, SYN-ACK, ACK with data). Where the listen backlog is full the SYN is lost,
-and the client's kernel sends it again after 1, 3 and 7 s. Where no process listens the answer is
-a reset.
+The model of the network: a connection attempt takes three one-way latencies until the node has its
+CONNECT (SYN, SYN-ACK, ACK with data). If the listen backlog is full, the SYN is lost, and the
+client's kernel sends it again after 1, 3 and 7 s. If no process listens, the answer is a reset.
 """
 
 from array import array
@@ -54,7 +53,7 @@ class Population:
         self.topic: Topic | None = None
         self.publishers: Publishers | None = None
         self.homes = bytearray(plan.clients)
-        """The node that has the client's session, plus 1; 0: none."""
+        """The node that has the client's session, plus 1; 0 if none has."""
         self.connections: list[Connection | None] = [None] * plan.clients
         """The attempt under way, or the connection."""
         self.attempts = array("L", bytes(8 * plan.clients))
@@ -67,15 +66,15 @@ class Population:
         self.connects = Histogram(LATENCY_BOUNDS_S)
         """Times from the start of the attempt that succeeded to its CONNACK; first connections."""
         self.connected_count = 0
-        """Clients connected, as they see it."""
+        """Number of connected clients, as the clients see it."""
         self.first_connected_count = 0
         self.given_up_count = 0
         self.queued = array("L", [plan.queued]) * plan.clients
         self.replayed_count = 0
-        """Messages that waited, sent and acknowledged."""
+        """Number of queued messages that were sent and acknowledged."""
         self.replayed_last_s = NEVER_S
         self.wasted_count = 0
-        """CONNECTs served for clients that were gone or had given up waiting."""
+        """Number of CONNECTs served for clients that had left or given up waiting."""
         self.outcomes = [0] * len(Outcome)
         self.subscribed_counts = [0] * world.scenario.nodes
         self.subscribed_version = 0
@@ -98,7 +97,7 @@ class Population:
         return self.plan.clients
 
     def start(self) -> None:
-        """Let all clients come, each at its time."""
+        """Schedule the first attempt of each client."""
         plan, draw = self.plan, self._starts.uniform
         if plan.arrivals is None:
             times_s = [plan.start_s + plan.start_over_s * draw(c) for c in range(self.clients)]
@@ -116,7 +115,7 @@ class Population:
     # --- connecting --------------------------------------------------------------------------
 
     def _attempt(self, client: int) -> None:
-        """An attempt: its CONNECT arrives at a node, or its SYN does not."""
+        """Make an attempt: its CONNECT arrives at a node, or its SYN does not."""
         now_s = self.world.engine.now_s
         number = self.attempts[client]
         self.attempts[client] = number + 1
@@ -151,8 +150,8 @@ class Population:
                 living = living or at
                 return living[int(len(living) * self._nodes.uniform(client, number))]
             case "next":
-                # A client that was connected comes back to where it was, unless that fails; one
-                # half goes on upwards, the other downwards.
+                # A client that was connected reconnects to the same node, unless that fails. Then
+                # half of the clients try the nodes upwards, the other half downwards.
                 home = self.homes[client]
                 first = at.index(home - 1) if home else client
                 failures = self._failures[client]
@@ -174,7 +173,7 @@ class Population:
         self._fail(self._ended(connection, now_s, Outcome.TIMED_OUT))
 
     def _close(self, connection: Connection) -> None:
-        """Close the client's end; the node is told, if it ever took the connection."""
+        """Close the client's end. The node gets the hang-up if it ever accepted the connection."""
         connection.is_alive = False
         if KNOCKING < connection.state < ENDED:
             self._hang_ups.add(self.world.engine.now_s + self._latency_s, connection)
@@ -207,7 +206,7 @@ class Population:
             self.world.engine.at(at_s, self._begin_silence, connection)
 
     def refused(self, connection: Connection, sent_s: float, hint_s: float) -> None:
-        """Receive CONNACK 137; `hint_s` 0: without `retry-after-ms`."""
+        """Receive CONNACK 0x89 (Server busy); `hint_s` is 0 if it has no `retry-after-ms`."""
         at_s = sent_s + self._latency_s
         if connection.is_alive and at_s <= connection.deadline_s:
             connection.is_alive = False
@@ -292,7 +291,7 @@ class Population:
             self.subscribed_version += 1
 
     def left(self, connection: Connection) -> None:
-        """The node has noticed that the client is gone."""
+        """The node has noticed that the client has disconnected."""
         if self._subscribed[connection.client] and (
             self.homes[connection.client] == connection.broker.node + 1
         ):
@@ -301,7 +300,7 @@ class Population:
             self.subscribed_version += 1
 
     def place_of(self, client: int) -> int | None:
-        """The node at which a subscriber is connected; None: at none."""
+        """Return the node to which a subscriber is connected, or None."""
         connection = self.connections[client]
         if connection is None or not self._subscribed[client]:
             return None

@@ -1,8 +1,8 @@
 """Connection: one attempt of one client, and its end; both ends in one object.
 
-The server's end has a state, as `flowguard.session.connection` has; the client's end is there or
-gone. Between the two lies the network: each end learns of an action of the other a latency
-later, so it looks only at its own state.
+The server's end has a state, as `flowguard.session.connection` has. The client's end is alive or
+not. The network lies between them: each end learns of an action of the other after a latency, so it
+looks only at its own state.
 """
 
 from collections import deque
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from simulations.process.broker import Broker
 
 KNOCKING: Final = 0
-"""The kernel has not taken its SYN, which is sent again."""
+"""The kernel has not taken the SYN, which is sent again."""
 BACKLOG: Final = 1
-"""It is in the kernel's listen backlog."""
+"""The connection is in the kernel's listen backlog."""
 OPENED: Final = 2
-"""It is accepted; its CONNECT is there to be read."""
+"""The connection is accepted; its CONNECT can be read."""
 CONNECTING: Final = 3
-"""Its CONNECT is at the gate."""
+"""The CONNECT is at the gate."""
 WAITING: Final = 4
-"""Its CONNECT waits at the gate."""
+"""The CONNECT waits at the gate."""
 SERVED: Final = 5
-"""Its CONNECT was admitted, and is not answered yet."""
+"""The CONNECT was admitted, and is not answered yet."""
 CONNECTED: Final = 6
 ENDED: Final = 7
 
 Packet = float | None
-"""A PUBLISH, as the instant at which its client wanted to send it; None: a SUBSCRIBE."""
+"""A PUBLISH, as the instant at which its client wanted to send it, or None for a SUBSCRIBE."""
 
 
 class Outcome(IntEnum):
@@ -45,7 +45,7 @@ class Outcome(IntEnum):
     """Closed without a packet."""
     TIMED_OUT = 3
     UNREACHABLE = 4
-    """No process listens there."""
+    """No process listens at the address."""
 
 
 class Attempt(NamedTuple):
@@ -53,7 +53,7 @@ class Attempt(NamedTuple):
 
     population: str
     client: int
-    """Its number in the population."""
+    """The client's number in the population."""
     number: int
     """The number of attempts that this client has made before."""
     node: int
@@ -95,24 +95,24 @@ class Connection:
     population: "Population"
     broker: "Broker"
     client: int
-    """Its number in the population."""
+    """The client's number in the population."""
     attempt: int
     """The number of attempts that this client has made before."""
     started_s: float
     deadline_s: float
     # The client's end.
     is_alive: bool = True
-    """False: the client has closed, timed out, or heard that the server has."""
+    """False if the client has closed, timed out, or noticed that the server has closed."""
     outcome: Outcome | None = None
     knocks: int = 0
     # The server's end.
     state: int = KNOCKING
     is_ready: bool = False
-    """Whether it is in the loop's list of sockets with something to read."""
+    """True if it is in the loop's list of readable sockets."""
     queued: bool = False
-    """Whether it is to be run again: it has packets, and there may be room."""
+    """True if it is to be run again: it has packets, and its window may have capacity."""
     ended_by_peer: bool = False
-    """Whether the client's end of stream has arrived."""
+    """True if the client's end of stream has arrived."""
     inbound: ClientPackets | None = None
     pings: int = 0
     replay: QueuedPage | None = None
@@ -123,12 +123,12 @@ class Connection:
 
     @property
     def tenant(self) -> str:
-        """The tenant whose share it takes while clients take turns: its population."""
+        """The tenant whose share it takes while clients take turns, which is its population."""
         return self.population.name
 
     @property
     def window(self) -> AdmissionWindow | None:
-        """The window that counts its packets; None: it has sent none yet."""
+        """The window that counts its packets, or None if it has sent none yet."""
         return None if self.inbound is None else self.inbound.window
 
     @property
@@ -136,7 +136,7 @@ class Connection:
         return self.state == ENDED
 
     def schedule(self) -> None:
-        """Run it again in the next turn."""
+        """Schedule it for the next turn."""
         if not self.queued and self.state == CONNECTED:
             self.queued = True
             self.broker.ports.schedule(self)

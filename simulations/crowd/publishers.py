@@ -1,9 +1,10 @@
 """Publishers: the messages that connected clients of a population send, QoS 1.
 
 Open loop: messages are due at the instants of a Poisson process while the client is connected,
-whatever the broker does; those that may not be sent yet (`outstanding`, Receive Maximum) wait at
-the client, and their wait counts. Closed loop: the next one is due when an acknowledgement makes
-room. Messages not acknowledged when the connection ends are sent again on the next one.
+independently of the broker. Those that may not be sent yet (`outstanding`, Receive Maximum) wait at
+the client, and their latency includes this wait. Closed loop: the next one is due when an
+acknowledgement frees a slot. Messages not acknowledged when the connection ends are sent again on
+the next one.
 """
 
 from array import array
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from simulations.crowd.clients import Population
 
 FINE_BOUNDS_S: Final = tuple(0.000_1 * 1.01**n for n in range(1_400))
-"""Upper bounds of buckets for latencies where some per cent matter: 1 % wide."""
+"""Upper bounds of buckets for latencies that must be exact to a few per cent; each is 1 % wide."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class _Publisher:
-    """One client's messages that are due: the first `sent` of them are on their way."""
+    """One client's due messages; the first `sent` of them are in flight."""
 
     due_s: list[float] = field(default_factory=list)
     sent: int = 0
@@ -42,7 +43,7 @@ class Publishers:
         world = population.world
         self.plan = plan
         self.due_count = 0
-        """Messages that were due, while their clients were connected."""
+        """Number of messages that were due while their clients were connected."""
         self.acknowledged_count = 0
         self.in_time_count = 0
         """Messages acknowledged within their deadline."""
@@ -54,7 +55,7 @@ class Publishers:
         self.cost_units = array("L", bytes(8 * population.clients))
         """Cost of the nodes' work by client."""
         self.weights = array("L", [1]) * population.clients
-        """Of the last message of each client that was done, cost units."""
+        """Weight of each client's last finished message, cost units."""
         self._population = population
         self._engine = world.engine
         self._latency_s = world.scenario.network.latency_s
@@ -91,13 +92,15 @@ class Publishers:
         self._counts[client] = count + 1
         due_s = self._next_s(after_s, self._gaps.exponential(client, count))
         if due_s is not None:
-            # When it arrives, if it may go at once: one event for two things.
+            # The instant of arrival, if the message may be sent at once: one event serves both.
             when_s = max(due_s + self._latency_s, self._engine.now_s)
             self._engine.at(when_s, self._on_due, connection)
 
     def _next_s(self, after_s: float, gap: float) -> float | None:
-        """When the next message is due; `gap` is exponential with mean 1; None: the trace is
-        over."""
+        """Return when the next message is due, or None after the end of the trace.
+
+        `gap` is exponential with mean 1.
+        """
         curve = self._curve
         if curve is not None:
             return curve.when(curve.by(after_s) + gap * self._population.clients)
@@ -133,7 +136,7 @@ class Publishers:
         publisher = self._publishers[client]
         assert publisher is not None
         if not publisher.sent:
-            return  # Of a connection before.
+            return  # Acknowledgement of an earlier connection.
         publisher.sent -= 1
         publisher.due_s.remove(due_s)
         self.acknowledged_count += 1

@@ -18,7 +18,8 @@ class Retry:
     def delay_s(
         self, client: int, failures: int, attempt: int, hint_s: float | None
     ) -> float | None:
-        """Time that a client waits after its `failures`-th failure in a row; None: it gives up."""
+        """Return how long a client waits after its `failures`-th failure in a row, or None if it
+        gives up."""
         plan = self._plan
         if plan.kind == "none" or (plan.tries is not None and failures >= plan.tries):
             return None

@@ -1,4 +1,4 @@
-"""Publishers without end and a crowd at the door: who gets the loop?"""
+"""Publishers without end and a crowd that connects: how do they share the loop?"""
 
 from simulations.proportions import among_others
 from simulations.scenario import (
@@ -13,15 +13,17 @@ from simulations.scenario import (
 )
 
 CROWD_S = 1.2
-"""Time in which a node that does nothing else serves the crowd."""
+"""Time in which an otherwise idle node serves the crowd."""
 ACCEPT, REFUSE = 0.0215, 0.009_25
-"""What accepting and refusing cost, of serving a CONNECT."""
+"""Costs of accepting and rejecting, as shares of the cost of serving a CONNECT."""
 
 
 def scenario(clients: int = 2_254, greedy: int = 10, slower: Positive = 8.8) -> Scenario:
-    """`clients`: the crowd; a smaller one meets a node that serves CONNECTs as much more slowly.
+    """`clients` is the size of the crowd. For a smaller one, the node serves each CONNECT more
+    slowly.
 
-    `greedy` publish without end; `slower`: how much the disk is, for six seconds.
+    `greedy` clients publish without end. `slower` is the factor on the disk's times for six
+    seconds.
     """
     connect_s = CROWD_S / clients
     node, store = among_others(

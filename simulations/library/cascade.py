@@ -1,4 +1,4 @@
-"""A node dies, and its clients fall on the others: experiment E4."""
+"""A node dies, and its clients reconnect to the others: experiment E4."""
 
 from flowguard.config import KIB, MIB, FlowSettings
 from simulations.scenario import (
@@ -13,7 +13,7 @@ from simulations.scenario import (
 )
 
 CONNECTING = 20
-"""Memory of a connection that is coming in, as a multiple of an idle one's."""
+"""Memory of a connection that is not accepted yet, as a multiple of an idle one's."""
 DEAD_AT_S = 60.0
 """Instant of the first death, after all are connected."""
 DEAD_S = 120.0
@@ -31,12 +31,13 @@ def scenario(
     connection_kib: int | None = None,
     memory_max_mib: int = 640,
 ) -> Scenario:
-    """`second_after_s`: so long after the first node a second one is killed; 0: none is.
+    """`second_after_s` after the first node a second one is killed; 0 kills none.
 
-    A small copy of the crowd meets a small copy of the nodes: unless they are given,
-    `connects_per_s` is as much less, and `connection_kib` as much more; places, buffer and backlog
-    are as much smaller, and each client publishes more, so that `messages_per_s` keep the nodes as
-    busy. Objectives stay: below a tenth a single CONNECT takes so long that loops lag by it.
+    A small copy of the crowd meets a small copy of the nodes. Unless they are given,
+    `connects_per_s` is lower and `connection_kib` is higher by the same factor. Slots, connect
+    queue and backlog are smaller by it, and each client publishes more, so that `messages_per_s`
+    keep the nodes as busy. Objectives stay: below a tenth of the full size a single CONNECT takes
+    so long that it makes loops lag.
     """
     size = clients / FULL
     if connects_per_s is None:

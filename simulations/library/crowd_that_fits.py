@@ -1,4 +1,4 @@
-"""A crowd that one node serves before anybody loses patience."""
+"""A crowd that one node serves before any client times out."""
 
 from simulations.scenario import NodePlan, NotNegative, PopulationPlan, Positive, Scenario
 
@@ -8,9 +8,10 @@ REFUSE_S = 0.000_03
 def scenario(
     clients: int = 5_000, crowd_s: Positive = 7.5, refuse_cost: NotNegative = 0.07
 ) -> Scenario:
-    """`crowd_s`: time in which the node serves all of them; clients wait 10 s.
+    """`crowd_s` is the time in which the node serves all of them; clients wait 10 s.
 
-    Fewer clients meet a node that is as much slower. `refuse_cost`: of serving a CONNECT.
+    If there are fewer clients, the node is slower by the same factor. `refuse_cost` is a share of
+    the cost of serving a CONNECT.
     """
     service_s = crowd_s / clients
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)

@@ -20,7 +20,7 @@ RETRIES = {
 }
 REFUSE_S = 0.000_03
 WAIT_S, PATIENCE = 60.0, 0.8
-"""How long clients wait where the crowd fits, and for how much of that the node keeps them."""
+"""Connect timeout of clients if the crowd fits, and the share of it that the node keeps them."""
 
 
 def scenario(
@@ -33,10 +33,10 @@ def scenario(
     fits: bool = False,
 ) -> Scenario:
     """`connects_per_s` is a node's capacity, `refuse_cost` the share of a CONNECT's cost for a
-    refusal.
+    rejection.
 
-    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it.
-    `fits`: clients wait for a minute, and the buffer holds all of them.
+    `acceptors_first`: sockets are accepted before any work is done, as acceptor threads do it.
+    `fits`: clients wait for a minute, and the connect queue holds all of them.
     """
     service_s = 1.0 / connects_per_s
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)

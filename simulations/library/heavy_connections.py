@@ -1,4 +1,4 @@
-"""A crowd of which each connection needs much memory until it is in."""
+"""A crowd in which each connection needs much memory until its CONNECT is accepted."""
 
 from flowguard.config import KIB, MIB
 from simulations.proportions import among_others
@@ -13,17 +13,18 @@ from simulations.scenario import (
 )
 
 CROWD_S = 4.3
-"""Time in which a node that does nothing else serves the crowd."""
+"""Time in which an otherwise idle node serves the crowd."""
 ACCEPT, REFUSE = 0.0515, 0.022
-"""What accepting and refusing cost, of serving a CONNECT."""
+"""Costs of accepting and rejecting, as shares of the cost of serving a CONNECT."""
 HELD_MIB = 138.5
-"""What the whole crowd would hold if it waited inside."""
+"""Memory of the whole crowd if all of it waited in the process."""
 
 
 def scenario(
     clients: int = 2_216, memory_max_mib: int = 160, acceptors_first: bool = False
 ) -> Scenario:
-    """`clients`: the crowd. Of a smaller one each holds as much more, on a node as much slower."""
+    """`clients` is the size of the crowd. In a smaller one each connection holds more memory, and
+    the node is slower, by the same factor."""
     connect_s = CROWD_S / clients
     node, store = among_others(
         NodePlan(

@@ -1,4 +1,4 @@
-"""A node that nobody else reaches: experiment E13."""
+"""A node that loses its links to all other nodes: experiment E13."""
 
 from flowguard.config import KIB
 from simulations.scenario import (

@@ -1,11 +1,10 @@
 """Broker: one process of flowguard, with its real `Guard` and the cost of its work.
 
-What decides here is flowguard's: turns, gate, windows, pool, journal, observer and policy are the
-objects of `flowguard serve`. What is modelled is what they meet: how long work takes (`NodePlan`),
-how long a commit takes (`Disk`), how much memory it all needs; and the tasks that run between the
-turns: commits, and the tick.
+All decisions are flowguard's: turns, gate, windows, pool, journal, observer and policy are the
+objects of `flowguard serve`. The model covers the duration of work (`NodePlan`) and of a commit
+(`Disk`), the memory that it all needs, and the tasks between the turns: commits and the tick.
 
-A process that dies takes its connections and all that was not committed with it; sessions stay.
+A process that dies takes its connections and all uncommitted data with it; sessions stay.
 """
 
 from math import inf
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""
 UNFINISHED_SHARE: Final = 0.25
-"""Of a node's memory, for bytes in process, where the scenario does not say; see `bounds.WORK`."""
+"""Share of a node's memory for bytes in process, if the scenario has none; see `bounds.WORK`."""
 
 
 @final
 class Broker:
-    """A life of the process on a `Machine`; implements `Work`."""
+    """One run of the process on a `Machine`; implements `Work`."""
 
     def __init__(self, machine: "Machine", incarnation: int) -> None:
         world = machine.world
@@ -55,7 +54,7 @@ class Broker:
         settings = world.settings
         if settings.unfinished_bytes_max is None:
             free_bytes = settings.memory_objective * plan.memory_max_bytes - plan.process_bytes
-            # The journal holds what is in process a second time.
+            # The journal holds the bytes in process a second time.
             share_bytes = int(min(UNFINISHED_SHARE * plan.memory_max_bytes, free_bytes / 2))
             share_bytes = max(MIB, share_bytes)
             settings = settings.model_copy(update={"unfinished_bytes_max": share_bytes})
@@ -86,9 +85,9 @@ class Broker:
         self.entrance = Entrance(self)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
         self.connections: dict[Connection, None] = {}
-        """Accepted and not ended."""
+        """Connections that are accepted and have not ended."""
         self.connected_count = 0
-        """Of those, the ones that are connected."""
+        """Number of `connections` whose CONNECT was accepted."""
         self.ports = BrokerPorts(self)
         self.listener = Listener(self)
         self.packets = Packets(self)
@@ -102,7 +101,7 @@ class Broker:
         self._tick_is_due = False
         self._ticked = False
         self._worked_s = 0.0
-        """Of the loop's time, as far as the observer knows."""
+        """Work time of the loop that the observer already has."""
         self._next_tick()
 
     def _make_turns(self) -> BrokerTurns:
@@ -129,14 +128,14 @@ class Broker:
             self._announce(connection)
 
     def receive(self, connection: Connection, packet: Packet) -> None:
-        """A packet arrives on a connection that may be gone meanwhile."""
+        """Receive a packet. The connection may have ended meanwhile."""
         if connection.state != CONNECTED:
             return
         self.packets.add(connection, packet)
         self._announce(connection)
 
     def acknowledge(self, connection: Connection, count: int) -> None:
-        """PUBACKs for what was queued."""
+        """Receive PUBACKs for queued messages."""
         if connection.state == CONNECTED and connection.replay is not None:
             connection.replay.unread += count
             self._announce(connection)
@@ -147,7 +146,7 @@ class Broker:
             self._announce(connection)
 
     def forward(self, message: "Message", deliveries: int) -> None:
-        """Another node has a message for subscribers of this one."""
+        """Another node forwards a message for subscribers of this one."""
         if self.loop.ended:
             self.world.lose(message, deliveries)
         else:
@@ -198,7 +197,7 @@ class Broker:
             invariants.after_step(self)
 
     def read(self, connection: Connection, now_s: float) -> None:
-        """Read what a socket has, once; the end of its stream comes after what was sent before."""
+        """Read a socket once. The end of its stream comes after everything that was sent before."""
         state = connection.state
         if state == OPENED:
             self.entrance.offer(connection, now_s)
@@ -223,7 +222,7 @@ class Broker:
                 connection.inbound.window.worked(self.loop.clock_s - started_s)
 
     def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
-        """The conversation is over; `refused`: it is being answered."""
+        """End the connection; `refused` is True if a rejection is being sent."""
         state = connection.state
         if state == ENDED:
             return
@@ -243,7 +242,7 @@ class Broker:
         connection.population.left(connection)
 
     def watch(self, connection: Connection, now_s: float) -> None:
-        """It is connected from now on, and may not be silent for too long."""
+        """Watch the keep-alive of a connection that is connected from now on."""
         keep_alive_s = connection.population.plan.keep_alive_s
         self.connected_count += 1
         connection.last_received_s = now_s
@@ -253,7 +252,7 @@ class Broker:
     # --- tasks -------------------------------------------------------------------------------
 
     def run_tasks(self) -> None:
-        """See `Work`: commits and the tick."""
+        """Run commits and the tick; see `Work`."""
         if self._tick_is_due:
             self._tick_is_due = False
             self._tick()
@@ -268,7 +267,7 @@ class Broker:
         self.check()
 
     def _commit(self) -> None:
-        """Give the store what waits; one batch is under way at a time."""
+        """Give the waiting operations to the store, one batch at a time."""
         clock_s = self.loop.clock_s
         batch = self.journal.take(clock_s)
         assert batch is not None
@@ -276,7 +275,7 @@ class Broker:
         self.machine.commit(batch, clock_s, self._on_commit)
 
     def _on_commit(self, batch: Batch) -> None:
-        """The disk is done, and the replicas."""
+        """The disk and the replicas have stored the batch."""
         if not self.loop.ended:
             assert batch is self._batch
             self._batch_is_done = self.turns.awaited = True
@@ -301,7 +300,7 @@ class Broker:
             self.loop.wake()
 
     def _tick(self) -> None:
-        """Look at the load, at deadlines and at the door, and let the policy decide."""
+        """Observe the load, deadlines and the listener, and let the policy decide."""
         now_s = self.loop.clock_s
         memory_bytes = self.memory_bytes
         self.guard.observe_memory(memory_bytes)
@@ -320,11 +319,11 @@ class Broker:
             self.machine.run_out_of_memory()
 
     def _look_at(self, connection: Connection, now_s: float) -> None:
-        """Cut a client off that has been silent for too long."""
+        """Disconnect a client that was silent for too long."""
         inbound = connection.inbound
         paused = inbound is not None and inbound.waiting and not inbound.window.room()
         if paused or connection.is_ready:
-            connection.last_received_s = now_s  # We do not read: its silence is ours.
+            connection.last_received_s = now_s  # The broker does not read: not its silence.
         grace_s = KEEP_ALIVE_GRACE * connection.population.plan.keep_alive_s
         due_s = connection.last_received_s + grace_s
         if due_s > now_s:
@@ -340,7 +339,7 @@ class Broker:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that it holds now, bytes."""
+        """Memory that the process holds now, bytes."""
         plan, window = self.plan, self.guard.window
         packets = self.packets.waiting_count + window.in_process
         return (
@@ -355,7 +354,7 @@ class Broker:
         )
 
     def die(self) -> None:
-        """Everything is gone; every client hears of it."""
+        """Lose everything in memory. Every client sees its connection close."""
         self.loop.ended = True
         broken = [*self.connections, *self.listener.backlog]
         for message, deliveries in self.ports.take_forwarded():
@@ -373,7 +372,7 @@ class Broker:
             connection.population.closed(connection, now_s)
 
     def spend(self, cost_s: float) -> None:
-        """Work that would take so long on a healthy machine."""
+        """Do work that takes `cost_s` on a healthy machine."""
         factor = self.machine.slowness
         if self.plan.noise:
             factor *= 1.0 + self.plan.noise * (2.0 * self.random.random() - 1.0)

@@ -1,7 +1,7 @@
-"""Entrance: how a CONNECT comes in, from the gate to its CONNACK.
+"""Entrance: the way of a CONNECT from the gate to its CONNACK.
 
-`flowguard.node.node` without sessions: flowguard's gate decides, `NodePlan` says what serving and
-refusing cost.
+It is `flowguard.node.node` without sessions: flowguard's gate decides, and `NodePlan` has the costs
+of serving and rejecting.
 """
 
 from collections import deque
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from simulations.process.broker import Broker
 
 CLAIM_OPS: Final[tuple[StoreOp, ...]] = (PutSession("", 0, None), PutWill("", None))
-"""What a CONNECT of a durable session stores: see `Registry.claim_ops`."""
+"""Operations that store a CONNECT of a durable session: see `Registry.claim_ops`."""
 
 
 @final
 class Entrance:
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
-        """CONNECTs that wait for their outcome: what the gate should say, too."""
+        """Number of CONNECTs that wait for their outcome; the gate should count the same."""
         self.served_count = 0
-        """The same of those admitted and not answered."""
+        """Number of CONNECTs that are admitted and not answered; the gate should count the same."""
         self.emptied_count = 0
-        """How often the last who waited was gone."""
+        """How often the number of waiting CONNECTs fell to 0."""
         self._broker = broker
         self._machine = broker.machine
         self._plan = broker.plan
@@ -38,26 +38,27 @@ class Entrance:
         self._journal = broker.journal
         self._counters = broker.counters
         self._serving: deque[tuple[Connection, float]] = deque()
-        """Admitted, and since when; only where an acceptor goes first."""
+        """Admitted connections, and the time of their admission; only if an acceptor goes first."""
         self._answers: list[tuple[Connection, float | None]] = []
-        """CONNACKs of this slice: None is success, else the hint of a refusal in seconds."""
+        """CONNACKs of this slice, each with the hint of a rejection in seconds, or None for
+        success."""
 
     def offer(self, connection: Connection, now_s: float) -> None:
-        """Its CONNECT comes to the gate, which has an outcome at once, or lets it wait."""
+        """Offer a CONNECT to the gate, which decides at once, or lets it wait."""
         connection.state = CONNECTING
         self.follow(
             connection, self._guard.offer(connection, self._arrival(connection), now_s), now_s
         )
 
     def _arrival(self, connection: Connection) -> Arrival:
-        """Facts about a client's CONNECT that the gate wants to know."""
+        """Return what the gate needs to know of a CONNECT."""
         client_id = connection.population.client_id(connection.client)
         size_bytes = CONNECT_BYTES + client_id.__sizeof__()
         held_bytes = self._plan.connection_bytes + self._plan.connecting_bytes
         return Arrival(client_id, size_bytes, connection.waited_s, held_bytes)
 
     def leave(self, connection: Connection) -> None:
-        """It ends, or is connected: it neither waits nor is served from now on."""
+        """A connection ends, or is connected: it neither waits nor is served from now on."""
         if connection.state == WAITING:
             self.waiting_count -= 1
             self.emptied_count += not self.waiting_count
@@ -80,11 +81,11 @@ class Entrance:
 
     @property
     def is_serving(self) -> bool:
-        """Whether an acceptor left somebody to be served."""
+        """True if an acceptor left connections to be served."""
         return bool(self._serving)
 
     def serve_until(self, until_s: float) -> None:
-        """Serve those whom an acceptor left, one by one."""
+        """Serve the connections that an acceptor left, one by one."""
         serving, loop = self._serving, self._loop
         while serving and loop.clock_s < until_s:
             connection, since_s = serving.popleft()
@@ -92,7 +93,7 @@ class Entrance:
                 self._claim(connection, since_s)
 
     def _claim(self, connection: Connection, now_s: float) -> None:
-        """Its session is its own as soon as that is durable."""
+        """Claim the session; it belongs to the connection as soon as that is durable."""
         started_s = self._loop.clock_s
         self._broker.spend(self._plan.connect_s)
         self._guard.observer.connecting(self._loop.clock_s - started_s)
@@ -116,7 +117,7 @@ class Entrance:
     # --- what the guard decides --------------------------------------------------------------
 
     def follow(self, connection: Connection, admission: Admission, now_s: float) -> None:
-        """Do what the guard says of its CONNECT, at once or later."""
+        """Follow the guard's decision on a CONNECT, at once or later."""
         if admission.verdict is Verdict.DELAY:
             connection.state = WAITING
             self.waiting_count += 1
@@ -148,7 +149,7 @@ class Entrance:
         took_s = self._loop.clock_s - started_s
         self._counters.refusing_s += took_s
         if connection.state == WAITING or not self._plan.accepts_first:
-            self._guard.refused(took_s, started_s)  # Else whoever accepts says so.
+            self._guard.refused(took_s, started_s)  # Else the acceptor reports it.
         self._counters.refused_count += 1
         broker.end(connection, now_s, refused=True)
         self._answers.append((connection, hint_s))

@@ -1,8 +1,8 @@
-"""Loop: a process that does one thing at a time and looks at the clock when it is done.
+"""Loop: a process that does one thing at a time and reads the clock when it is done.
 
 It drives `flowguard.node.loop.turns` as the reactor does. A turn serves what was ready when it
-began and takes as long as its work costs; what arrives meanwhile waits for the next one. Other
-tasks (commits that are done, the tick of 100 ms) run when the turns say so, or when nothing is
+began, and takes as long as its work costs. Work that arrives meanwhile waits for the next turn.
+Other tasks (completed commits, the tick of 100 ms) run when the turns demand it, or when nothing is
 ready.
 """
 
@@ -20,18 +20,18 @@ class Work(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether another turn would find something to do."""
+        """True if another turn would find work."""
 
     def run_tasks(self) -> None:
-        """Run what is due besides turns."""
+        """Run the due tasks besides turns."""
 
     def check(self) -> None:
-        """A step is done."""
+        """Called after each step."""
 
 
 @final
 class Loop:
-    """`clock_s` is the process's own time: ahead of the engine's while it works."""
+    """`clock_s` is the process's own time. It is ahead of the engine's while the process works."""
 
     def __init__(
         self, engine: Engine, work: Work, observer: Observer, *, wake_s: float = 0.0
@@ -44,9 +44,9 @@ class Loop:
         self._is_idle = True
         self.clock_s = engine.now_s
         self.busy_s = 0.0
-        """Time it has worked, since the start."""
+        """Work time since the start."""
         self.ended = False
-        """The process is dead: what was scheduled for it does nothing any more."""
+        """True if the process is dead; then its scheduled events do nothing."""
 
     def wake(self) -> None:
         if not self._is_scheduled:
@@ -54,7 +54,7 @@ class Loop:
             self._engine.at(max(self._engine.now_s, self.clock_s), self._go, None)
 
     def pause(self, until_s: float) -> None:
-        """The process stands still: nothing it was about to do is done before."""
+        """Stop the process until `until_s`; its pending work is done after that."""
         paused_s = max(self._engine.now_s, self.clock_s)
         if until_s > paused_s:
             self.clock_s = until_s
@@ -77,7 +77,8 @@ class Loop:
         self._take_turn(turns)
         self._work.check()
         self.busy_s += self.clock_s - started_s
-        # Who woke it meanwhile is served in the next turn, which begins when this one is over.
+        # Connections that woke it meanwhile are served in the next turn, which begins after this
+        # one.
         self._is_scheduled = not self._is_idle
         if self._is_scheduled:
             self._engine.at(self.clock_s, self._go, None)
@@ -85,7 +86,7 @@ class Loop:
     def _take_turn(self, turns: Turns[Any, Any, Any, Any]) -> None:
         work = self._work
         if turns.is_awaited and not turns.has_replayed:
-            # What came while the turn before was under way is known only now.
+            # Events that arrived during the previous turn are known only now.
             turns.pause(self.clock_s)
             work.run_tasks()
             turns.resume()
@@ -97,7 +98,7 @@ class Loop:
         has_more = work.has_more
         if following is Next.TURN and has_more:
             return
-        if following is Next.IDLE or not has_more:  # A turn more would find nothing.
+        if following is Next.IDLE or not has_more:  # One more turn would find nothing.
             turns.rest()
             work.run_tasks()
             self._is_idle = not work.has_more

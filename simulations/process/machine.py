@@ -1,5 +1,5 @@
-"""Machine: the host on which a broker process lives, dies and comes back; its disk and sessions
-stay. Between machines is the network; faults befall both."""
+"""Machine: the host on which a broker process starts and dies; its disk and sessions stay. The
+network connects machines; faults concern both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class Disk:
-    """The disk of one node, and how long a group commit takes there.
+    """The disk of one node, and the duration of a group commit on it.
 
     A commit costs a fixed time and one per operation. A fault makes the disk slower, or stops it: a
     commit under way then ends when the disk goes on.
@@ -57,21 +57,21 @@ class Machine:
         """The factor by which the loop's work takes longer than planned."""
         self.broker: Broker | None = None
         self.deaths_count = 0
-        """Processes that died of memory."""
+        """Number of processes that died of memory."""
         self._lives = 0
         self._held_since_s: float | None = None
 
     # --- life --------------------------------------------------------------------------------
 
     def start(self, _: None = None) -> None:
-        """Start a process; does nothing where one runs."""
+        """Start a process, unless one runs."""
         if self.broker is None:
             self._lives += 1
             self.broker = Broker(self, self._lives)
             self.world.on_life()
 
     def kill(self, restart_s: float | None = None) -> None:
-        """End the process as soon as the work at hand is done; that cannot be interrupted."""
+        """End the process as soon as its current work is done, which cannot be interrupted."""
         broker = self.broker
         if broker is not None and not broker.loop.ended:
             world = self.world
@@ -95,7 +95,7 @@ class Machine:
     # --- commits -----------------------------------------------------------------------------
 
     def commit(self, batch: Batch, now_s: float, done: Callable[[Batch], None]) -> None:
-        """Store a batch here and on its replicas, then call `done`."""
+        """Store a batch on this disk and on its replicas, then call `done`."""
         self._held_since_s = now_s
         self._try(batch, now_s, done)
 
@@ -137,7 +137,7 @@ class Machine:
 class Network:
     """Links between nodes, by their indices; clients reach every living node.
 
-    Nothing is lost on a link that is up, and nothing overtakes: latencies are constant.
+    A link that is up loses no message, and keeps the order: latencies are constant.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Faults:
             case "node_down":
                 machine.start()
             case "pause":
-                pass  # It goes on by itself.
+                pass  # The loop goes on by itself.
             case "link_cut":
                 for peer in self._peers(fault):
                     self._world.network.heal(fault.node, peer)

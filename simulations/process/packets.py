@@ -1,7 +1,7 @@
-"""Packets: what connected clients send, from its decoding to its acknowledgement.
+"""Packets: the packets of connected clients, from decoding to acknowledgement.
 
 `flowguard.session.inbound.packets` and `flowguard.node.publish.publishing` without bytes: windows,
-pool and journal are the real ones and decide what is begun when. `NodePlan` has their costs.
+pool and journal are the real ones and decide which packet begins when. `NodePlan` has their costs.
 """
 
 from functools import partial
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from simulations.process.broker import Broker
 
 SUBSCRIPTION_OP: Final = PutSession("", 0, None)
-"""Only that there is one operation matters: a `Disk` counts them."""
+"""Only the number of operations matters, because a `Disk` counts them."""
 SETTLE_OP: Final = Settle("", 1, None)
-"""What a durable subscriber's acknowledgement stores; nobody waits for it."""
+"""Stores the acknowledgement of a durable subscriber; no task waits for it."""
 
 
 @final
@@ -29,12 +29,12 @@ class Packets:
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
         self.in_process_units = 0
-        """Begun and not done, in cost units: what the windows should say, too."""
+        """Packets begun and not done, in cost units; the windows should count the same."""
         self.in_process_bytes = 0
         self.arriving: dict[WideDelivery, Message] = {}
-        """What other nodes have sent, and not everybody here has got."""
+        """Messages of other nodes that not all subscribers of this node have yet."""
         self._reached: set[tuple[Topic, int]] = set()
-        """Who gets something in this turn anyway."""
+        """Receivers that get something in this turn anyway."""
         self._broker = broker
         self._plan = broker.plan
         self._loop = broker.loop
@@ -50,18 +50,19 @@ class Packets:
         self.waiting_count += 1
 
     def begin_turn(self) -> None:
-        """Forget who got something: each is sent to, and its acknowledgements read, once a turn."""
+        """Forget the reached receivers: each is sent to, and its acknowledgements are read, once a
+        turn."""
         self._reached.clear()
 
     def forget(self, connection: Connection) -> None:
-        """The connection has ended; what is in process goes on."""
+        """Forget the waiting packets of a connection that has ended. Packets in process go on."""
         inbound = connection.inbound
         if inbound is not None:
             self.waiting_count -= len(inbound.waiting)
             inbound.waiting.clear()
 
     def run(self, connection: Connection, now_s: float) -> None:
-        """As many packets as there is room for and one read brings, and no more than `RUN_MAX`."""
+        """Run the packets that the window admits, at most those of one read and `RUN_MAX`."""
         inbound = connection.inbound
         assert inbound is not None
         connection.last_received_s = now_s
@@ -97,7 +98,8 @@ class Packets:
     def _publish(
         self, connection: Connection, inbound: ClientPackets, due_s: float, now_s: float
     ) -> bool:
-        """Count it and have its work made durable; False: it does not fit, and waits."""
+        """Admit a message and have its work made durable. Return False if it does not fit and
+        waits."""
         broker = self._broker
         topic = connection.population.topic
         assert topic is not None
@@ -122,7 +124,7 @@ class Packets:
     def _published(
         self, connection: Connection, message: "Message", cost: int, now_s: float
     ) -> None:
-        """It is durable: forward, and deliver what is delivered here; `_done` follows."""
+        """The message is durable: forward it, deliver it on this node, then call `_done`."""
         broker, here = self._broker, 0
         started_s = self._loop.clock_s
         for node, deliveries in message.targets:
@@ -147,9 +149,10 @@ class Packets:
     def _deliver_widely(
         self, window: AdmissionWindow | None, message: "Message", deliveries: int
     ) -> None:
-        """Deliver a piece; `window` is that of the publisher, None if it is another node's."""
+        """Deliver a piece; `window` is that of the publisher, or None if that is on another
+        node."""
         started_s = self._loop.clock_s
-        # The subscribers of the piece before are others.
+        # The previous piece had other subscribers.
         self._reached.discard((message.topic, message.receiver))
         self.deliver(message, deliveries)
         took_s = self._loop.clock_s - started_s
@@ -159,7 +162,8 @@ class Packets:
             window.worked(took_s)
 
     def arrived(self, message: "Message", deliveries: int) -> None:
-        """Another node, which has acknowledged it, sends a message for so many here."""
+        """Receive an acknowledged message of another node for `deliveries` subscribers of this
+        one."""
         if not is_wide(self._plan, deliveries):
             self._deliver_widely(None, message, deliveries)
             return
@@ -169,7 +173,8 @@ class Packets:
         self._broker.chores.add(arriving)
 
     def _done(self, connection: Connection, message: "Message", cost: int) -> None:
-        """Everybody here has it: acknowledge, make room."""
+        """All subscribers on this node have the message: acknowledge it and free its window
+        slot."""
         self._settle(connection, cost, message.topic.payload_bytes)
         population = connection.population
         assert population.publishers is not None
@@ -200,7 +205,7 @@ class Packets:
             connection.schedule()
 
     def deliver(self, message: "Message", deliveries: int) -> None:
-        """To so many subscribers that are connected here."""
+        """Deliver to `deliveries` subscribers that are connected to this node."""
         cost_s = deliveries * self._plan.delivery_s
         receiver = (message.topic, message.receiver)
         is_stored = message.topic.is_stored

@@ -1,9 +1,9 @@
-"""Replays: what was queued for clients while they were away, sent piece by piece.
+"""Replays: messages that were queued for clients while they were offline, sent piece by piece.
 
-Whose turn it is is decided by the `Pages` and `Turns` of `flowguard serve`: the thread of the store
-reads a few of those that are wanted, and the loop sends them at the end of its turns, a piece of a
-page at a time and no more than the window allows. The next page is wanted when all of it is
-acknowledged. Who loses its connection gets what it had not acknowledged on the next one.
+The `Pages` and `Turns` of `flowguard serve` decide the order. The thread of the store reads a few
+of the wanted pages. The loop sends them at the end of its turns, a piece of a page at a time and no
+more than the window allows. The next page is wanted when all of it is acknowledged. A client that
+loses its connection gets the unacknowledged messages on the next one.
 """
 
 from math import inf
@@ -27,14 +27,14 @@ class Replays:
         self.pages: Pages[Connection, Connection] = (
             Pages(read_max=READ_LEAST) if takes_turns else _all_at_once()
         )
-        """Their pages are full: there is no time for more."""
+        """Reads `READ_LEAST` pages at a time, because all pages are full."""
         self._piece_max = PIECE_MAX if takes_turns else PAGE_MAX
         self._held: dict[Connection, None] = {}
-        """Whose page is being read, or is not acknowledged."""
+        """Clients whose page is being read, or is not acknowledged."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the pages that are in memory, or on their way there."""
+        """Bytes of the pages that are in memory or being read."""
         packet_bytes = self._broker.plan.packet_bytes
         return sum(
             _page(connection) * (packet_bytes + connection.population.plan.queued_bytes)
@@ -43,11 +43,11 @@ class Replays:
 
     @property
     def is_ready(self) -> bool:
-        """Whether something only waits for its turn."""
+        """True if a page only waits for its turn."""
         return bool(self.pages.ready)
 
     def want(self, connection: Connection) -> None:
-        """The next page, if there is one."""
+        """Request the next page of a client, if there is one."""
         if connection.state == CONNECTED and _page(connection):
             self.pages.wanted.append(connection)
             self._broker.loop.wake()
@@ -56,7 +56,7 @@ class Replays:
         self._held.pop(connection, None)
 
     def read(self, now_s: float) -> None:
-        """Between two turns: have the store read what is wanted."""
+        """Between two turns: let the store read the wanted pages."""
         reading = self.pages.to_read()
         if reading:
             self._held.update(dict.fromkeys(reading))
@@ -90,7 +90,7 @@ class Replays:
         self._engine.at(when_s, self._acknowledge, (connection, count))
 
     def _ask(self, connection: Connection, replay: QueuedPage) -> None:
-        """For a turn, if there is something to send and room for it."""
+        """Request a turn, if there is something to send and the window has capacity for it."""
         has_room = replay.inflight < self._broker.guard.window.limit
         if replay.unsent and has_room and not replay.asked:
             replay.asked = True
@@ -100,7 +100,7 @@ class Replays:
         self._broker.acknowledge(*item)
 
     def acknowledged(self, connection: Connection, replay: QueuedPage, now_s: float) -> None:
-        """Take the PUBACKs that its socket has."""
+        """Read the PUBACKs of a socket."""
         count, replay.unread = replay.unread, 0
         if not count:
             return
@@ -117,5 +117,5 @@ def _page(connection: Connection) -> int:
 
 
 def _all_at_once() -> Pages[Connection, Connection]:
-    """All that is wanted is read together, all that is ready is sent."""
+    """Return pages without limits: all wanted pages are read together, all ready ones are sent."""
     return Pages(turn_s=inf, rest=0, read_max=maxsize, ready_max=maxsize)

@@ -1,12 +1,12 @@
-"""Sockets: what is ready, who comes in, and what a turn over them costs.
+"""Sockets: readiness, accepting, and the cost of a turn over all sockets.
 
-`flowguard.node.loop.turns` decides what comes next, how much of it, and who yields when, as it does
-for the reactor. Here, at its ports, a piece of work is done by moving the clock on by what it
-costs.
+`flowguard.node.loop.turns` decides the order and the amount of work, and when a client yields, as
+it does for the reactor. At its ports, this module does a piece of work by moving the clock on by
+its cost.
 
-Connections come in through the kernel's listen backlog; a SYN that finds it full is lost. Accepted
-are a few sockets per turn between all other work, as by flowguard's reactor, or, where
-`NodePlan.accepts_first`, all there are before anything else, as acceptor threads do it.
+Connections arrive in the kernel's listen backlog; a SYN that finds it full is lost. A few sockets
+per turn are accepted between all other work, as by flowguard's reactor. With
+`NodePlan.accepts_first`, all of them are accepted before anything else, as acceptor threads do it.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulations.process.broker import Broker
 
 ACCEPTOR_TURN_S: Final = 0.02
-"""How long accepting goes on before anything else is looked at."""
+"""Time for accepting before any other work."""
 
 
 class OtherSocket(Enum):
@@ -42,10 +42,10 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._ready: deque[Ready] = deque()
-        """As epoll has it: who became ready first is reported first."""
+        """Sorted as in epoll: the socket that became ready first is reported first."""
         self._runnable: list[Connection] = []
         self._forwarded: list[tuple[Message, int]] = []
-        """By other nodes, and not read."""
+        """Messages that other nodes have forwarded and that are not read yet."""
 
     # --- what is ready -----------------------------------------------------------------------
 
@@ -54,17 +54,17 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         return bool(self._ready or self._runnable)
 
     def announce(self, ready: Ready) -> None:
-        """There is something to read; nobody stands in line twice."""
+        """Add a readable socket. The caller adds it only once."""
         self._ready.append(ready)
 
     def forward(self, message: "Message", deliveries: int) -> None:
-        """It has come from another node, and lies in its socket."""
+        """Take a message of another node, which waits in the socket."""
         if not self._forwarded:
             self._ready.append(OtherSocket.PEERS)
         self._forwarded.append((message, deliveries))
 
     def take_forwarded(self) -> "list[tuple[Message, int]]":
-        """Return what other nodes have sent; nothing is left of it."""
+        """Remove and return the messages of other nodes."""
         forwarded, self._forwarded = self._forwarded, []
         return forwarded
 
@@ -93,14 +93,14 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         return NOTHING
 
     def receive(self, now_s: float) -> None:
-        pass  # Whoever was read was run at once: here there are no caches.
+        pass  # The packets ran when they were read, because this model has no caches.
 
     @property
     def sockets_count(self) -> int:
         return len(self._broker.connections) + len(OtherSocket)
 
     def send(self, connections: list[Connection], now_s: float) -> None:
-        raise NotImplementedError  # What there is to say has left.
+        raise NotImplementedError  # All answers have left already.
 
     def wake(self) -> None:
         self._broker.loop.wake()
@@ -133,7 +133,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         return True
 
     def leave(self) -> list[Connection]:
-        """Send at once: that costs nothing more."""
+        """Send the answers at once, which costs nothing more."""
         self._broker.entrance.answer()
         return []
 
@@ -150,7 +150,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         self._broker.spend(self._broker.machine.disk.commit_s(len(batch.ops)))
 
     def ask_store(self) -> bool:
-        """Pages are read beside commits, and nobody yields for them."""
+        """True if a commit is urgent and the store is free; pages are read beside commits."""
         return self._broker.is_store_free and self._broker.journal.is_urgent
 
     def replay(self, piece: Connection, now_s: float) -> None:
@@ -159,11 +159,12 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
 
 @final
 class Listener:
-    """One process's; `is_ready` while somebody waits in the backlog and it does not rest."""
+    """The listener of one process. `is_ready` is True while connections wait and it does not
+    rest."""
 
     def __init__(self, broker: "Broker") -> None:
         self.backlog: deque[Connection] = deque()
-        """The kernel's."""
+        """The kernel's listen backlog."""
         self.is_ready = False
         self._broker = broker
         self._plan = broker.plan
@@ -173,7 +174,7 @@ class Listener:
         self._rests = False
 
     def knock(self, connection: Connection) -> bool:
-        """A SYN; False: it is lost, because the listen backlog is full."""
+        """Receive a SYN. Return False if it is lost, because the listen backlog is full."""
         backlog = self.backlog
         if len(backlog) >= self._plan.listen_backlog:
             return False
@@ -191,14 +192,14 @@ class Listener:
         self._loop.wake()
 
     def sweep(self) -> None:
-        """Look again, after a rest."""
+        """Listen again, after a rest."""
         if self._rests:
             self._rests = False
             if self.backlog:
                 self._listen()
 
     def accept(self, now_s: float) -> None:
-        """At most ACCEPTS_MAX; their CONNECTs are read when their turn comes."""
+        """Accept at most ACCEPTS_MAX connections; their CONNECTs are read when their turn comes."""
         gate, loop, backlog, ports = self._gate, self._loop, self.backlog, self._broker.ports
         if not gate.may_accept(now_s):
             self._rest()
@@ -220,7 +221,7 @@ class Listener:
         gate.spent(loop.clock_s - started_s, now_s)
 
     def accept_until(self, until_s: float) -> None:
-        """Accept and decode one by one, and offer each to the gate."""
+        """Accept connections and decode their CONNECTs one by one, and offer each to the gate."""
         broker, gate, loop, backlog = self._broker, self._gate, self._loop, self.backlog
         while backlog and loop.clock_s < until_s:
             now_s = loop.clock_s
@@ -240,7 +241,7 @@ class Listener:
         self.is_ready = bool(backlog) and not self._rests
 
     def _rest(self) -> None:
-        """Not now; `sweep` listens again."""
+        """Stop accepting until `sweep` listens again."""
         self._rests = True
         self.is_ready = False
         invariants = self._broker.world.invariants
@@ -269,8 +270,8 @@ class Listener:
 
 @final
 class AcceptorTurns(BrokerTurns):
-    """The turns of another broker: it accepts before anybody is served, and what was admitted is
-    served one by one, in the time that accepting has left."""
+    """The turns of another broker: it accepts connections before it serves any. It serves the
+    admitted ones one by one, in the time that accepting has left."""
 
     broker: "Broker"
     """Set before the first turn."""
@@ -289,4 +290,4 @@ class AcceptorTurns(BrokerTurns):
         return worked
 
     def run_round(self) -> bool:
-        return False  # It was part of the turn.
+        return False  # The turn included the round.

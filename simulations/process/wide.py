@@ -1,7 +1,7 @@
-"""Messages for more subscribers than one stretch of the loop takes, delivered piece by piece.
+"""Messages with more subscribers than one time slice serves, delivered piece by piece.
 
-As in `flowguard.node.publish.fan_out`: while one is delivered it has its client's window for
-itself, and between two pieces everybody else is served.
+As in `flowguard.node.publish.fan_out`, such a message has its client's window for itself while it
+is delivered, and all other clients are served between two pieces.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from simulations.scenario import NodePlan
 
 
 def is_wide(plan: NodePlan, deliveries: int) -> bool:
-    """Whether so many are more than one stretch of the loop, where clients take turns."""
+    """Return True if the deliveries exceed one time slice and the clients take turns."""
     return deliveries > WIDE_DELIVERIES and plan.takes_turns
 
 
@@ -24,7 +24,7 @@ class WideDelivery(Chore):
     def __init__(
         self, deliveries: int, deliver: Callable[[int], None], done: Callable[[], object]
     ) -> None:
-        """`deliver` is called for so many at a time, and `done` when everybody has it."""
+        """`deliver` is called with the size of each piece, and `done` after the last one."""
         self.left = deliveries
         self._deliver = deliver
         self._done = done

@@ -15,7 +15,7 @@ from simulations.scenario_files.loading import DIGEST_BYTES, LoadedScenario, cha
 from simulations.world import World
 
 FILE_DIGEST: Final = "file_digest"
-"""The parameter that tells scenarios of one name apart by what their files say."""
+"""The parameter that distinguishes scenarios of one name by the content of their files."""
 
 
 @final
@@ -26,7 +26,7 @@ class Archive:
         self._folder = folder
 
     def check(self, plan: LoadedScenario, policy: PolicyName) -> None:
-        """Raise ConfigError where the run is there already, or nothing can be written."""
+        """Raise ConfigError if the run exists already, or the directory cannot be written."""
         directory = self._folder / run_id(plan, policy)
         if any(directory.glob("*.parquet")):
             raise ConfigError(

@@ -60,7 +60,7 @@ class RunDescription:
 
 @final
 class WorldRecorder:
-    """The recorder of a world that has not begun; call `finish` when its run is over."""
+    """Return the recorder of a world that has not begun. Call `finish` at the end of its run."""
 
     def __init__(self, world: "World", recording: Recording, description: RunDescription) -> None:
         assert not world.engine.now_s
@@ -259,7 +259,7 @@ def _run_row(world: "World", description: RunDescription) -> RunRow:
 
 
 def _common(values: set[float]) -> float | None:
-    """The value that all have; None: they differ, or there are none."""
+    """Return the only value, or None if the values differ or there is none."""
     return values.pop() if len(values) == 1 else None
 
 

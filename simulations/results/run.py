@@ -21,7 +21,7 @@ from simulations.world import World
 
 SAMPLE_S: Final = 0.5
 BACK: Final = 0.99
-"""Share of the clients connected before a disturbance that must be back for it to be over."""
+"""Share of the clients connected before a disturbance that must reconnect to end it."""
 
 EndedBy = Literal["duration", "connected", "violation", "stopped"]
 
@@ -41,7 +41,7 @@ class WorldSample:
     t_s: float
     connected_count: int
     done_count: int
-    """Wishes fulfilled so far: PUBACKs in time; where nobody publishes, CONNACKs."""
+    """Successes so far: PUBACKs in time, or CONNACKs if no client publishes."""
     nodes: tuple[NodeSample, ...]
 
 
@@ -51,7 +51,7 @@ BEYOND: Final = "beyond all bounds"
 
 @dataclass(slots=True)
 class Summary:
-    """A run in numbers; times are virtual seconds since its start, None: it never happened."""
+    """A run in numbers. Times are virtual seconds since its start, or None if it never happened."""
 
     policy: PolicyName
     seed: int
@@ -61,20 +61,20 @@ class Summary:
     violation: str | None = None
     """The invariant that did not hold, and the seed that shows it again."""
     connected_share: float = 0.0
-    """Clients that were connected at least once."""
+    """Share of the clients that were connected at least once."""
     connected_50_s: float | None = None
     connected_99_s: float | None = None
     connected_100_s: float | None = None
     back_s: float | None = None
-    """Time from the beginning of the disturbance until as many as before are connected."""
+    """Time from the beginning of the disturbance until as many clients as before are connected."""
     goodput_after_share: float | None = None
-    """Goodput in the last third after the disturbance, by that before it."""
+    """Goodput in the last third after the disturbance, divided by that before it."""
     attempts_per_client: float = 0.0
     declined_count: int = 0
     """Attempts that failed."""
     given_up_count: int = 0
     wasted_count: int = 0
-    """CONNECTs served for clients that were gone."""
+    """CONNECTs served for clients that had left."""
     due_count: int = 0
     acknowledged_count: int = 0
     in_time_share: float | None = None
@@ -84,11 +84,11 @@ class Summary:
     in_time_shares: dict[str, float] = field(default_factory=dict)
     """Share of the messages due that were acknowledged within their deadline, by population."""
     replayed_count: int = 0
-    """Messages that had waited for their clients, sent and acknowledged."""
+    """Queued messages that were sent and acknowledged."""
     replayed_last_s: float | None = None
     """When the last of these messages was acknowledged."""
     acknowledged_p99_s: float | None = None
-    """Infinite: longer than the histogram's largest bound; so is the next one."""
+    """Infinite if it is longer than the histogram's largest bound; so is `delivered_p99_s`."""
     delivered_p99_s: float | None = None
     memory_peak_bytes: int = 0
     """Memory peak of the node that held most."""
@@ -105,7 +105,7 @@ class Summary:
 
 
 Watch = Callable[[World], bool]
-"""Called after every step; False: the run ends with the figures so far."""
+"""Called after every step. If it returns False, the run ends with the figures so far."""
 
 
 def run(
@@ -125,9 +125,9 @@ def run(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Suspend the garbage collector, which would look through the whole crowd again and again.
+    """Suspend the garbage collector, which would scan the whole crowd again and again.
 
-    The garbage of a run has no cycles; the world itself is one, and is collected at the end.
+    The garbage of a run has no cycles. The world itself is one, and is collected at the end.
     """
     if not gc.isenabled():
         yield
@@ -230,7 +230,7 @@ def _reached(times_s: list[float], clients: int, share: float) -> float | None:
 
 
 def _back_s(samples: list[WorldSample], trigger_s: float | None) -> float | None:
-    """Time until as many are connected as before, for good; 0 where nobody was lost."""
+    """Return the time until as many clients are connected as before, or 0 if none was lost."""
     before = [s.connected_count for s in samples if trigger_s is not None and s.t_s < trigger_s]
     if trigger_s is None or not before:
         return None
@@ -244,8 +244,8 @@ def _back_s(samples: list[WorldSample], trigger_s: float | None) -> float | None
 def _goodput_after(
     samples: list[WorldSample], begin_s: float | None, end_s: float | None
 ) -> float | None:
-    """Goodput after by goodput before; the first third before is left out: the crowd was still
-    coming."""
+    """Return the goodput after by that before, without the first third, in which clients still
+    arrive."""
     if begin_s is None or end_s is None or end_s >= samples[-1].t_s:
         return None
     before = _rate(samples, begin_s / 3.0, begin_s)

@@ -14,16 +14,16 @@ from simulations.results.run import BEYOND, NodeSample, Summary, WorldSample
 from simulations.scenario import Scenario
 
 COLUMNS_MAX: Final = 4
-"""Runs side by side; more of them go below."""
+"""Maximum number of runs side by side; more of them go below."""
 LABEL: Final = 18
 STRIP: Final = 45
 MARKS: Final = 5
-"""Instants named above a strip."""
+"""Number of instants named above a strip."""
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 PRESSURE_TOP: Final = 4.0
 WINDOW_TOP: Final = 100.0
 NODES_MAX: Final = 6
-"""Nodes with a strip of their own, where one run is shown."""
+"""Maximum number of nodes with a strip of their own, if one run is shown."""
 ABSENT: Final = "-"
 DOWN: Final = "x"
 
@@ -31,12 +31,12 @@ Number = float | None
 Row = tuple[str, Callable[[Summary], Number], Callable[[float], str]]
 """Label, value, and the function that writes the value."""
 Level = Callable[[WorldSample], Number]
-"""A function from 0 to 1; None: there is nothing to measure, a node is down."""
+"""A function with values from 0 to 1, or None if a node is down and there is nothing to measure."""
 
 
 def screen(scenario: Scenario, groups: Sequence[Sequence[Summary]]) -> RenderableType:
-    """The screen; a group holds the runs of one policy: the table shows their mean, charts the
-    first."""
+    """Return the screen. A group holds the runs of one policy: the table shows their mean, charts
+    the first."""
     parts: list[RenderableType] = []
     for start in range(0, len(groups), COLUMNS_MAX):
         parts.append(_table(scenario, groups[start : start + COLUMNS_MAX]))
@@ -102,7 +102,7 @@ def _by_population(
 
 
 def _mean(values: list[Number], text: Callable[[float], str]) -> str:
-    """The mean as text; without a value in one of the runs there is none."""
+    """Return the mean as text, or the number of known values if a run has none."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return ABSENT if not known else f"{len(known)} of {len(values)}"
@@ -110,7 +110,7 @@ def _mean(values: list[Number], text: Callable[[float], str]) -> str:
 
 
 def percent(share: float) -> str:
-    """The percentage; 100 % only where nobody is missing."""
+    """Return the percentage, rounded down, so that 100 % means all."""
     return f"{int(1000 * share) / 10:.1f} %"
 
 

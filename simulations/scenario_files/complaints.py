@@ -1,4 +1,4 @@
-"""Complaints: what is wrong with a scenario, as one line that names the key."""
+"""Complaints: the error of a scenario as one line that names the key."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -43,7 +43,7 @@ def refusal(
     inside: str = "",
     unknown: str = "see --keys, and --list for parameters",
 ) -> ConfigError:
-    """A line that says what is wrong with a file, and names it and the key of the first error.
+    """Return an error of one line, with the file, and the key and fault of the first error.
 
     `inside` is the key of the table that `model` describes; `unknown` is the message for an unknown
     key that is like no other.
@@ -82,7 +82,7 @@ def dotted(path: Path) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean ...?`, or nothing where no known name is similar."""
+    """Return `; did you mean ...?`, or "" if no known name is similar."""
     near = get_close_matches(name, known, 2, 0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 

@@ -1,6 +1,7 @@
-"""Kinds: whether a value is written as what its key is: a number, or true or false.
+"""Kinds: checks that a value is written as its key demands: as a number, or as true or false.
 
-Pydantic takes true for 1, "50" for 50 and "yes" for true; whoever writes that meant something else.
+Pydantic takes true for 1, "50" for 50 and "yes" for true, which the author of the file did not
+mean.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ NO_KIND: Final[Mapping[Kind, str]] = {
     "float": "no number",
     "bool": "neither true nor false",
 }
-"""What a value is that is of another kind, in words."""
+"""Words for an error message by the expected kind."""
 
 
 def wrong_kind(annotation: Any, value: Any) -> Kind | None:
-    """The kind that the value should be of; None: it may be of that kind, or its key is of none.
+    """Return the kind that the value should have, or None if it has it or its key has no kind.
 
-    A whole number is a number, too, and 5e4 may be a whole one.
+    A whole number is also a number, and 5e4 may be a whole one.
     """
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

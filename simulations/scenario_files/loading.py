@@ -29,10 +29,10 @@ from simulations.scenario_files.traces import What, read_trace
 LIBRARY: Final = Path(__file__).parents[1] / "library"
 SUFFIXES: Final = (".toml", ".py")
 DIGEST_BYTES: Final = 6
-"""Length of digests that are part of a run's name: a sweep has tens of thousands of runs, and names
-must be unique."""
+"""Length of digests in a run's name: a sweep has tens of thousands of runs, and names must be
+unique."""
 _SAYS_NOTHING: Final = ("title", "description", "seed")
-"""Keys of a scenario that change no run, or have a place of their own in its name."""
+"""Keys of a scenario that change no run, or have a part of their own in its name."""
 _TRUTHS: Final = {
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),
@@ -40,7 +40,7 @@ _TRUTHS: Final = {
 
 Table = dict[str, Any]
 Changes = Mapping[str, Any]
-"""Values by dotted key, or by the name of a parameter; None removes a key."""
+"""Values by dotted key, or by the name of a parameter; a value of None removes the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,11 @@ class LoadedScenario:
     changes: dict[str, Any]
     """Differences from the file, by dotted key or parameter."""
     source: str
-    """The name or file that loads it again."""
+    """The name or file from which it can be loaded again."""
     digest: str | None
-    """Of what files say that are none of the library: the scenario's, of a Python file what its
-    function gives, without other `changes`; and its traces. None: there are none."""
+    """Digest of the files that are not the library's, or None if all are. It covers the scenario's
+    file or, of a Python file, the result of its function without other `changes`, and the
+    traces."""
 
 
 def names() -> list[str]:
@@ -61,7 +62,7 @@ def names() -> list[str]:
 
 
 def change(text: str) -> tuple[str, Any]:
-    """The key and value of `key.path=value`: TOML, what people and Python write for it, or a bare
+    """Return the key and value of `key.path=value`: TOML, a spelling of people or Python, or a bare
     word; without a value the key is removed."""
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
@@ -76,8 +77,8 @@ def change(text: str) -> tuple[str, Any]:
 
 
 def _meant(word: str) -> Any:
-    """The value of a word that is no TOML: a number or a truth that is written otherwise, what
-    `str` makes of a value, as recordings have it, or the word itself."""
+    """Return the value of a word that is not TOML. It may be another spelling of a number or a
+    truth value, the `str` of a value, as in recordings, or the word itself."""
     if word.lower() in _TRUTHS:
         return _TRUTHS[word.lower()]
     for number in (int, float):
@@ -90,7 +91,7 @@ def _meant(word: str) -> Any:
 
 
 def load(name: str, changes: Changes | None = None) -> LoadedScenario:
-    """A scenario of the library, or a file; raises ConfigError.
+    """Load a scenario of the library, or a file. Raises ConfigError.
 
     In `changes`, `clients` that is neither key nor parameter is for all populations together.
     """
@@ -131,7 +132,7 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
 
 
 def parameters(name: str) -> dict[str, Any]:
-    """Parameters of a Python scenario and their defaults; others have none."""
+    """Return the parameters of a Python scenario and their defaults; other files have none."""
     path = _find(name)
     if path.suffix != ".py":
         return {}
@@ -163,7 +164,7 @@ def _label(path: Path) -> str:
 
 
 def read_toml(path: Path) -> Table:
-    """The content of a file; raises ConfigError naming the file and what is wrong."""
+    """Return the content of a file. Raises ConfigError with the file and its fault."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -209,7 +210,8 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
 
 
 def _require_no_policy(path: Path, table: Table) -> None:
-    """A run has the policy that its command names: what a table says would change nothing."""
+    """Reject a policy in a scenario: a run has the policy of its command, so it would change
+    nothing."""
     flow = table.get("flow")
     given = flow if isinstance(flow, dict) else {}
     for key in ("policy", "shadow_policy"):
@@ -221,7 +223,7 @@ def _require_no_policy(path: Path, table: Table) -> None:
 
 
 def _read_traces(path: Path, table: Table) -> None:
-    """Put the points of traces in; a value that is no table is reported later."""
+    """Insert the points of traces. A value that is no table is reported later."""
     populations = table.get("populations")
     for population in populations.values() if isinstance(populations, dict) else ():
         publish = population.get("publish") if isinstance(population, dict) else None
@@ -238,8 +240,8 @@ def _read_traces(path: Path, table: Table) -> None:
 
 
 def _digest(path: Path, content: str, scenario: Scenario) -> str | None:
-    """A digest of `content`, what the file says, and of all traces; None: all of them are the
-    library's."""
+    """Return a digest of `content`, the text of the file, and of all traces, or None if all of them
+    are the library's."""
     found = [] if path.parent == LIBRARY else [content]
     for population in scenario.populations.values():
         publish = population.publish
@@ -260,7 +262,7 @@ def _scale_of(trace: Table) -> float:
 
 
 def _broken(path: Path, error: Exception) -> str:
-    """The error of the file's own code, and its place."""
+    """Return the error of the file's own code, and its line."""
     lines = [
         frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
     ]
@@ -272,7 +274,7 @@ def _broken(path: Path, error: Exception) -> str:
 
 
 def seen_from(folder: Path, key: str, value: Any) -> Any:
-    """The value with paths relative to `folder`, not to the scenario's file."""
+    """Return the value with paths relative to `folder`, not to the scenario's file."""
     if isinstance(value, dict):
         return {name: seen_from(folder, f"{key}.{name}", inner) for name, inner in value.items()}
     is_path = key.endswith(".file") and isinstance(value, str)
@@ -332,7 +334,7 @@ def _require_population(populations: Table, name: str) -> None:
 
 
 def _share_out(populations: Table, clients: Any) -> None:
-    """Divide so many clients among the populations, in the proportions of the file."""
+    """Divide `clients` among the populations, in the proportions of the file."""
     if not isinstance(clients, int) or isinstance(clients, bool):
         raise ConfigError(f"clients: {clients!r} is no whole number")
     if clients < 1:

@@ -1,9 +1,10 @@
 """Traces: arrivals or messages over time, from a table of one's own or from a recorded run.
 
-A CSV or Parquet file with the columns `t_s` and `clients` or `messages`: so many came from that
-instant to the next one. Or a run that was recorded, by a simulation or by a broker: its
-directory, or its file of `goodput` or `samples`. Its attempts become clients that come, so take
-a run without refusals: a client that was refused and came again is two clients there.
+The table is a CSV or Parquet file with the columns `t_s` and `clients` or `messages`: the number
+that arrived from that instant to the next one. A recorded run, of a simulation or of a broker, is
+given by its directory, or by its file of `goodput` or `samples`. Each recorded attempt becomes a
+client that connects, so use a run without rejections: a client that was rejected and tried again
+counts as two.
 """
 
 import csv
@@ -27,7 +28,7 @@ _RECORDED: Final[Mapping[What, tuple[str, ...]]] = {
 
 
 def read_trace(path: Path, what: What) -> Points:
-    """The trace as `(t_s, count)` in the order of time; raises ConfigError."""
+    """Return the trace as `(t_s, count)` in the order of time. Raises ConfigError."""
     try:
         if path.is_dir():
             rows = [row for part in _parts(path) for row in _parquet(part)]
@@ -78,7 +79,8 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 
 
 def _recorded(path: Path, what: What, rows: list[dict[str, Any]]) -> Points:
-    """All nodes or populations together; a recorded count is up to its instant, here from it."""
+    """Add up all nodes or populations. A recorded count ends at its instant; the result begins at
+    it."""
     known = [name for name in _RECORDED[what] if rows[0].get(name) is not None]
     if not known:
         raise ConfigError(f"{path}: has no column {what}")
@@ -89,7 +91,7 @@ def _recorded(path: Path, what: What, rows: list[dict[str, Any]]) -> Points:
     times_s = sorted(sums)
     step_s = times_s[1] - times_s[0] if len(times_s) > 1 else 1.0
     begins_s = [max(0.0, times_s[0] - step_s), *times_s[:-1]]
-    # What was counted at the very beginning has no time to come in.
+    # A count at time 0 has no interval in which to arrive.
     return [
         (begin_s, sums[end_s])
         for begin_s, end_s in zip(begins_s, times_s, strict=True)
@@ -114,7 +116,7 @@ def _require_order(path: Path, points: Iterable[tuple[float, float]]) -> None:
 
 @final
 class Curve:
-    """How many have come by each instant of a trace, as evenly as possible between its points."""
+    """Number of arrivals by each instant of a trace, as evenly as possible between its points."""
 
     __slots__ = ("_sums", "_times_s", "total")
 
@@ -126,7 +128,7 @@ class Curve:
         self.total = self._sums[-1]
 
     def by(self, t_s: float) -> float:
-        """How many have come by then."""
+        """Return the number of arrivals until `t_s`."""
         times_s, sums = self._times_s, self._sums
         if t_s <= times_s[0]:
             return 0.0
@@ -137,7 +139,7 @@ class Curve:
         return sums[i] + share * (sums[i + 1] - sums[i])
 
     def when(self, number: float) -> float | None:
-        """The instant at which so many have come; None: never."""
+        """Return the instant of the arrival with this number, or None if it never happens."""
         times_s, sums = self._times_s, self._sums
         if number > self.total:
             return None
