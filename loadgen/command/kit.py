@@ -20,7 +20,8 @@ from loadgen.kit.plan import RESTART
 
 
 def run_kit(kit: Kit, json_to: Path | None, html_to: Path | None) -> NoReturn:
-    """Run it, show what it found, write it where that is wanted; exit code 1: not all is well."""
+    """Run the kit, show and write its report, and exit with 1 if an experiment failed or is
+    unclear."""
     messages = Console(stderr=True)
     trio.run(_run, kit, messages)
     report = kit.report()
@@ -41,7 +42,7 @@ async def _run(kit: Kit, console: Console) -> None:
 
 
 def compare(paths: Sequence[str], html_to: Path | None) -> NoReturn:
-    """Several reports on one page, and in the terminal."""
+    """Show several reports on one page, and in the terminal."""
     messages = Console(stderr=True)
     try:
         if not paths:
@@ -57,7 +58,8 @@ def compare(paths: Sequence[str], html_to: Path | None) -> NoReturn:
 
 
 def experiments_of(only: str, restart_command: str | None) -> tuple[str, ...]:
-    """The experiments of `only`, by comma; empty: all. Raises ConfigError."""
+    """Return the experiments of `only`, separated by commas, or all if it is empty. Raises
+    ConfigError."""
     known = tuple(experiment.key for experiment in EXPERIMENTS)
     words = tuple(word.strip() for word in only.split(",") if word.strip())
     if unknown := [word for word in words if word not in known]:
@@ -68,7 +70,7 @@ def experiments_of(only: str, restart_command: str | None) -> tuple[str, ...]:
 
 
 def require_processes(pids: Sequence[int]) -> None:
-    """Raise ConfigError for a process that is not there, whose memory nobody could watch."""
+    """Raise ConfigError if a process does not exist, because its memory could not be watched."""
     if missing := [str(pid) for pid in pids if not (PROCESSES / str(pid)).is_dir()]:
         raise ConfigError(f"--pid {', '.join(missing)}: there is no such process")
 

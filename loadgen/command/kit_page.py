@@ -1,7 +1,7 @@
 """The scoreboard: reports of the kit as one HTML page, without scripts and without the network.
 
-Columns become cards where the page is narrow; colours follow the reader's choice of light or dark,
-and every verdict is a word and a sign besides its colour.
+Columns become cards if the page is narrow. Colours follow the reader's choice of light or dark, and
+every verdict is a word and a sign besides its colour.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ TEMPLATE = "kit_page.html"
 
 
 def page(reports: Sequence[KitReport]) -> str:
-    """A whole HTML document."""
+    """Return a whole HTML document."""
     template = Template(Path(__file__).with_name(TEMPLATE).read_text())
     run = [e for e in EXPERIMENTS if any(report.found(e.key) for report in reports)]
     names = ", ".join(report.name for report in reports)
@@ -50,7 +50,7 @@ def _badge(verdict: Survival) -> str:
     return f'<span class="badge {verdict}">{sign} {verdict}</span>'
 
 
-# Roles are said, too: a table that is laid out as cards would lose them otherwise.
+# Roles are stated, because a table that is laid out as cards would lose them otherwise.
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
@@ -63,7 +63,7 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
 
 
 def _row(name: str, cells: dict[str, str]) -> str:
-    """A broker and its cells by their columns' names."""
+    """Return the row of a broker, with its cells by their columns' names."""
     rest = "".join(
         f'<td role="cell" data-label="{escape(label)}">{content}</td>'
         for label, content in cells.items()

@@ -1,4 +1,4 @@
-"""The kit in the terminal: a table that fills while it runs, and what it ended in."""
+"""The kit in the terminal: a table that fills while it runs, and its report."""
 
 import trio
 from rich import box
@@ -21,7 +21,7 @@ STYLES = {
 
 
 async def watch(kit: Kit, console: Console) -> None:
-    """Show progress until cancelled: a live table, or a line per experiment where there is none."""
+    """Show progress until cancelled: a live table, or without a terminal a line per experiment."""
     if not console.is_terminal:
         await _print_lines(kit, console)
     current, since_s = kit.current, trio.current_time()
@@ -52,7 +52,7 @@ def _print_from(shown: int, kit: Kit, console: Console) -> int:
 
 
 def show_report(report: KitReport, console: Console) -> None:
-    """Verdicts, figures and sentences of one broker."""
+    """Show verdicts, figures and sentences of one broker."""
     spoken = f"MQTT {report.version}" if report.version else "no answer"
     title = f"{report.name} at {report.target}, {spoken}, {count(report.clients, 'client')}"
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)

@@ -1,4 +1,4 @@
-"""Files of results: whether they can be written is known before anything runs for them."""
+"""Files of results; the commands check that they can be written before any work begins."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ STDOUT: Final = Path("-")
 
 
 def require_writable(*paths: Path | None) -> None:
-    """Raise ConfigError for a file that cannot be written; None and `STDOUT` are none."""
+    """Raise ConfigError for a file that cannot be written, but not for None or `STDOUT`."""
     for path in paths:
         if path is None or path == STDOUT:
             continue
@@ -25,7 +25,8 @@ def require_writable(*paths: Path | None) -> None:
 
 
 def write(path: Path | None, text: str) -> None:
-    """Write it, None: nowhere; complain and exit where that fails, as on a disk that is full."""
+    """Write a result, unless `path` is None. Exit with an error if that fails, as on a full
+    disk."""
     if path is None:
         return
     if path == STDOUT:

@@ -108,7 +108,7 @@ def _require_results(
     json_to: Path | None,
     html_to: Path | None,
 ) -> None:
-    """Refuse, before anything runs, what would have no effect, and files that cannot be written."""
+    """Reject options without effect, and files that cannot be written, before any work begins."""
     without = [option for option, value in of_kit.items() if value and not kit]
     if without:
         raise typer.BadParameter(f"{', '.join(without)}: only with --kit")
@@ -150,7 +150,7 @@ def _kit_plan(
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from error
     messages = Console(stderr=True)
-    # A retry storm has twice as many.
+    # A retry storm has twice as many clients.
     target = _resolve(words[0], 2 * clients, LEVELS[version or Version.V5], messages)
     plan = KitPlan(
         target, trio.current_time, clients, restart_command=restart_command, chosen=chosen
@@ -159,7 +159,7 @@ def _kit_plan(
 
 
 def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int]:
-    """Groups, and publishers and subscribers of each group."""
+    """Return the number of groups, and of publishers and subscribers of each group."""
     match scenario:
         case StormKind.PAIRS:
             return pairs, 1, 1
@@ -170,13 +170,13 @@ def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int
 
 
 def _resolve(address: str, connections: int, version: int, messages: Console) -> Target:
-    """The broker's address; complains of everything that may be missing before anything starts."""
+    """Return the broker's address. Exits with an error if a requirement of the storm is missing."""
     try:
         place = Address.parse(address)
         if place.scheme is not Scheme.MQTT or place.port is None:
             raise ConfigError(f"{address}: storms speak plain TCP only, as to 127.0.0.1:1883")
         require_descriptors(connections)
-        # A crowd would go on trying, as crowds do: whoever mistyped the port should know at once.
+        # A crowd keeps on trying, but a mistyped port should be reported at once.
         return Target.knock(place.host, place.port, version, KNOCK_S)
     except ConnectionRefusedError:
         why = f"no broker listens on {address}; start one, for example with: make serve"

@@ -18,7 +18,8 @@ DROPS = "dropped at full queues, or lost"
 
 
 async def watch(running: Crowd | Traffic, title: str, console: Console) -> None:
-    """Show progress until cancelled: a live screen, or a line now and then where there is none."""
+    """Show progress until cancelled: a live screen, or without a terminal a line every few
+    seconds."""
     started_s = trio.current_time()
     rates = _Rates()
     rates.sample(running, started_s)
@@ -116,7 +117,7 @@ def _table(title: str) -> Table:
 
 
 def _with_columns(table: Table, label_width: int, value_width: int | None = None) -> Table:
-    # Only the last column gives way: rich would crop what a minimal width takes back from it.
+    # Only the last column shrinks: rich would crop a column with a minimum width.
     table.add_column(style="cyan", min_width=label_width, no_wrap=True)
     table.add_column(justify="right", min_width=value_width, no_wrap=True)
     table.add_column(style="dim")
@@ -194,7 +195,7 @@ def _failure_words(tally: ConnectTally) -> str:
 
 
 def _codes(codes: dict[int, int]) -> str:
-    """Counts with reason codes and their names: `12 x 0x87 not authorized`."""
+    """Return counts with reason codes and their names: `12 x 0x87 not authorized`."""
     return ", ".join(f"{count:,} x 0x{code:02x} {_name(code)}" for code, count in codes.items())
 
 
@@ -203,7 +204,7 @@ def _name(code: int) -> str:
 
 
 def _share(tally: ConnectTally, percent: int) -> str:
-    """When this share of all clients was connected."""
+    """Return when this share of all clients was connected."""
     after_s = tally.share_in_s(percent)
     return f"{percent} % in " + ("never" if after_s is None else f"after {after_s:,.3g} s")
 

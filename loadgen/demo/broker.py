@@ -16,21 +16,23 @@ CONNECT_BUFFER = 200
 
 COMMIT_S = 0.004
 SESSION_S = 0.002
-"""Ten CONNECTs make a commit of 24 ms: about 400 clients per second get in."""
+"""Ten CONNECTs make a commit of 24 ms, so about 400 clients per second connect."""
 MESSAGE_S = 0.0002
 STORE_OBJECTIVE_S = 0.015
-"""An objective between a calm commit and one full of CONNECTs: the crowd is pressure, its end
+"""An objective between a calm commit and one full of CONNECTs: the crowd causes pressure, its end
 relief."""
 
 CLIENT_TIMEOUT_S = 30
-"""Timeout of the crowd, which shares this machine with the broker: both wait where it is busy."""
+"""Connect timeout of the crowd. It is long because the clients share this machine with the
+broker."""
 PROBES = 100
 LATE = 3
-"""An objective allows for this many times the lateness of this machine."""
+"""An objective allows for this multiple of the lateness of this machine."""
 
 
 def lateness_s() -> float:
-    """How late this machine wakes a task that sleeps as long as a calm commit, 90th percentile."""
+    """Return how late this machine wakes a task that sleeps as long as a calm commit, 90th
+    percentile."""
     late_s = []
     for _ in range(PROBES):
         began_s = time.perf_counter()
@@ -40,7 +42,7 @@ def lateness_s() -> float:
 
 
 def demo_settings(late_s: float) -> Settings:
-    """Small limits; where this machine is busy with other work, that is no news to the broker."""
+    """Return small limits, with objectives that allow for other work on this machine."""
     forgiven_s = LATE * late_s
     default = FlowSettings()
     return Settings(
@@ -58,7 +60,8 @@ def demo_settings(late_s: float) -> Settings:
 
 @final
 class DemoStore(MemoryStore):
-    """The store in memory, as slow as a busy disk: the load is real, only its reason is made."""
+    """The store in memory, as slow as a busy disk: the load is real, only its cause is
+    artificial."""
 
     immediate = False
 
@@ -73,7 +76,7 @@ class DemoStore(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class DemoSample:
-    """The state of the broker at one instant; counts since its start."""
+    """The state of the broker at one instant; counts are since its start."""
 
     at_s: float
     """Time since the demo began."""
@@ -88,11 +91,11 @@ class DemoSample:
     connected: int
     published: int
     paused: int
-    """Clients with packets that wait for room."""
+    """Clients with packets that wait for their window."""
 
 
 def sample(broker: Running, at_s: float) -> DemoSample:
-    """Read the broker's state; changes nothing."""
+    """Read the broker's state without changing it."""
     node = broker.node
     refused = sum(node.guard.gate.refused.values())
     waiting = node.guard.gate.in_process + node.guard.gate.buffered

@@ -32,15 +32,16 @@ from loadgen.demo.screen import DemoHistory, line, screen
 from loadgen.demo.summary import DemoOutcome, show_summary
 
 START_S = 60.0
-"""How long the first storm may take until it publishes, on a busy machine; else a second or two."""
+"""Maximum time until the first storm publishes, on a busy machine; else it takes a second or
+two."""
 CALM_S = 10.0
-"""How long the first act may wait for open windows, on a busy machine."""
+"""Maximum time that the first act waits for open windows, on a busy machine."""
 CROWD_S = 180.0
-"""How long the crowd may take until it is in, on a busy machine; else some 10 s."""
+"""Maximum time until the crowd is connected, on a busy machine; else it takes some 10 s."""
 RECOVERY_S = 30.0
-"""The last act ends here, whatever the window says; else after some 20 s."""
+"""Maximum time of the last act; else it ends after some 20 s."""
 RESULTS_S = 60.0
-"""How long the storms may take to leave and to say what they saw; some need a second."""
+"""Maximum time of the storms to disconnect and write their results; some need a second."""
 SAMPLE_S = 0.1
 FRAME_S = 0.2
 LINE_S = 1.0
@@ -57,7 +58,8 @@ class DemoPlan:
 
 @final
 class Demo:
-    """Broker in this process, storms in processes of their own: two cores, as in life."""
+    """The broker in this process, and storms in processes of their own, so that two cores are
+    used."""
 
     def __init__(self, plan: DemoPlan, settings: Settings, console: Console, folder: Path) -> None:
         self._plan = plan
@@ -75,7 +77,7 @@ class Demo:
         self._broker: Running
 
     async def run(self) -> DemoOutcome | None:
-        """The three acts; None: interrupted."""
+        """Run the three acts. Return None if interrupted."""
         bounds = bounds_of(self._settings)
         listeners = [Doorway(listen("127.0.0.1", 0))]
         broker = build_broker(bounds, data=self._folder, store=DemoStore(), listeners=listeners)
@@ -118,7 +120,7 @@ class Demo:
                 process.terminate()
 
     async def _within(self, limit_s: float, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds, at most this long."""
+        """Wait until the condition holds, at most `limit_s`."""
         until_s = trio.current_time() + limit_s
         while trio.current_time() < until_s:
             if self.history.samples and condition():
@@ -133,7 +135,7 @@ class Demo:
         words: str,
         task_status: trio.TaskStatus[trio.Process] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """`flowguard storm`, with its result in a file."""
+        """Run `flowguard storm`, with its result in a file."""
         host, port = self._broker.address
         command = [sys.executable, "-m", "flowguard", "storm", f"{host}:{port}", *words.split()]
         command += ["--json", str(self._folder / f"{name}.json")]
@@ -181,7 +183,7 @@ class Demo:
                 await trio.sleep(FRAME_S)
 
     def _look(self) -> None:
-        """The answer that `flowguard top` would get, once a second."""
+        """Take the answer that `flowguard top` would get, once a second."""
         now_s = time.time()
         if self._top.now is None or now_s - self._top.now["now_s"] >= LINE_S:
             self._top.add(status_of(self._broker.node, now_s))
@@ -203,7 +205,7 @@ def demo(
     The exit code is 1 if a connection or an acknowledged message was lost.
     """
     console = Console()
-    # Each client is a file here, and another one in the process that plays the crowd.
+    # Each client is a descriptor in this process, and another one in the process of the crowd.
     clients = min(clients, use_all_descriptors() - OWN_DESCRIPTORS - 2 * publishers)
     plan = DemoPlan(clients, publishers, rate, calm)
     console.print(

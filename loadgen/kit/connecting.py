@@ -19,21 +19,21 @@ PATIENT: Final = RetryPolicy(RetryMode.BACKOFF, 0.5, 8.0)
 IMPATIENT: Final = RetryPolicy(RetryMode.FIXED, 0.1, 0.1)
 IMPATIENT_TIMEOUT_S: Final = 1.0
 HOLD_S: Final = 1.0
-"""Who was let in must still be there so long after the last one."""
+"""Time for which all accepted clients must stay connected after the last one."""
 NOTICE_S: Final = 3.0
-"""A crowd notices so soon that its broker is gone."""
+"""Maximum time until a crowd notices that its broker has ended."""
 COMMAND_S: Final = 60.0
 """A restart that takes longer has failed."""
 
 
 async def connect_storm(plan: KitPlan) -> KitOutcome:
-    """All at once, with back-off."""
+    """Connect all clients at once, with back-off."""
     crowd = CrowdPlan(plan.clients, PATIENT, TIMEOUT_S, plan.connect_s, HOLD_S)
     return await _storm(plan, crowd)
 
 
 async def retry_storm(plan: KitPlan) -> KitOutcome:
-    """Twice as many, who wait for a second only and try again at once."""
+    """Connect twice as many clients, which wait for a second only and retry at once."""
     crowd = CrowdPlan(2 * plan.clients, IMPATIENT, IMPATIENT_TIMEOUT_S, plan.connect_s, HOLD_S)
     return await _storm(plan, crowd)
 
@@ -45,7 +45,8 @@ async def _storm(plan: KitPlan, crowd_plan: CrowdPlan) -> KitOutcome:
 
 
 def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str) -> KitOutcome:
-    """The verdict on a crowd that came, or came back; `where` says which: "in", "back"."""
+    """Return the verdict on a crowd. `where` is "in" for a first connect, "back" for a
+    reconnect."""
     accidents = {name: count for name, count in tally.failures.items() if count}
     later = tally.busy + tally.refused[ReasonCode.SERVER_UNAVAILABLE]
     refused = tally.busy + sum(tally.refused.values()) - later
@@ -73,12 +74,12 @@ def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str)
 
 
 def was_late(late_s: float) -> str:
-    """The sentence of a verdict that says more about this program than about the broker."""
+    """Return the sentence of a verdict that concerns this program more than the broker."""
     return f" This program itself was late by {late_s:.1f} s: choose fewer --clients."
 
 
 async def restart(plan: KitPlan) -> KitOutcome:
-    """Everybody is connected; the broker ends and begins; everybody comes back."""
+    """Restart the broker while all clients are connected, and let all of them reconnect."""
     assert plan.restart_command is not None
     crowd_plan = CrowdPlan(plan.clients, PATIENT, TIMEOUT_S, plan.connect_s, returns=True)
     crowd = Crowd(plan.target, crowd_plan, plan.clock)
@@ -119,11 +120,11 @@ async def _restarted(plan: KitPlan, crowd: Crowd) -> KitOutcome:
 
 
 async def _run(command: str, crowd: Crowd) -> str:
-    """Run a shell command beside the crowd; why it failed, empty: it did not."""
+    """Run a shell command beside the crowd. Return why it failed, or ""."""
     codes: list[int] = []
 
     async def run_it(output: IO[bytes]) -> None:
-        # Not into a pipe: a broker that it leaves behind would hold that open.
+        # Not into a pipe, which a broker that the command leaves behind would hold open.
         done = await trio.run_process(
             command, shell=True, check=False, stdout=output, stderr=output
         )
@@ -143,7 +144,7 @@ async def _run(command: str, crowd: Crowd) -> str:
 
 
 def _judge_return(crowd: Crowd, tally: ConnectTally) -> KitOutcome:
-    """The verdict; refused TCP connections while the broker is away are no fault."""
+    """Return the verdict. TCP connections refused while the broker is down are no fault."""
     away, tally.fates[Fate.UNREACHABLE] = tally.fates[Fate.UNREACHABLE], 0
     outcome = judge_crowd(crowd, tally, TIMEOUT_S, "back")
     tally.fates[Fate.UNREACHABLE] = away

@@ -1,4 +1,5 @@
-"""Knock: does a broker serve one client: CONNECT, SUBSCRIBE, PUBLISH, and the message returns."""
+"""Knock: check that a broker serves one client: CONNECT, SUBSCRIBE, PUBLISH, and the message
+returns."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,13 +11,13 @@ from loadgen.storm.traffic import Traffic
 
 Clock: TypeAlias = Callable[[], float]
 PATIENCE_S: Final = 5.0
-"""A broker without a crowd has this long for a CONNACK, and as long for the rest."""
+"""Time for a CONNACK of a broker without a crowd, and as much for the rest."""
 PLAN: Final = TrafficPlan(1, 1, 1, outstanding=1, backlog=1, seconds=0.02, late_s=PATIENCE_S)
 
 
 @final
 class Knock(NamedTuple):
-    """The answer to it; `why` is empty where the client was served."""
+    """The result of a knock; `why` is empty if the client was served."""
 
     seconds: float
     why: str
@@ -27,7 +28,7 @@ class Knock(NamedTuple):
 
 
 async def knock(target: Target, patience_s: float, clock: Clock) -> Knock:
-    """Try until one client is served, or `patience_s` is over."""
+    """Try until one client is served, or `patience_s` has passed."""
     began_s = clock()
     retry = RetryPolicy(RetryMode.FIXED, 0.2, 0.2)
     crowd = CrowdPlan(PLAN.clients, retry, min(PATIENCE_S, patience_s), patience_s)
@@ -47,7 +48,7 @@ async def knock(target: Target, patience_s: float, clock: Clock) -> Knock:
 
 
 async def greet(target: Target, clock: Clock, *, fall_back: bool) -> tuple[Target, Knock]:
-    """The first knock; `fall_back`: with 3.1.1 where 5.0 is not understood."""
+    """Knock for the first time; `fall_back` tries 3.1.1 if the broker does not understand 5.0."""
     first = await knock(target, PATIENCE_S, clock)
     if first.served or not fall_back or target.version != MQTT_5:
         return target, first

@@ -1,4 +1,4 @@
-"""Resident memory of a broker on this machine: processes, and whatever they have started."""
+"""Resident memory of a broker on this machine: of its processes and their descendants."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ PROCESSES: Final = Path("/proc")
 
 
 def resident_kib(pids: Sequence[int]) -> int:
-    """The sum over these processes and their descendants; one that has ended counts nothing."""
+    """Return the sum over these processes and their descendants; one that has ended counts 0."""
     open_pids, seen, sum_kib = list(pids), set[int](), 0
     while open_pids:
         pid = open_pids.pop()
@@ -24,7 +24,7 @@ def resident_kib(pids: Sequence[int]) -> int:
         seen.add(pid)
         folder = PROCESSES / str(pid)
         status = ""
-        with suppress(OSError):  # It has ended, or is another user's.
+        with suppress(OSError):  # The process has ended, or belongs to another user.
             status = (folder / "status").read_text()
             for task in (folder / "task").iterdir():
                 with suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended since.
@@ -36,20 +36,20 @@ def resident_kib(pids: Sequence[int]) -> int:
 
 @final
 class MemoryWatch:
-    """The memory that these processes hold, and the most they held."""
+    """The memory that these processes hold, and its peak."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
         self._before_kib = self._peak_kib = resident_kib(pids)
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Sample until cancelled."""
         while self._pids:
             self._peak_kib = max(self._peak_kib, resident_kib(self._pids))
             await trio.sleep(EVERY_S)
 
     def use(self) -> MemoryUse | None:
-        """Since it was made; None: there is nothing to see."""
+        """Return the memory since the watch was made, or None if no process was found."""
         if not self._peak_kib:
             return None
         return MemoryUse(

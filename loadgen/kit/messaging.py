@@ -1,4 +1,4 @@
-"""Experiments with messages: slow subscriber, flood with pings, noisy neighbour, wide fan-out."""
+"""Experiments with messages: slow subscriber, flood with pings, noisy client, wide fan-out."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from loadgen.storm.traffic import Traffic
 SUBSCRIBERS: Final = 10
 SLOW_PAYLOAD_BYTES: Final = 1_024
 SILENCE_S: Final = 2.0
-"""A publisher that waits longer for an acknowledgement has noticed somebody else's slowness."""
+"""Silence from which on a publisher is affected by the slow subscriber."""
 CATCH_UP_S: Final = 8.0
 
 FLOODERS_SHARE: Final = 0.1
@@ -29,7 +29,7 @@ FLOOD_OUTSTANDING: Final = 100
 FLOOD_PAYLOAD_BYTES: Final = 256
 KEEP_ALIVE_S: Final = 10
 PING_GOOD_S, PING_BAD_S = 2.5, float(KEEP_ALIVE_S)
-"""Up to the first nobody notices; after the second a client takes its broker for dead."""
+"""Up to the first a delay is not noticed; from the second on a client takes its broker for dead."""
 
 QUIET_PAIRS: Final = 20
 QUIET_RATE_PER_S: Final = 10.0
@@ -38,18 +38,19 @@ QUIET_GOOD_S, QUIET_BAD_S = 0.25, 2.0
 NOISE_LIMIT_S: Final = 45.0
 
 FAN_OUT_PER_S: Final = 4_000.0
-"""Deliveries per second that are asked for: little for a broker, as the fan is what is wide."""
+"""Deliveries per second. This is little load for a broker: only the number of subscribers is
+high."""
 FAN_GOOD_S, FAN_BAD_S = 1.0, 5.0
 LATE_S: Final = 5.0
 
 
 def crowd_of(plan: KitPlan, traffic: TrafficPlan) -> CrowdPlan:
-    """Clients that come before anything is published."""
+    """Return the plan of clients that connect before anything is published."""
     return CrowdPlan(traffic.clients, timeout_s=TIMEOUT_S, seconds=plan.connect_s)
 
 
 def not_begun(traffic: Traffic) -> KitOutcome | None:
-    """The verdict where messages could not even be sent."""
+    """Return the verdict if no message was sent, else None."""
     if traffic.tally.sent:
         return None
     tally = traffic.crowd.tally
@@ -68,7 +69,7 @@ def not_begun(traffic: Traffic) -> KitOutcome | None:
 
 
 def graded(value: float | None, good: float, bad: float) -> Survival:
-    """Survived up to `good`, failed from `bad` on, and where there is no value at all."""
+    """Return survived up to `good`, and failed from `bad` on or without a value."""
     if value is None or value >= bad:
         return Survival.FAILED
     return Survival.SURVIVED if value <= good else Survival.STRUGGLED
@@ -83,7 +84,7 @@ def failed_if(*counts: int) -> Survival:
 
 
 async def slow_subscriber(plan: KitPlan) -> KitOutcome:
-    """The publisher goes on as it can, and one subscriber of ten reads nothing."""
+    """Flood ten subscribers, of which one reads nothing."""
     shape = TrafficPlan(
         *(1, 1, SUBSCRIBERS),
         payload_bytes=SLOW_PAYLOAD_BYTES,
@@ -113,7 +114,7 @@ async def slow_subscriber(plan: KitPlan) -> KitOutcome:
 
 
 async def flood_with_pings(plan: KitPlan) -> KitOutcome:
-    """Publishers as fast as their windows allow, and a PINGREQ of each every second."""
+    """Publish as fast as windows allow, with a PINGREQ of each publisher every second."""
     shape = TrafficPlan(
         *(SUBSCRIBERS, max(1, round(FLOODERS_SHARE * plan.clients / SUBSCRIBERS)), 1),
         payload_bytes=FLOOD_PAYLOAD_BYTES,
@@ -158,7 +159,7 @@ async def flood_with_pings(plan: KitPlan) -> KitOutcome:
 
 
 async def noisy_neighbour(plan: KitPlan) -> KitOutcome:
-    """Quiet pairs alone, then the same beside a flood from another process."""
+    """Run quiet pairs alone, then the same beside a flood from another process."""
     shape = TrafficPlan(
         *(QUIET_PAIRS, 1, 1), rate_per_s=QUIET_RATE_PER_S, seconds=plan.seconds / 3, late_s=LATE_S
     )
@@ -204,8 +205,8 @@ def _judge_quiet(alone: Traffic, beside: Traffic, noise: Result, seconds: float)
 async def _noise(
     plan: KitPlan, quiet: Traffic, everybody_in: trio.Event, results: list[Result]
 ) -> None:
-    """Flood from another process when the quiet ones are in; what they had before does not count,
-    and they are done when it is over."""
+    """Flood from another process once the quiet clients are connected. Latencies from before do not
+    count, and the quiet clients finish when the flood ends."""
     await everybody_in.wait()
     target, clients = plan.target, max(2, round(NOISE_SHARE * plan.clients))
     words = [
@@ -232,7 +233,7 @@ async def _noise(
 
 
 async def wide_fan_out(plan: KitPlan) -> KitOutcome:
-    """A message now and then, to everybody."""
+    """Publish a few messages per second to all clients."""
     shape = TrafficPlan(
         *(1, 1, plan.clients),
         backlog=None,

@@ -1,7 +1,7 @@
-"""`python -m loadgen.kit.noise HOST PORT VERSION SECONDS CLIENTS`: the noisy neighbour.
+"""`python -m loadgen.kit.noise HOST PORT VERSION SECONDS CLIENTS`: the flood beside quiet clients.
 
-A process of its own, so that it takes no time from the clients whose time is measured. It writes
-a line when it begins to publish, and its result as JSON in the last one.
+It is a process of its own, so that it takes no time from the measured clients. It writes a line
+when it begins to publish, and its result as JSON in the last one.
 """
 
 import json

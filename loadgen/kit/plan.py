@@ -1,4 +1,4 @@
-"""The plan of a kit: which experiments, how many clients, what is known about the broker."""
+"""The plan of a kit: its experiments, the number of clients, and facts about the broker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from loadgen.storm.plan import Target
 from loadgen.storm.tally import Result
 
 TIMEOUT_S: Final = 10.0
-"""A client waits so long for its CONNACK, unless it is an impatient one."""
+"""Time that a client waits for its CONNACK, except in a retry storm."""
 
 
 @final
 class Experiment(NamedTuple):
-    """The name of an experiment, as options and JSON have it, and for people."""
+    """The name of an experiment, as in options and JSON, and for people."""
 
     key: str
     title: str
@@ -88,18 +88,18 @@ class KitPlan:
     clock: Callable[[], float]
     clients: int = 1_000
     seconds: float = 6.0
-    """How long messages are published in each experiment."""
+    """Time for which messages are published in each experiment."""
     connect_s: float = 30.0
-    """How long crowds try to get in."""
+    """Maximum time for crowds to connect."""
     restart_command: str | None = None
-    """A shell command that ends the broker and starts it again; returns when it listens."""
+    """A shell command that ends the broker and starts it again, and returns when it listens."""
     chosen: tuple[str, ...] = tuple(experiment.key for experiment in EXPERIMENTS)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class KitOutcome:
-    """The end of an experiment itself, before the kit looks whether the broker still serves."""
+    """The result of an experiment, before the kit checks that the broker still serves a client."""
 
     verdict: Survival
     figure: float | None

@@ -1,4 +1,4 @@
-"""Report: what the kit found, with a verdict, a figure and a sentence for each experiment."""
+"""Report: the results of the kit, with a verdict, a figure and a sentence for each experiment."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -10,20 +10,20 @@ from flowguard.errors import ConfigError
 from loadgen.storm.tally import Result
 
 FORMAT = 1
-"""Version of the JSON; another one is refused."""
+"""Version of the JSON; other versions are rejected."""
 
 
 class Survival(StrEnum):
     """The verdict on one experiment, best first."""
 
     SURVIVED = "survived"
-    """Everybody was served, as far as anybody can be in a crowd."""
+    """All clients were served, as far as that is possible in a crowd."""
     STRUGGLED = "struggled"
-    """Everybody was served in the end, but clients were reset, timed out, or waited for long."""
+    """All clients were served in the end, but some were reset, timed out, or waited for long."""
     FAILED = "failed"
-    """Clients were not served, or what was acknowledged to them was lost."""
+    """Clients were not served, or messages acknowledged to them were lost."""
     UNCLEAR = "unclear"
-    """The experiment says nothing about the broker; its sentence says why."""
+    """The experiment allows no verdict about the broker; its sentence explains why."""
 
 
 class _Words(BaseModel):
@@ -32,7 +32,7 @@ class _Words(BaseModel):
 
 @final
 class KitFigure(_Words):
-    """The figure that an experiment ends in; None: it never came to be."""
+    """The figure of an experiment; its value is None if there is no result."""
 
     name: str
     value: float | None
@@ -55,13 +55,13 @@ class MemoryUse(_Words):
 
     @property
     def growth_mib(self) -> float:
-        """The most that was added."""
+        """The highest growth, MiB."""
         return self.peak_mib - self.before_mib
 
 
 @final
 class Finding(_Words):
-    """The end of one experiment."""
+    """The result of one experiment."""
 
     experiment: str
     title: str
@@ -70,10 +70,10 @@ class Finding(_Words):
     sentence: str
     memory: MemoryUse | None = None
     recovered_s: float | None = None
-    """How long after the experiment one client was served again; None: it was not."""
+    """Time after the experiment until one client was served again, or None if none was."""
     seconds: float = 0.0
     values: Result = {}
-    """Everything that was counted, as `flowguard storm --json` writes it."""
+    """All counts, as `flowguard storm --json` writes them."""
 
 
 @final
@@ -82,10 +82,10 @@ class KitReport(_Words):
 
     format: int = FORMAT
     name: str
-    """What the report calls the broker."""
+    """The broker's name in the report."""
     target: str
     version: str
-    """The version of MQTT that was spoken; empty: none was answered."""
+    """The version of MQTT that the broker answered, or "" if it answered none."""
     clients: int
     made_at: str
     made_by: str
@@ -93,7 +93,7 @@ class KitReport(_Words):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A report from its JSON; raises ConfigError."""
+        """Return a report from its JSON. Raises ConfigError."""
         try:
             report = cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -110,5 +110,5 @@ class KitReport(_Words):
         return report
 
     def found(self, experiment: str) -> Finding | None:
-        """The end of this experiment; None: it was not run."""
+        """Return the result of this experiment, or None if it was not run."""
         return next((f for f in self.findings if f.experiment == experiment), None)

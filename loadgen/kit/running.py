@@ -17,7 +17,7 @@ from loadgen.kit.plan import EXPERIMENTS, RESTART, Experiment, KitOutcome, KitPl
 from loadgen.kit.report import Finding, KitFigure, KitReport, Survival
 
 RECOVERY_S: Final = 15.0
-"""After an experiment a broker has this long to serve one client."""
+"""Time after an experiment in which a broker must serve one client again."""
 RUNS: Final[dict[str, Callable[[KitPlan], Awaitable[KitOutcome]]]] = {
     "connect-storm": connecting.connect_storm,
     "retry-storm": connecting.retry_storm,
@@ -36,8 +36,8 @@ class Kit:
     def __init__(
         self, plan: KitPlan, name: str, *, pids: Sequence[int] = (), fall_back: bool = True
     ) -> None:
-        """`pids`: processes of the broker whose memory is watched; `fall_back`: try MQTT 3.1.1
-        where 5.0 is not understood."""
+        """`pids` are processes of the broker whose memory is watched. `fall_back` tries MQTT 3.1.1
+        if the broker does not understand 5.0."""
         self.plan = plan
         self.name = name
         self.findings: list[Finding] = []
@@ -48,7 +48,7 @@ class Kit:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """All that are to be run, in order; a restart only where there is a command for it."""
+        """All experiments to run, in order; a restart only if there is a command for it."""
         return tuple(
             experiment
             for experiment in EXPERIMENTS
@@ -57,7 +57,7 @@ class Kit:
         )
 
     async def run(self) -> None:
-        """Ends early where the broker does not serve a single client any more."""
+        """Run all experiments, or fewer if the broker does not serve a single client any more."""
         plan = self.plan
         target, last = await greet(plan.target, plan.clock, fall_back=self._fall_back)
         self.plan = replace(plan, target=target)
@@ -75,7 +75,7 @@ class Kit:
     async def _run_one(self, experiment: Experiment) -> Knock:
         clock = self.plan.clock
         began_s = clock()
-        watch = MemoryWatch(() if experiment is RESTART else self._pids)  # Others, afterwards.
+        watch = MemoryWatch(() if experiment is RESTART else self._pids)  # PIDs will change.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
             outcome = await RUNS[experiment.key](self.plan)
@@ -112,7 +112,7 @@ class Kit:
         )
 
     def report(self) -> KitReport:
-        """All that was found so far."""
+        """Return all findings so far."""
         target = self.plan.target
         return KitReport(
             name=self.name,
@@ -125,6 +125,6 @@ class Kit:
         )
 
     def counts(self) -> Iterator[tuple[Survival, int]]:
-        """How often each verdict was given."""
+        """Yield how often each verdict was given."""
         for verdict in Survival:
             yield verdict, sum(finding.verdict is verdict for finding in self.findings)

@@ -1,14 +1,14 @@
-"""Load for any MQTT broker: crowds that connect, messages that flow, and what became of them.
+"""Load for any MQTT broker: crowds that connect, messages that flow, and their results.
 
-- `plan`       what a storm should be, and when a refused client tries again
+- `plan`       the shape of a storm, and when a rejected client retries
 - `loop`       one trio task over one epoll set; clients are objects, not tasks
-- `client`     one MQTT client: attempts until it is in, then its part
+- `client`     one MQTT client: attempts until it is connected, then its part
 - `crowd`      all clients of a storm: connect, hold, leave
 - `traffic`    the parts of clients, `publisher` and `subscriber`, and the books on every message
 - `tally`      counts and percentiles, and the result as plain values for JSON
 
-The room is a client of brokers, ours or others': it shares nothing with `flowguard.broker` but the
-codec, and its results speak of what clients saw.
+The package is a client of brokers, flowguard or others. It shares only the codec with
+`flowguard.broker`, and its results are what clients saw.
 """
 
 from loadgen.storm.crowd import Crowd

@@ -1,8 +1,8 @@
-"""One MQTT client of a storm: attempts until it is in or gives up, then its part.
+"""One MQTT client of a storm: attempts until it is connected or gives up, then its part.
 
 WAITING --due--> TRYING --CONNACK 0--> IN --> OVER
    ^                |                   |
-   +-----failed-----+---gives up--------+---lost, or the storm is over---> OVER
+   +-----failed-----+---gives up--------+---lost, or the storm has ended---> OVER
 
 In a crowd that returns, a client that is lost is WAITING again.
 """
@@ -19,18 +19,18 @@ from loadgen.storm.plan import CrowdPlan
 from loadgen.storm.tally import ConnectTally
 
 SESSION_EXPIRY_S = 300
-"""Session expiry that a storm asks for: a killed storm leaves no durable sessions after five
+"""Session expiry of durable clients: a killed storm leaves no durable sessions after five
 minutes."""
 
 
 class Part(Protocol):
-    """The part of a client once it is in."""
+    """The part of a client once it is connected."""
 
     def connected(self, now_s: float) -> None:
-        """The broker has accepted it."""
+        """The broker has accepted the client."""
 
     def receive(self, packet: Packet, now_s: float) -> None:
-        """A packet from the broker, but no DISCONNECT."""
+        """Take a packet from the broker, but no DISCONNECT."""
 
 
 class Shared(Protocol):
@@ -51,7 +51,8 @@ class Stage(Enum):
 
 @final
 class Client:
-    """Connects through refusals; `part` is what it does once it is in (None: it just stays)."""
+    """Retries after rejections. `part` is its task once it is connected, or None if it just
+    stays."""
 
     __slots__ = (
         "_attempts",
@@ -84,7 +85,7 @@ class Client:
     # --- connecting --------------------------------------------------------------------------
 
     def attempt(self, now_s: float) -> None:
-        """Dial; what follows comes through `opened`, `receive` and `closed`."""
+        """Dial; the results arrive through `opened`, `receive` and `closed`."""
         if self.stage is not Stage.WAITING:
             return
         tally = self._crowd.tally
@@ -123,7 +124,7 @@ class Client:
             self._failed(now_s)
 
     def _failed(self, now_s: float) -> None:
-        """This attempt failed: wait for the next one, or give up."""
+        """The attempt has failed: wait for the next one, or give up."""
         if self.wire is not None:
             self.wire.close()
         crowd = self._crowd
@@ -173,14 +174,14 @@ class Client:
         self._failed(now_s)
 
     def _means_busy(self, reason_code: int) -> bool:
-        """Whether a refusal means "busy": 3.1.1 has only return code 3 for it, which the codec
-        reads as 0x88."""
+        """Return True if a rejection means "busy". 3.1.1 has only return code 3 for it, which the
+        codec reads as 0x88."""
         if self._crowd.loop.target.version == MQTT_5:
             return reason_code == ReasonCode.SERVER_BUSY
         return reason_code == ReasonCode.SERVER_UNAVAILABLE
 
     def _ping(self, now_s: float) -> None:
-        """We ask for no keep-alive, but the broker may insist on one."""
+        """Send a PINGREQ. The client asks for no keep-alive, but the broker may demand one."""
         if self.stage is Stage.IN:
             assert self.wire is not None
             assert self.properties.server_keep_alive
@@ -206,7 +207,7 @@ class Client:
     # --- leaving -----------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Say DISCONNECT where there is somebody to say it to, and close."""
+        """Send DISCONNECT if the client is connected, and close."""
         wire = self.wire
         if self.stage is Stage.IN and wire is not None:
             version = self._crowd.loop.target.version

@@ -10,13 +10,13 @@ from loadgen.storm.plan import CrowdPlan, Target
 from loadgen.storm.tally import ConnectTally, Result
 
 LEAVE_AT_ONCE = 100
-"""Clients that disconnect in one turn, so that the end of a storm is not a storm as well."""
+"""Number of clients that disconnect per turn, so that the end of a storm is not a storm as well."""
 LEAVE_EVERY_S = 0.005
 
 
 @final
 class Crowd:
-    """All clients of a storm; run it once, `tally` is live."""
+    """All clients of a storm. Run it once; `tally` is live."""
 
     def __init__(self, target: Target, plan: CrowdPlan, clock: Callable[[], float]) -> None:
         self.plan = plan
@@ -44,11 +44,12 @@ class Crowd:
 
     @property
     def over(self) -> bool:
-        """Whether the storm was stopped, or nobody is left: connections lost are not made again."""
+        """True if the storm was stopped, or no client is left: lost connections are not made
+        again."""
         return self._stopped or (self.tally.settled and not self.tally.connected)
 
     async def connect(self) -> bool:
-        """Connect until nobody tries any more, at most `plan.seconds`; False: stopped."""
+        """Connect until all clients are done, at most `plan.seconds`. Return False if stopped."""
         started_s = self.tally.started_s = self.loop.clock()
         self.tally.trying = len(self.clients)
         for client in self.clients:
@@ -59,7 +60,8 @@ class Crowd:
         return not self._stopped
 
     async def leave(self) -> None:
-        """DISCONNECT everybody, in portions; the tally still says how many were connected."""
+        """Send DISCONNECT from all clients, in portions; the tally keeps the number of connected
+        clients."""
         waiting = list(reversed(self.clients))
 
         def leave_some(now_s: float) -> None:

@@ -35,7 +35,7 @@ WRITE: Final = select.EPOLLOUT
 
 
 class Fate(Enum):
-    """How a connection ended that we did not end."""
+    """How a connection ended that this side did not end."""
 
     RESET = "resets"
     CLOSED = "closed"
@@ -43,20 +43,20 @@ class Fate(Enum):
     UNREACHABLE = "unreachable"
     """There was no TCP connection."""
     BROKEN = "broken"
-    """What came is not MQTT."""
+    """The broker sent bytes that are not MQTT."""
     LOCAL = "local"
     """This machine had no descriptor or port left."""
 
 
 class WireOwner(Protocol):
     def opened(self, now_s: float) -> None:
-        """The TCP connection is there."""
+        """The TCP connection is established."""
 
     def receive(self, packet: Packet, now_s: float) -> None:
         """A packet from the broker."""
 
     def closed(self, fate: Fate, now_s: float) -> None:
-        """The connection is gone, and not by its owner."""
+        """The connection has ended, but its owner did not close it."""
 
 
 @final
@@ -76,12 +76,12 @@ class Wire:
     def __init__(self, loop: "ClientLoop", owner: WireOwner, sock: socket, version: int) -> None:
         self._loop = loop
         self.reads = True
-        """False: what the broker sends stays in the socket; see `hold` and `read`."""
+        """False if received bytes stay in the socket; see `hold` and `read`."""
         self.owner = owner
         self.sock = sock
         self.decoder = PacketDecoder(PACKET_BYTES_MAX, version, "client")
         self.on_bytes: Callable[[bytes, float], None] | None = None
-        """Takes what was read as it is, instead of the owner the packets in it."""
+        """Takes the bytes as read, instead of the owner's packets."""
         self.dialing = True
         self.interest = WRITE
         self.out = bytearray()
@@ -102,12 +102,12 @@ class Wire:
         self._loop.watch(self)
 
     def read(self, size_bytes: int) -> None:
-        """Take at most so many bytes out of the socket, whether or not reading is on hold."""
+        """Read at most `size_bytes` from the socket, whether or not reading is on hold."""
         if self.sock.fileno() >= 0 and not self.dialing:
             self._loop.read(self, size_bytes)
 
     def close(self) -> None:
-        """Close it; bytes written and not sent are tried once."""
+        """Close the connection; try once to send the bytes that were written and not sent."""
         self._loop.close(self)
 
 
@@ -122,14 +122,15 @@ class ClientLoop:
         self._timers: list[tuple[float, int, Callable[[float], None]]] = []
         self._sequence = count()
         self.turn_max_s = 0.0
-        """The longest turn: so late a packet may have been seen because of this loop itself."""
+        """Duration of the longest turn; this loop may have seen a packet late by as much."""
 
     def call_at(self, at_s: float, callback: Callable[[float], None]) -> None:
         """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
         heapq.heappush(self._timers, (at_s, next(self._sequence), callback))
 
     def dial(self, owner: WireOwner, now_s: float) -> Wire | None:
-        """Start to connect; `owner.opened` or `owner.closed` follows. None: not even started."""
+        """Start to connect; `owner.opened` or `owner.closed` follows. Return None if that failed at
+        once."""
         try:
             sock = socket(self.target.family, SOCK_STREAM)
         except OSError:
@@ -150,7 +151,7 @@ class ClientLoop:
     # --- the loop ----------------------------------------------------------------------------
 
     async def run(self, finished: Callable[[float], bool]) -> None:
-        """Work until `finished(now_s)`, which is asked at least every 50 ms; one turn at least,
+        """Work until `finished(now_s)`, which is called at least every 50 ms. Do one turn at least,
         however late it begins."""
         await trio.lowlevel.checkpoint()
         now_s = yielded_s = self.clock()
@@ -206,7 +207,7 @@ class ClientLoop:
         wire.owner.opened(now_s)
 
     def read(self, wire: Wire, size_bytes: int) -> None:
-        """One read of at most `size_bytes`, and whatever packets it completes."""
+        """Read once, at most `size_bytes`, and process the packets that are complete then."""
         try:
             data = wire.sock.recv(size_bytes, MSG_DONTWAIT)
         except BlockingIOError:
@@ -239,12 +240,12 @@ class ClientLoop:
             except BlockingIOError:
                 size = 0
             except OSError:
-                return  # What the broker said before comes first; its reset is read after it.
+                return  # The broker's last bytes come first; its reset is read after them.
             del wire.out[:size]
         self.watch(wire)
 
     def watch(self, wire: Wire) -> None:
-        """Wait for what the connection needs now: bytes to read, room to write."""
+        """Watch the events that the connection needs now: readable or writable."""
         if wire.dialing or wire.sock.fileno() < 0:
             return
         interest = (READ if wire.reads else 0) | (WRITE if wire.out else 0)

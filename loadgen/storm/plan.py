@@ -1,4 +1,4 @@
-"""The plan of a storm: target, crowd, messages; and when a refused client tries again."""
+"""The plan of a storm: target, crowd, messages; and when a rejected client retries."""
 
 import socket
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from typing import Final, Self, final
 from flowguard.types import MQTT_5
 
 LONG_KEEP_ALIVE_S: Final = 65_535
-"""Longer than any crowd stays. Not 0, none at all: rumqttd closes such connections unanswered."""
+"""Longer than any crowd stays. It is not 0 (none), as rumqttd closes such connections
+unanswered."""
 
 
 class RetryMode(StrEnum):
@@ -33,7 +34,7 @@ class RetryPolicy:
     max_s: float = 60.0
 
     def delay_s(self, failures: int, rng: Random) -> float | None:
-        """How long to wait after `failures` (>= 1) failed attempts in a row; None: give up."""
+        """Return the wait after `failures` (>= 1) failed attempts in a row, or None to give up."""
         assert failures >= 1
         match self.kind:
             case RetryMode.NONE:
@@ -58,14 +59,14 @@ class Target:
 
     @classmethod
     def resolve(cls, host: str, port: int, version: int = MQTT_5) -> Self:
-        """Ask the resolver; raises OSError."""
+        """Ask the resolver. Raises OSError."""
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return cls(host, port, version, family, address)
 
     @classmethod
     def knock(cls, host: str, port: int, version: int, patience_s: float) -> Self:
-        """The first of the resolver's addresses that answers, as a client would find it; raises
-        OSError, and UnicodeError for what is no name."""
+        """Return the first of the resolver's addresses that answers, as a client would find it.
+        Raises OSError, and UnicodeError for an invalid name."""
         with socket.create_connection((host, port), patience_s) as found:
             return cls(host, port, version, found.family, found.getpeername())
 
@@ -76,16 +77,17 @@ class CrowdPlan:
     clients: int
     retry: RetryPolicy = RetryPolicy()
     timeout_s: float = 10.0
-    """How long an attempt waits for its CONNACK."""
+    """Time that an attempt waits for its CONNACK."""
     seconds: float = 60.0
-    """How long the crowd tries; who is not in by then is counted as `trying`."""
+    """Time in which the crowd tries; clients that are not connected by then are counted as
+    `trying`."""
     hold_s: float = 1.0
-    """How long connections stay when nobody tries any more."""
+    """Time for which connections stay when no client tries any more."""
     durable: bool = False
     """Sessions that outlive their connections, so that the broker has to store them."""
     seed: int = 0
     returns: bool = False
-    """Whether a client that loses its connection tries again, as after a failed attempt."""
+    """True if a client that loses its connection tries again, as after a failed attempt."""
     keep_alive_s: int = LONG_KEEP_ALIVE_S
     """The keep-alive that clients ask for; their part has to send the PINGREQs."""
 
@@ -105,25 +107,28 @@ class TrafficPlan:
     qos: int = 1
     payload_bytes: int = 64
     outstanding: int = 10
-    """QoS 1 and 2 messages of a publisher without PUBACK or PUBCOMP, messages."""
+    """Maximum number of QoS 1 and 2 messages of a publisher without PUBACK or PUBCOMP."""
     backlog: int | None = 200
-    """Messages on their way to a subscriber, at most; with more than a broker queues, it drops.
+    """Maximum number of messages in flight to a subscriber, or None for no bound.
 
-    None: no bound, the publisher does not care what arrives.
+    A broker drops those that it cannot queue. Without a bound, the publisher does not wait for
+    deliveries.
     """
     rate_per_s: float | None = None
-    """Messages per second of each publisher; None: as fast as the bounds allow."""
+    """Messages per second of each publisher, or None for as fast as the bounds allow."""
     seconds: float = 10.0
     late_s: float = 5.0
-    """Time that messages on their way have to arrive after the last PUBLISH."""
+    """Time for messages in flight to arrive after the last PUBLISH."""
     slow: int = 0
-    """Subscribers of each group that read slowly until the last PUBLISH, then as all others."""
+    """Number of subscribers per group that read slowly until the last PUBLISH, then as all
+    others."""
     slow_bytes_per_s: int = 0
-    """Bytes per second that each slow subscriber takes out of its socket; 0: it takes none."""
+    """Bytes per second that each slow subscriber reads from its socket; 0 if it reads none."""
 
     @property
     def backlog_share(self) -> int | None:
-        """Messages that one publisher may have on their way to a subscriber; None: no bound."""
+        """Maximum number of messages of one publisher in flight to a subscriber, or None for no
+        bound."""
         return None if self.backlog is None else max(1, self.backlog // self.publishers)
 
     @property

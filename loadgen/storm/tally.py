@@ -19,7 +19,7 @@ FATES = {
     Fate.LOCAL: "no port or descriptor here",
 }
 SHARES = (50, 99, 100)
-"""Percentages of the clients for which a storm says when that many were connected."""
+"""Percentages of the clients for which a storm reports when they were connected."""
 _LOG = math.log(RESOLUTION)
 
 Result = dict[str, int | float | dict[str, int] | dict[str, float | None]]
@@ -44,11 +44,12 @@ class LatencyHistogram:
         self._buckets[math.ceil(math.log(ratio) / _LOG)] += 1
 
     def percentile_s(self, percent: float) -> float | None:
-        """The nearest-rank percentile, at most 2 % too high; None without values."""
+        """Return the nearest-rank percentile, at most 2 % too high, or None without values."""
         return self.rank_s(max(1, math.ceil(self.count * percent / 100)))
 
     def rank_s(self, rank: int) -> float | None:
-        """The value of this rank, 1 for the least, at most 2 % too high; None: there are fewer."""
+        """Return the value of this rank (1 is the least), at most 2 % too high, or None if there
+        are fewer."""
         if rank == self.count:
             return self.max_s
         seen = 0
@@ -59,7 +60,7 @@ class LatencyHistogram:
         return None
 
     def result_ms(self) -> dict[str, float | None]:
-        """p50, p90, p99 and max, milliseconds."""
+        """Return p50, p90, p99 and max, milliseconds."""
         values = {f"p{percent}": self.percentile_s(percent) for percent in (50, 90, 99)}
         values["max"] = self.max_s if self.count else None
         return {
@@ -73,7 +74,7 @@ def _by_code(counts: Counter[int]) -> dict[str, int]:
 
 
 def _results(tally: object, names: str) -> Result:
-    """These attributes as plain values; codes in hexadecimal, latencies in milliseconds."""
+    """Return these attributes as plain values; codes in hexadecimal, latencies in milliseconds."""
     found: Result = {}
     for name in names.split():
         value = getattr(tally, name)
@@ -91,14 +92,14 @@ class ConnectTally:
 
     clients: int
     attempts: int = 0
-    # Each attempt that is over is one of these:
+    # Each finished attempt is one of these:
     accepted: int = 0
     busy: int = 0
-    """Answers CONNACK 137 (5.0) or 3 (3.1.1): come back later."""
+    """Answers CONNACK 137 (5.0) or 3 (3.1.1), which mean "busy"."""
     refused: Counter[int] = field(default_factory=Counter)
-    """Other refusals, by reason code in the words of MQTT 5.0."""
+    """Other rejections, by reason code of MQTT 5.0."""
     fates: Counter[Fate] = field(default_factory=Counter)
-    """Attempts without an answer, by how their connections ended."""
+    """Attempts without an answer, by the end of their connections."""
     timeouts: int = 0
     """Attempts without an answer in time."""
     # Clients:
@@ -106,14 +107,14 @@ class ConnectTally:
     trying: int = 0
     gave_up: int = 0
     came_back: int = 0
-    """Clients that were told 137 or 3 at least once, and got in."""
+    """Connected clients that had been rejected with 137 or 3 at least once."""
     lost: int = 0
     """Connections that the broker's side ended after CONNACK."""
     ended: Counter[int] = field(default_factory=Counter)
     """DISCONNECTs that the broker sent, by reason code."""
     attempts_max: int = 0
     seconds: float = 0.0
-    """Time from the first attempt until nobody tried any more."""
+    """Time from the first attempt until the last client was connected or had given up."""
     started_s: float = 0.0
     """Instant at which the first attempt was due, by the clock of the storm."""
     after_start: LatencyHistogram = field(default_factory=LatencyHistogram)
@@ -121,7 +122,7 @@ class ConnectTally:
     to_connected: LatencyHistogram = field(default_factory=LatencyHistogram)
     """Time from a client's first attempt to its CONNACK 0."""
     answer: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """Time from the start of an attempt to its CONNACK, whatever it said."""
+    """Time from the start of an attempt to its CONNACK, with any reason code."""
 
     @property
     def settled(self) -> bool:
@@ -129,12 +130,13 @@ class ConnectTally:
 
     @property
     def failures(self) -> dict[str, int]:
-        """Attempts that were not answered, or not by MQTT, in the words of a result."""
+        """Attempts that were not answered, or not by MQTT, by their names in a result."""
         ends = {name: self.fates[fate] for fate, name in FATES.items()}
         return {**ends, "timed out": self.timeouts}
 
     def share_in_s(self, percent: float) -> float | None:
-        """How long after the start this share of all clients was in; None: it never was."""
+        """Return when this share of all clients was connected, since the start, or None if it never
+        was."""
         return self.after_start.rank_s(max(1, math.ceil(self.clients * percent / 100)))
 
     def result(self) -> Result:
@@ -165,14 +167,14 @@ class TrafficTally:
     """PUBLISHes answered with an error."""
     received: int = 0
     expected: int = 0
-    """Deliveries owed for what was sent."""
+    """Deliveries owed for the messages sent."""
     missing: int = 0
-    """Deliveries that never came; QoS 0 may lose."""
+    """Deliveries that never arrived; QoS 0 may lose some."""
     acknowledged_lost: int = 0
     """Missing deliveries of messages that the broker had acknowledged to their publisher."""
     duplicates: int = 0
     strays: int = 0
-    """Messages that came to a subscriber and that none of its publishers has sent."""
+    """Messages at a subscriber that none of its publishers has sent."""
     stalls: int = 0
     """QoS 0 only: how often deliveries were given up so that a publisher could go on."""
     subscribe_refusals: Counter[int] = field(default_factory=Counter)
@@ -184,7 +186,7 @@ class TrafficTally:
     slow_lost: int = 0
     """The part of `acknowledged_lost` that slow subscribers never got."""
     slow_cut: int = 0
-    """Subscribers that read slowly, and were disconnected."""
+    """Slow subscribers that were disconnected."""
     silence_s: float = 0.0
     """The longest time without any acknowledgement, while messages were published."""
     heard_at_s: float = 0.0
@@ -193,7 +195,7 @@ class TrafficTally:
     catch_up_s: float = 0.0
     """Time from the last PUBLISH to the last delivery."""
     seconds: float = 0.0
-    """How long publishers published."""
+    """Time for which publishers published."""
     acknowledgement: LatencyHistogram = field(default_factory=LatencyHistogram)
     """Time from PUBLISH to PUBACK or PUBCOMP."""
     delivery: LatencyHistogram = field(default_factory=LatencyHistogram)

@@ -1,8 +1,8 @@
 """Traffic: publishers and subscribers, and the books on every message.
 
 A message carries its publisher's number, its own (from 0) and the instant it was due. So a
-subscriber knows what is missing, and "lost" is a sum of the books, not a guess: what never came,
-less those whose publisher was never told that they are taken.
+subscriber can list its missing messages. "Lost" is a sum of the books, not a guess: the missing
+messages, less those that were not acknowledged to their publisher.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from loadgen.storm.subscriber import Flow, Subscriber
 from loadgen.storm.tally import Result, TrafficTally
 
 QUIET_S: Final = 3.0
-"""A subscriber that reads again and gets nothing for this long has got everything there is."""
+"""A subscriber that reads again and gets nothing for this long has received everything."""
 
 
 @final
@@ -32,7 +32,8 @@ class Traffic:
         *,
         began: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began` is called when everybody is in and subscribed, before the first PUBLISH."""
+        """`began` is called when all clients are connected and subscribed, before the first
+        PUBLISH."""
         assert crowd_plan.clients == plan.clients
         self.plan = plan
         self.crowd = Crowd(target, crowd_plan, clock)
@@ -67,11 +68,11 @@ class Traffic:
         self.crowd.stop()
 
     def finish(self) -> None:
-        """Publish no more; what is on its way may still arrive."""
+        """Stop publishing; messages in flight may still arrive."""
         self._finished = True
 
     async def run(self) -> None:
-        """Connect, subscribe, publish, wait for what is on its way, disconnect."""
+        """Connect, subscribe, publish, wait for messages in flight, disconnect."""
         crowd = self.crowd
         try:
             if await crowd.connect() and await self._subscribed():
@@ -82,7 +83,7 @@ class Traffic:
             crowd.loop.close_all()
 
     async def _subscribed(self) -> bool:
-        """Whether all clients are connected, and all subscriptions made."""
+        """Return True if all clients are connected, and all subscriptions made."""
         if self.crowd.tally.connected < self.plan.clients:
             return False
         until_s = self.loop.clock() + self.crowd.plan.timeout_s
@@ -103,7 +104,8 @@ class Traffic:
         self.publishing = True
         self._began()
         for number, publisher in enumerate(self.publishers):
-            # Paced publishers start spread over their period: a crowd of pulses is not a load.
+            # Paced publishers start spread over their period, because a crowd of pulses is not a
+            # steady load.
             period_s = 1 / self.plan.rate_per_s if self.plan.rate_per_s else 0.0
             loop.call_at(started_s + period_s * number / len(self.publishers), publisher.start)
         until_s = started_s + self.plan.seconds
@@ -120,7 +122,7 @@ class Traffic:
         self.tally.catch_up_s = max(0.0, self.tally.received_at_s - ended_s)
 
     def _is_over(self, now_s: float, ended_s: float) -> bool:
-        """Whether messages that are still on their way will not arrive any more."""
+        """Return True if messages that are still in flight will not arrive any more."""
         if all(publisher.settled for publisher in self.publishers):
             return True
         quiet_s = now_s - max(ended_s, self.tally.received_at_s, self.tally.heard_at_s)
