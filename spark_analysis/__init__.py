@@ -3,10 +3,10 @@
 - `runs`         which runs can be read, their tables as DataFrames, and runs from a topic of Kafka
 - `grains`       one row per node, per instant, per second
 - `questions`    one per file, a pure function from DataFrames to one row per run
-- `comparing`    seeds become means and `intervals`; runs that stand out; courses over time;
-                 `loads` says which live runs can be compared
+- `comparing`    means and `intervals` over seeds; outliers; courses over time;
+                 `loads` decides which live runs can be compared
 - `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
-- `job`          what the `command` flowguard analyze does, on a `terminal`; with --follow it is
+- `job`          the work of the `command` flowguard analyze, on a `terminal`; with --follow it is
                  `following` a run under way
-- `tuner`        what flowguard tune does: limits out of runs, by an objective
+- `tuner`        the work of flowguard tune: limits out of runs, by an objective
 """

@@ -87,10 +87,10 @@ def analyse(
     left_out: Sequence[LeftOut],
     tell: Tell = lambda _: None,
 ) -> Analysis:
-    """Ask all questions. If Spark cannot read a run after all, it is left out, and asking begins
-    anew.
+    """Answer all questions. If Spark cannot read a run after all, leave it out and start again.
 
-    `runs` are not empty; raises AllDamaged if none of them can be read."""
+    `runs` are not empty. Raises AllDamaged if none of them can be read.
+    """
     return with_whole_runs(
         spark, runs, left_out, lambda whole, out: _Analysing(spark, whole, tell).analyse(out), tell
     )
@@ -122,7 +122,7 @@ def with_whole_runs(
 
 
 class AllDamaged(Exception):
-    """No run could be read; the text says why."""
+    """No run could be read; the text has the reason."""
 
 
 class _Analysing:

@@ -1,7 +1,7 @@
 """`flowguard analyze`: from runs to tables and a report.
 
-Found by `flowguard` as an entry point; what needs Spark is imported when the command is called, and
-`flowguard` says what to install where it is missing.
+`flowguard` finds it as an entry point. Modules that need Spark are imported when the command is
+called; if they are missing, `flowguard` names the package to install.
 """
 
 from pathlib import Path
@@ -95,7 +95,7 @@ def analyze(
 
 
 def _properties(console: Console, path: Path | None, has_topic: bool) -> dict[str, str] | None:
-    """Read properties of a Kafka client; exit with code 2 where they are wrong, or for nothing."""
+    """Read properties of a Kafka client. Exit with code 2 if they are wrong, or have no effect."""
     from spark_analysis.runs.client_properties import PropertiesWrong, client_properties
 
     if path is None:

@@ -1,8 +1,8 @@
-"""Comparing: from one value per run to parameter sets beside each other, and runs that stand out.
+"""Comparing: parameter sets beside each other, from one value per run, and outliers among the runs.
 
-A parameter set is a scenario, a policy and what differs from the scenario's file; its runs differ
-in their seeds. Of live runs it is what differs from the defaults, and the load (`loads`). Values
-are put in order before they are added, so that the same runs give the same bits.
+A parameter set is a scenario, a policy and the differences from the scenario's file; its runs
+differ in their seeds. For live runs it is the differences from the defaults, and the load
+(`loads`). Values are sorted before they are added, so that the same runs give the same bits.
 """
 
 from collections.abc import Mapping
@@ -52,9 +52,9 @@ def parameter_sets(runs: DataFrame, loads: Mapping[str, str] | None = None) -> D
 
 
 def values(answer: DataFrame, question: Question) -> DataFrame:
-    """A question's answer with one row per run, population and metric.
+    """Return a question's answer with one row per run, population and metric.
 
-    Where a missing value has no meaning there is no row; null has the meaning of the metric's
+    If a missing value has no meaning, there is no row. Null has the meaning of the metric's
     `never`.
     """
     if "population" not in answer.columns:
@@ -109,10 +109,10 @@ def summary(values: DataFrame, sets: DataFrame) -> DataFrame:
 
 
 def outliers(values: DataFrame, sets: DataFrame) -> DataFrame:
-    """Runs that differ from the others of their set, with the command that runs them again.
+    """Return runs that differ from the others of their set, with the command that runs them again.
 
-    The score is the modified z-score: distance from the median by the median distance (by the mean
-    distance where that is zero). A run without a value where most have one stands out, too.
+    The score is the modified z-score: distance from the median by the median distance, or by the
+    mean distance if that is zero. A run without a value is also an outlier if most runs have one.
     """
     of_all = values.where(F.col("population") == ALL).join(sets, "run_id")
     key = [*VALUE]
@@ -183,10 +183,10 @@ POINTS: Final = 240
 
 
 def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Goodput and connected clients as means over seeds, from `by_second`; `from_s` is the begin
-    of each step.
+    """Return goodput and connected clients as means over seeds, from `by_second`.
 
-    Rates are of whole seconds, as in the answers; null where a step has none.
+    `from_s` is the begin of each step. Rates are of whole seconds, as in the answers, or null if a
+    step has none.
     """
     whole = F.count(F.when(is_whole(), 1))
 

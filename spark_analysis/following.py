@@ -37,7 +37,7 @@ Show = Callable[[list[dict[str, Any]]], None]
 
 
 class FollowingFailed(Exception):
-    """The stream has ended; the text says why."""
+    """The stream has ended; the text has the reason."""
 
 
 def minutes(samples: DataFrame) -> DataFrame:

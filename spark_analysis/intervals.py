@@ -39,7 +39,8 @@ class Interval:
 
 
 def interval(values: Iterable[float]) -> Interval | None:
-    """The interval of the mean of `values`, the same in any order; None of no value."""
+    """Return the interval of the mean of `values`, the same in any order, or None without
+    values."""
     numbers = list(values)
     count = len(numbers)
     if not count:

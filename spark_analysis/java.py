@@ -1,7 +1,7 @@
-"""Java: which one Spark will run on, found before Spark is started.
+"""Java: finds the one that Spark will run on, before Spark is started.
 
-Spark's own message about a missing or an old Java is a stack trace; this one says what is
-installed, what is needed, and how to get it.
+Spark's own message about a missing or an old Java is a stack trace. This module's message names the
+installed and the needed version, and how to get it.
 """
 
 import os
@@ -19,7 +19,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark can run on; the text says what to do."""
+    """No Java can run Spark; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

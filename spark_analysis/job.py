@@ -27,7 +27,7 @@ _STEPS: Final = len(QUESTIONS) + 2
 
 
 class JobFailed(Exception):
-    """There is no result; the text says why."""
+    """There is no result; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

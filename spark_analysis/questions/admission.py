@@ -10,7 +10,8 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def admission(nodes: DataFrame) -> DataFrame:
-    """One row per run, from `grains.by_node`; shares are null where nothing was asked."""
+    """Return one row per run, from `grains.by_node`; shares are null if no client sent a
+    CONNECT."""
     asked = F.col("accepted_count") + F.col("refused_count")
     asked = asked + F.col("discarded_count") + F.col("closed_count")
     answered = ("accepted_count", "refused_count", "discarded_count", "closed_count")

@@ -13,10 +13,10 @@ _COST: Final = "decimal(18,6)"
 
 
 def fairness(clients: DataFrame) -> DataFrame:
-    """One row per run and population: Jain's index, (sum x)^2 / (n sum x^2).
+    """Return one row per run and population: Jain's index, (sum x)^2 / (n sum x^2).
 
-    One if all clients cost the broker the same, 1/n if one client has everything; null where no
-    client cost anything.
+    It is 1 if all clients cost the broker the same, 1/n if one client causes all cost, and null if
+    no client cost anything.
     """
     in_time = F.col("in_time_count").cast(_COST)
     return (

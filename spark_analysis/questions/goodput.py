@@ -11,10 +11,10 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def goodput(seconds: DataFrame, runs: DataFrame) -> DataFrame:
-    """One row per run and population, from `grains.by_second`.
+    """Return one row per run and population, from `grains.by_second`.
 
-    Rates are of whole seconds: before the trigger, while it lasts, after it; null for a time that
-    the run does not have, so `before_per_s` is null where the trigger is there from the start.
+    Rates are of whole seconds: before, during and after the trigger. They are null for a time that
+    the run does not have, so `before_per_s` is null if the run begins with the trigger.
     """
     times = runs.select("run_id", "trigger_at_s", "trigger_until_s", "ended_s")
     is_before = F.col("second") + 1 <= F.col("trigger_at_s")
@@ -62,5 +62,4 @@ FIRST_CONNECTIONS: Final = replace(
         *QUESTION.metrics[1:],
     ),
 )
-"""The same question in a scenario in which nobody publishes, where first connections are the
-answer."""
+"""Goodput in a scenario without publishers, in which first connections are the answer."""

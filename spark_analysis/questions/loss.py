@@ -9,7 +9,8 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def loss(nodes: DataFrame) -> DataFrame:
-    """One row per run, from `grains.by_node`; `dropped_count` is null where nobody counted."""
+    """Return one row per run, from `grains.by_node`; `dropped_count` is null if it was not
+    counted."""
     return (
         nodes.groupBy("run_id")
         .agg(

@@ -9,9 +9,9 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def memory(nodes: DataFrame) -> DataFrame:
-    """One row per run, from `grains.by_node`: of its nodes, the one nearest to its limit.
+    """Return one row per run, from `grains.by_node`: the headroom of the node nearest to its limit.
 
-    Negative where a node went over it; null where there is no limit.
+    It is negative if a node exceeded its limit, and null if there is no limit.
     """
     return nodes.groupBy("run_id").agg(
         (1.0 - F.max("memory_max_ratio")).alias("headroom_ratio"),

@@ -67,7 +67,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question; `answer` has one row per run (and population, where it has that column)."""
+    """A question. `answer` has one row per run, and per population if it has that column."""
 
     name: str
     title: str

@@ -8,7 +8,8 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def survival(runs: DataFrame) -> DataFrame:
-    """One row per run: processes that died of memory; who is killed by the scenario is in none."""
+    """Return one row per run: processes that died of memory, without those that the scenario
+    kills."""
     return runs.select("run_id", "deaths_count")
 
 

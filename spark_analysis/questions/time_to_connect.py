@@ -9,10 +9,10 @@ from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
 def time_to_connect(instants: DataFrame) -> DataFrame:
-    """One row per run and population, from `grains.by_instant`.
+    """Return one row per run and population, from `grains.by_instant`.
 
     `t99_s` is the first instant at which 99 % of the clients had been connected at least once, from
-    the start of the run; null if that never came, or if nobody knows how many clients there are.
+    the start of the run. It is null if that never happened, or if the number of clients is unknown.
     """
     size = instants.groupBy("run_id", "population").agg(
         F.max("clients_count").alias("clients_count"),

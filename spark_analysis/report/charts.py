@@ -13,7 +13,7 @@ COLOURS: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
     *("#56b4e9", "#e69f00", "#6a3d9a", "#7f7f7f"),
 )
-"""The colours of Okabe and Ito, which most eyes tell apart."""
+"""The colours of Okabe and Ito, which most eyes can distinguish."""
 SHOWN_MAX: Final = 12
 """Parameter sets of one chart; of more, the first nine and the last three are shown."""
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -48,7 +48,7 @@ class Styles:
 
 
 def shown(ranked: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """The summaries that a chart has room for."""
+    """Return the summaries that fit into a chart."""
     if len(ranked) <= SHOWN_MAX:
         return list(ranked)
     return [*ranked[:9], *ranked[-3:]]

@@ -1,4 +1,4 @@
-"""Document: one HTML file with everything in it, no request to anybody.
+"""Document: one HTML file with everything in it, which makes no network request.
 
 It forbids itself every connection (Content-Security-Policy).
 """
@@ -88,7 +88,7 @@ LISTED_MAX: Final = 200
 
 
 def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:
-    """A section that is a table, or says that there is nothing to list."""
+    """Return a section with a table, or with the text `nothing`."""
     content = found if found is not None else element("p", nothing, class_="none")
     how = element("p", about, class_="how")
     return element("section", element("h2", title), how, content, id=name)

@@ -71,7 +71,7 @@ class Block:
         return [list(of_load) for _, of_load in by_load]
 
     def rows(self) -> list[tuple[ParameterSet, str]]:
-        """Sets and populations that have a value; populations only where there are several."""
+        """Return sets and populations that have a value; populations only if there are several."""
         found = {key for by_key in self.summaries.values() for key in by_key}
         populations = {population for _, population in found}
         if len(populations) <= 2:
@@ -128,7 +128,7 @@ class ReportFindings:
         return blocks
 
     def _silent(self) -> set[str]:
-        """The scenarios in which nobody publishes, nor wants to."""
+        """Return the scenarios without any PUBLISH, wanted or sent."""
         scenarios = {row["run_id"]: row["scenario"] for row in self.analysis.sets.to_pylist()}
         spoken = {
             scenarios[row["run_id"]]

@@ -1,6 +1,6 @@
-"""Page: report.html, one file with everything in it, no request to anybody.
+"""Page: report.html, one file with everything in it, which makes no network request.
 
-The same analysis gives the same bytes.
+An analysis always gives the same bytes.
 """
 
 from collections import Counter

@@ -9,7 +9,7 @@ from spark_analysis.report.findings import Block, MetricSummary
 from spark_analysis.report.words import Names, count, margin, number, quantity
 
 ALONE_SHARE: Final = 0.05
-"""A single run says nothing of its noise: this share of its value is assumed, up and down."""
+"""Noise that is assumed for a single run, as a share of its value, up and down."""
 SAME_SHARE: Final = 0.005
 """A difference below this share is ignored, however alike the runs of a set are."""
 LOADS_SHOWN: Final = 4

@@ -13,13 +13,16 @@ _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 class PropertiesWrong(Exception):
-    """No properties of a client; the text says where, and shows no value."""
+    """The file has no valid properties of a client; the text has the place, and shows no value."""
 
 
 def client_properties(path: Path) -> dict[str, str]:
-    """Read lines KEY=VALUE, with `#` before comments, and a backslash before what is meant as it is
-    or before the end of a line that goes on; in ISO 8859-1, other characters as `\\u20ac`. Raises
-    PropertiesWrong, unlike Java also where a key or its sign is missing."""
+    """Read lines KEY=VALUE, with `#` before comments.
+
+    A backslash goes before a literal character, or before the end of a line that continues. The
+    file is in ISO 8859-1, other characters are as `\\u20ac`. Raises PropertiesWrong, unlike Java
+    also if a key or its sign is missing.
+    """
     try:
         text = path.read_text(encoding="iso-8859-1")
     except OSError as failure:

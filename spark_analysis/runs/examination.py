@@ -62,7 +62,7 @@ class Run:
 
 
 class Unreadable(Exception):
-    """A run, or a file, is left out; the text says why."""
+    """A run, or a file, is left out; the text has the reason."""
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:

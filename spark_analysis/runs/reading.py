@@ -11,8 +11,8 @@ from spark_analysis.runs.contracts import END, RUN, TableContract, spark_schema
 from spark_analysis.runs.examination import Run
 
 WHOLE_PAGES: Final[Mapping[str, str]] = {"parquet.page.verify-checksum.enabled": "true"}
-"""Options of every reader of runs: Spark compares no page with its checksum unless it is told to,
-and zstd unpacks a damaged one into other numbers."""
+"""Options of every reader of runs: by default Spark does not compare a page with its checksum, and
+zstd unpacks a damaged one into other numbers."""
 
 
 def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -> DataFrame:
@@ -32,9 +32,9 @@ def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
 
 
 def once(rows: DataFrame, table: TableContract) -> DataFrame:
-    """Rows that are equal in the table's key become one; where they differ, the largest values.
+    """Merge rows with equal keys; columns that differ get their largest values.
 
-    It is unknown which of them is right; the largest are the same at every reading.
+    It is unknown which of them is right, but the largest are the same at every reading.
     """
     others = [column.name for column in table.columns if column.name not in table.key]
     if not others:

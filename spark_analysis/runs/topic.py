@@ -2,10 +2,10 @@
 
 Each message has rows of one table of one run, as an Arrow stream, and a number
 (docs/operate/kafka.md, "Telemetry"). They are written as the directories that a broker writes
-itself, so that everything else reads them the same way. Exactly once: a file says the number of its
-last message, and a message with that number or a lower one is not taken again, whether Spark
-repeats a batch, the broker sent it twice, or the checkpoint is gone. Where a message is missing, so
-is a number among the files' names, for which the analysis leaves the run out.
+itself, so that everything else reads them the same way. Each message is written exactly once: a
+file has the number of its last message, and a message with that number or a lower one is skipped.
+So Spark may repeat a batch, the broker may send it twice, and the checkpoint may be lost. If a
+message is missing, a number is missing among the files' names, and the analysis leaves the run out.
 """
 
 import re
@@ -23,7 +23,7 @@ from spark_analysis.runs.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KE
 from spark_analysis.runs.examination import Unreadable
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""What Spark reads Kafka with, as Maven names it."""
+"""The package with which Spark reads Kafka, by its Maven name."""
 RUNS: Final = "runs"
 MESSAGES_MAX: Final = 10_000
 """Messages of a batch, all of which are in memory at once."""
@@ -42,12 +42,12 @@ class TopicPlace:
 
 @dataclass(slots=True)
 class TableFiles:
-    """The files of one table of a run that are there already."""
+    """The existing files of one table of a run."""
 
     file_number: int = -1
-    """The last one's."""
+    """Number of the last file."""
     message_number: int = -1
-    """That of the last message in it."""
+    """Number of the last message in that file."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,8 @@ class _Part:
 
 
 def place_of(text: str) -> TopicPlace | None:
-    """The topic in `kafka://HOST:PORT,HOST:PORT/TOPIC`; None: that is no such text."""
+    """Return the topic in `kafka://HOST:PORT,HOST:PORT/TOPIC`, or None if the text has another
+    form."""
     match = _PLACE.fullmatch(text)
     return None if match is None else TopicPlace(match[1], match[2])
 
@@ -88,7 +89,7 @@ def keep(
         .option("subscribe", place.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", MESSAGES_MAX)
-        # What retention has deleted is seen by its numbers, run by run; the others go on.
+        # Messages deleted by retention are found by their numbers, run by run; other runs go on.
         .option("failOnDataLoss", "false")
         .load()
         .writeStream.trigger(processingTime=f"{every_s} seconds")
@@ -161,7 +162,7 @@ def _files(directory: Path, table: str) -> TableFiles:
 
 
 def _write_file(directory: Path, table: TableContract, part: _Part) -> None:
-    """A whole file appears at once, as the examination and those who follow expect it."""
+    """Write a file that appears as a whole, as the examination and followers of a run expect it."""
     directory.mkdir(parents=True, exist_ok=True)
     name = f"{table.name}-{part.file_number:05}.parquet"
     metadata: dict[bytes, bytes] = dict(part.tables[-1].schema.metadata)

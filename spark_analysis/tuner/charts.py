@@ -48,7 +48,7 @@ class Drawing:
 
 
 _Point = tuple[float | str, Interval, str]
-"""Where it is across, its score, and what it says on a touch."""
+"""Position on the horizontal axis, score, and text on a touch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def effect(choice: Choice, key: str, default: str) -> Drawing:
 
 
 def _value_axis(values: Sequence[str]) -> Figure:
-    """A dot for each value where there are few, or words; else numbers."""
+    """Return an axis with a mark for each value if there are few, or words; else a numeric one."""
     in_order = sorted(set(values), key=in_size)
     numbers = [in_size(value)[0] for value in in_order]
     if len(in_order) <= _NAMED_MAX or not all(map(math.isfinite, numbers)):

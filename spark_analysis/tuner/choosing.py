@@ -1,8 +1,8 @@
 """Choosing: the best limits on one part of the seeds, judged on the other.
 
-The best of many is partly the luckiest of many, so its score on the seeds it was chosen by is
-never reported as a result: only the seeds that were held out say what it is worth, and they are
-asked about one candidate only. If that one does not hold, nothing is recommended.
+The best of many is partly the luckiest of many, so its score on the seeds it was chosen by is never
+reported as a result. Only the seeds that were held out show its worth, and they judge one candidate
+only. If that one does not hold, nothing is recommended.
 """
 
 import math
@@ -55,7 +55,7 @@ class Choice:
 
 
 def choose(objective: Objective, trials: Trials, measures: Measures) -> Choice:
-    """Pick limits, or say why not; the same trials give the same choice."""
+    """Pick limits, or explain why none can be recommended. Equal trials give equal choices."""
     return _Choosing(objective, trials, measures).choose()
 
 

@@ -85,7 +85,7 @@ def tune(
 
 
 def _wanted(name: str, console: Console) -> "Objective":
-    """The objective; ends with exit code 2 where there is none."""
+    """Return the objective. Exit with code 2 if it cannot be loaded."""
     from spark_analysis.tuner.objective import ObjectiveFailed, load_objective
 
     try:

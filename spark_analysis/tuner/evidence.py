@@ -16,10 +16,11 @@ class Effect:
     key: str
     value: str
     interval: Interval
-    """The improvement over the choice without it; of all limits together where that was not
+    """The improvement over the choice without it, or that of all limits together if that was not
     tried."""
     other: Candidate | None
-    """The candidate it is compared with: the same without this limit; None: that was not tried."""
+    """The candidate without this limit, with which it is compared, or None if that was not
+    tried."""
     as_good: tuple[str, ...]
     """Other values of it, all else the same, that are not surely worse, sorted."""
 

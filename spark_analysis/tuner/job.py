@@ -24,14 +24,14 @@ from spark_analysis.tuner.trials import Trials, sort_out
 
 
 class PolicyUnknown(Exception):
-    """No run is of the policy; the text says which there are."""
+    """No run has the policy; the text lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
     tuning: TuningRecord
     limits: Path | None
-    """The file of limits; None: nothing is recommended."""
+    """The file of limits, or None if nothing is recommended."""
     page: Path
 
     def lines(self) -> list[str]:

@@ -16,7 +16,7 @@ class CandidateFigures:
     """A candidate beside the defaults, on a part of the seeds; logarithms of ratios."""
 
     score: Interval | None
-    """The score; None: it failed where the defaults did not, or there is nothing to compare."""
+    """The score, or None if it failed and the defaults did not, or there is nothing to compare."""
     by_scenario: dict[str, Interval]
     breaches: tuple[Breach, ...]
     worst: float | None

@@ -1,7 +1,7 @@
 """limits.toml: the limits for `flowguard serve --limits`, with the reason for each.
 
-Table `flow` has the values; table `evidence` says what they were chosen for and by which runs,
-and has a table per limit. A comment over each value says the same for a person.
+Table `flow` has the values. Table `evidence` has their objective and the runs behind them, and a
+table per limit. A comment over each value explains the same to a person.
 """
 
 import json

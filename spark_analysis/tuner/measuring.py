@@ -14,7 +14,7 @@ from spark_analysis.runs.reading import read_table
 from spark_analysis.tuner.objective import ASKED, Measured, Objective
 
 Value = float | None
-"""A metric's value; None: the meaning of a missing one, such as never."""
+"""A metric's value, or None with the meaning of a missing one, such as never."""
 
 
 @dataclass(frozen=True, slots=True)

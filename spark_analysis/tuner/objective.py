@@ -55,7 +55,7 @@ class Measured(_Plan):
     metric: str
     """`question.column` of docs/operate/analysis.md, or `survival.deaths_count`."""
     population: str = ALL
-    """The population; `all`: everybody together."""
+    """The population, or `all` for all clients together."""
     scenarios: tuple[str, ...] = ()
     """Scenarios in which it counts; empty: wherever runs have it."""
 
@@ -84,7 +84,7 @@ class Term(Measured):
     """One thing that should be as good as it can be."""
 
     weight: float = Field(1.0, gt=0)
-    """Its weight beside the other terms that a scenario has."""
+    """Weight of the term beside the other terms of a scenario."""
     resolution: float | None = Field(None, gt=0)
     """The resolution: a smaller value counts as this one; absent: that of its unit."""
 
@@ -120,7 +120,7 @@ class Constraint(Measured):
 
     @property
     def bound(self) -> float | None:
-        """The bound that is the same for all runs; None: it is a multiple of the defaults'."""
+        """The bound that is the same for all runs, or None if it is a multiple of the defaults'."""
         return self.at_most if self.at_least is None else self.at_least
 
     def holds(self, value: float, default: float | None) -> bool:
@@ -144,7 +144,7 @@ class HeldOut(_Plan):
     """The runs that the choice does not see, and is judged by."""
 
     share: float = Field(0.5, gt=0, lt=1)
-    """Their share of the seeds."""
+    """Share of the seeds that is held out."""
     scenarios: tuple[str, ...] = ()
     """Scenarios that the choice does not see at all."""
     seeds_min: int = Field(3, ge=2)

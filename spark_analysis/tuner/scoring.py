@@ -39,11 +39,12 @@ class Scores:
         self._measures = measures
 
     def pair(self, candidate: Candidate, place: Place, seed: int) -> float | None:
-        """The mean log ratio of the candidate's run to the defaults'; None where no term is
-        measured there.
+        """Return the mean log ratio of the candidate's run to the defaults', or None without a
+        term.
 
-        A value that the candidate never has makes it -infinity; one that the defaults never have
-        is no credit to it."""
+        A value that the candidate never has makes it -infinity; one that the defaults never have is
+        no credit to it.
+        """
         weighted, weights = [], []
         for term in self._objective.objectives:
             if (score := self.term(term, candidate, place, seed)) is not None:
@@ -52,7 +53,7 @@ class Scores:
         return math.fsum(weighted) / math.fsum(weights) if weights else None
 
     def term(self, term: Term, candidate: Candidate, place: Place, seed: int) -> float | None:
-        """The log ratio of one term; None where it is not measured."""
+        """Return the log ratio of one term, or None if it is not measured."""
         mine = self._trials.run_ids[candidate, place, seed]
         theirs = self._trials.run_ids[DEFAULTS, place, seed]
         if not term.is_asked_in(place.scenario) or not self._measures.has(term, theirs):
@@ -113,7 +114,7 @@ class Scores:
     def _keeps(
         self, constraint: Constraint, candidate: Candidate, place: Place, seed: int
     ) -> bool | None:
-        """Whether its run keeps the constraint; None where that has no meaning."""
+        """Return True if its run keeps the constraint, or None if that has no meaning."""
         mine = self._trials.run_ids[candidate, place, seed]
         theirs = self._trials.run_ids[DEFAULTS, place, seed]
         if not self._measures.has(constraint, mine):
@@ -130,7 +131,8 @@ class Scores:
     def worst(
         self, candidate: Candidate, places: Sequence[Place], seeds: Iterable[int]
     ) -> float | None:
-        """The worst value of what the objective is drawn against; None: never, or nowhere."""
+        """Return the worst value of the metric `against`, or None if it was never reached or
+        measured."""
         against = self._objective.against
         seeds = list(seeds)
         found = [

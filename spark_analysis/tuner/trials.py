@@ -92,10 +92,10 @@ class Trials:
 
 
 def sort_out(runs: Sequence[Run], policy: str) -> Trials:
-    """The runs of `policy` as trials, the same in any order of the runs.
+    """Return the runs of `policy` as trials, the same in any order of the runs.
 
-    A limit set to its default is no change. Of two runs that tried the same the one
-    whose name comes first counts.
+    A limit set to its default is no change. If two runs tried the same, the one whose name sorts
+    first counts.
     """
     known: list[Run] = []
     others: list[Run] = []
