@@ -1,7 +1,7 @@
-"""`flowguard sweep`: many simulations on Spark, one after the other or a cluster full at once.
+"""`flowguard sweep`: many simulations on Spark, one after the other or many at once on a cluster.
 
-Found by `flowguard` as an entry point; what needs Spark is imported when the command is called, and
-`flowguard` says what to install where it is missing.
+`flowguard` finds it as an entry point. Modules that need Spark are imported when the command is
+called; if they are missing, `flowguard` names the package to install.
 """
 
 import shlex

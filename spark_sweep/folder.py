@@ -36,8 +36,11 @@ class SweepFolder:
 
     @contextmanager
     def opened(self, tell: Callable[[str], object] = str) -> Iterator[None]:
-        """Create and lock it; unfinished runs of a killed sweep are thrown away. Raises
-        ConfigError. `tell` hears what is waited for."""
+        """Create and lock the folder, and delete unfinished runs of a killed sweep. Raises
+        ConfigError.
+
+        `tell` is called with a text before the folder waits for another process.
+        """
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -61,9 +64,9 @@ class SweepFolder:
                 _throw_away(self.unfinished)
 
     def missing(self, plan: SweepPlan) -> list[PlannedRun]:
-        """Runs that are not finished, in their order; the plan is written down.
+        """Return the runs that are not finished, in their order, and write the plan.
 
-        Raises ConfigError where a finished one was made from something else.
+        Raises ConfigError if a finished run was made from something else.
         """
         listed = self._listed()
         finished = {
@@ -122,8 +125,8 @@ class SweepFolder:
 
 
 def _throw_away(unfinished: Path, waits: int = 0) -> None:
-    """Remove it when nobody writes there any more: runs that Spark has given up, or of a sweep that
-    was killed, do until they see that nobody waits for them.
+    """Remove it as soon as no process writes there any more. Runs that Spark has given up, or that
+    belong to a killed sweep, write until they notice that no process waits for them.
 
     With `LOCK_NB` it does not wait for that, and raises BlockingIOError.
     """

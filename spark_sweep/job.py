@@ -25,7 +25,7 @@ Tell = Callable[[int, int], None]
 
 
 class SweepFailed(Exception):
-    """Spark could not go on; the text says why."""
+    """Spark could not go on; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

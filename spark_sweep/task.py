@@ -24,7 +24,7 @@ from spark_sweep.plan import PlannedRun
 END: Final = "end-00000.parquet"
 """The last file of a run: a run that has it is complete."""
 AT_WORK: Final = ".at-work"
-"""A file of `unfinished` that is locked by all who write there."""
+"""A file of `unfinished` that is locked by all processes that write there."""
 
 
 class RunOutcome(NamedTuple):
@@ -55,8 +55,10 @@ def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> RunOutcome:
 
 @contextmanager
 def _locked(at_work: Path) -> Iterator[None]:
-    """As long as this process has it open, or the one that it forks. Raises OSError: it is gone,
-    or going."""
+    """Hold the lock as long as this process has the file open, or the one that it forks.
+
+    Raises OSError if the folder was removed, or is being removed.
+    """
     with at_work.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
