@@ -20,6 +20,8 @@ BURST_MIN: Final = 2
 _QOS_0: Final = 0x30
 _QOS_1: Final = 0x32
 """First bytes: neither RETAIN nor DUP."""
+_PUBACK: Final = b"\x40\x02"
+"""The bytes before the identifier in a PUBACK with success."""
 _HIGH: Final = bytes(packet_id >> 8 for packet_id in range(1, QOS_1_IDS + 1))
 _LOW: Final = bytes(packet_id & 255 for packet_id in range(1, QOS_1_IDS + 1))
 """The two bytes of all identifiers that a server gives, in their order."""
@@ -128,14 +130,14 @@ class Burst:
 
     def pubacks(self) -> bytes:
         """PUBACKs with success for all of them, encoded, in their order [MQTT-4.6.0-2]."""
-        answers = [0x40, 2, 0, 0] * self.count
         frames, places, at = self.frames, self._places, self._first_place
-        for pos in range(2, len(answers), 4):
+        packet_ids = [b""]
+        for index in range(self.count):
             if places:
-                at = places[pos >> 2]
-            answers[pos], answers[pos + 1] = frames[at], frames[at + 1]
+                at = places[index]
+            packet_ids.append(frames[at : at + 2])
             at += self.frame_bytes_max
-        return bytes(answers)
+        return _PUBACK.join(packet_ids)
 
     def numbered(self, first_id: int) -> bytes:
         """The packets with identifiers from `first_id` on, all of a server's at QoS 1.
@@ -156,14 +158,16 @@ class Burst:
         return self._in_flight
 
     def _number(self, first_id: int) -> None:
-        frames = bytearray(self.frames)
-        if not self._places:
+        # Compiled, a bytearray of a slice costs little. An assignment would convert other bytes.
+        frames = bytearray(self.frames[:])
+        if self._places:
+            for index, at in enumerate(self._places, first_id - 1):
+                frames[at], frames[at + 1] = _HIGH[index], _LOW[index]
+        else:
             start, end = first_id - 1, first_id - 1 + self.count
             at, step = self._first_place, self.frame_bytes_max
-            frames[at::step] = _HIGH[start:end]
-            frames[at + 1 :: step] = _LOW[start:end]
-        for index, at in enumerate(self._places, first_id - 1):
-            frames[at], frames[at + 1] = _HIGH[index], _LOW[index]
+            frames[at::step] = bytearray(_HIGH[start:end])
+            frames[at + 1 :: step] = bytearray(_LOW[start:end])
         self._numbered_id, self._numbered = first_id, bytes(frames)
 
     def _share(self, first_id: int) -> None:
