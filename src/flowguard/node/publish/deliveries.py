@@ -16,7 +16,7 @@ from flowguard.node.publish.acknowledgements import Acknowledgements
 from flowguard.node.publish.grouping import Group
 from flowguard.node.publish.plans import Plan, Plans, Shared
 from flowguard.node.shared.shared_queues import SharedQueues
-from flowguard.records import Delivery, StoreOp
+from flowguard.records import Delivery
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import MessageSink, admit_message
 from flowguard.session.session import Session
@@ -75,15 +75,6 @@ class Deliveries:
         """Return the code to answer if a client that keeps up misses the message."""
         refused = self.refusal_to(session, message)
         return code if refused is None else refused
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the batch that is answered had messages for sessions of another broker."""
-        return self.node.fenced
-
-    def note(self, op: StoreOp) -> None:
-        """Store an operation with one of the next commits."""
-        self.journal.note(op)
 
     def deliver_qos_0(
         self, plan: Plan, message: Publish, origin: Session | None, now_s: float

@@ -116,13 +116,13 @@ class InProcess:
         session, message = inbound.session, self._incoming.message
         reason_code = self._deliveries.answer(session, message, self._reason_code)
         if reason_code == self._reason_code:
-            if not self._deliveries.is_fenced:
+            if not self._deliveries.node.fenced:
                 return
             session.cut_off(now_s)
             reason_code = ReasonCode.UNSPECIFIED_ERROR
         self._reason_code = reason_code
         if message.qos == 2 and session.durable and not session.ended:
-            self._deliveries.note(DropInbound(session.client_id, message.packet_id))
+            self._deliveries.journal.note(DropInbound(session.client_id, message.packet_id))
 
 
 def appends(targets: list[Target]) -> list[StoreOp]:
