@@ -1,4 +1,4 @@
-"""Beside: the other store, for what concerns no application: from a thread of its own."""
+"""Beside: the store of everything but applications, which a second thread may call."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from flowguard.types import Publish
 
 @final
 class Beside:
-    """A store that two threads call; each waits for the other, and neither for Kafka."""
+    """A store that two threads call. A call waits for the other thread, but never for Kafka."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""WindowCommits: windows on their way to Kafka. Who needs one to be there waits, nobody else."""
+"""WindowCommits: commits windows to Kafka, in the background unless the caller needs the result."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ Queues = Mapping[str, ApplicationQueue]
 
 @final
 class WindowCommits:
-    """One at a time: none comes to Kafka after a newer one."""
+    """One commit at a time, so that an older one never overwrites a newer one."""
 
     def __init__(
         self,
@@ -25,16 +25,16 @@ class WindowCommits:
         reader: KafkaReader,
         make_again: Callable[[Queues, StoreError], StallError],
     ) -> None:
-        """`make_again` makes topics that are not there."""
+        """`make_again` creates missing topics."""
         self._link = link
         self._reader = reader
         self._make_again = make_again
         self._begun: Future[None] | None = None
         self._waiting: Queues = {}
-        """Whose windows are in what has begun."""
+        """Queues whose windows are in the commit that has begun."""
 
     def commit(self, queues: Queues) -> None:
-        """Returns when those of all of them are kept; raises StallError."""
+        """Commit the windows of all queues, and wait for the result. Raises StallError."""
         if not queues:
             return
         self.finish()
@@ -44,9 +44,10 @@ class WindowCommits:
         self._end(begun)
 
     def begin(self, queues: Queues) -> None:
-        """Commit the windows that have changed; the next call looks what came of it.
+        """Begin to commit the windows that have changed; the next call handles the result.
 
-        While one is under way another begins only where much is to be said.
+        While a commit is under way, this does nothing unless a window has many changes; then it
+        waits.
         """
         changed = {name: queue for name, queue in queues.items() if queue.unsaved_count}
         most = max((queue.unsaved_count for queue in changed.values()), default=0)
@@ -57,7 +58,8 @@ class WindowCommits:
             self._begin(changed)
 
     def finish(self) -> bool:
-        """Wait for what has begun; False: Kafka did not take it, and it has changed again since."""
+        """Wait for the commit that has begun. Return False if it failed; then its windows count as
+        changed again."""
         begun, self._begun = self._begun, None
         try:
             if begun is not None:

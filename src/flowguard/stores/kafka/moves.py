@@ -1,4 +1,4 @@
-"""Moves of whole queues: into a topic, and out of it again. Each passes through memory."""
+"""Moves of whole queues into a topic and out of it. A moved queue passes through memory."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,11 +11,11 @@ from flowguard.types import Publish
 
 PAGE: Final = 500
 MOVED: Final = records.Delivery(Publish("", b"", 2), 2, False, (), 0.0)
-"""Stands for a message that is its client's already, of which only PUBREL is owed."""
+"""Stands for a message that the client has already received, and that still needs a PUBREL."""
 
 
 def plan_move_in(plan: CommitPlan, base: Store, client_id: str, next_pos: int) -> None:
-    """Move what the other store has to the topic; below `next_pos` the topic has it already."""
+    """Move the queue from the other store to the topic, which has all entries below `next_pos`."""
     for entry in _entries(base, client_id):
         delivery = entry.delivery or MOVED
         if entry.pos >= next_pos:
@@ -30,11 +30,11 @@ def plan_move_in(plan: CommitPlan, base: Store, client_id: str, next_pos: int) -
 def plan_move_out(
     plan: CommitPlan, base: Store, store: Store, client_id: str, queue: ApplicationQueue
 ) -> None:
-    """Move what the topic has to the other store, with the same positions."""
+    """Move the queue from the topic to the other store, with the same positions."""
     entries = list(_entries(store, client_id))
     next_pos, sent_pos = queue.next_pos, queue.window.sent_pos
     if entries:
-        # Positions that it has had before it would not take: it gets the session anew.
+        # The other store rejects positions that it has had before, so the session is recreated.
         record = next(each for each in base.sessions() if each.client_id == client_id)
         next_pos, sent_pos = max(next_pos, record.next_pos), max(sent_pos, record.sent_pos)
         plan.rest += [records.DropSession(client_id), *session_ops(record)]
@@ -48,7 +48,7 @@ def plan_move_out(
         if entry.delivery is None:
             plan.rest.append(records.Release(client_id, last_pos, entry.packet_id, MOVED))
     if last_pos < next_pos - 1:
-        # Positions never go back, however few of them are left.
+        # Positions never go back, even if no entry has the highest one.
         last_pos = next_pos - 1
         plan.rest += [
             records.Append(client_id, last_pos, MOVED),

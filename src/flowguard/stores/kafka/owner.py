@@ -1,7 +1,7 @@
-"""The owner of the topics below a prefix: one data directory, in which a file has its name.
+"""The owner of the topics below a prefix: a data directory, which has its name in a file.
 
-Its mark in Kafka is a topic without records, `PREFIX.of.NAME`. A broker that deleted or filled the
-topics of another one would lose what is in them.
+A topic without records, `PREFIX.of.NAME`, marks the owner in Kafka. If two brokers shared topics,
+one would delete or fill those of the other, and messages would be lost.
 """
 
 import secrets
@@ -16,7 +16,7 @@ NAME_BYTES: Final = 8
 
 
 def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
-    """Raises ConfigError where there are fewer nodes than replicas."""
+    """Raises ConfigError if there are fewer nodes than replicas."""
     there = link.nodes_count()
     if there < place.replicas:
         raise ConfigError(
@@ -28,7 +28,7 @@ def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
 def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
     """Claim the prefix; return the name of the directory. Raises ConfigError if it has an owner."""
     mark = f"{place.prefix}.of."
-    known = file.read_text() if file.exists() else ""  # Empty: a copy of an owner's directory.
+    known = file.read_text() if file.exists() else ""  # Empty in a copy of a directory.
     name = known or secrets.token_hex(NAME_BYTES)
     for topic in link.topics(mark):
         if topic != mark + name:
@@ -37,7 +37,7 @@ def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
                 f"choose another prefix, or take them over by deleting the topic {topic}"
             )
     if not known:
-        # First the file: whoever has a topic of this name finds it again.
+        # The file is first, so that a broker that crashes next still recognises its topic.
         file.write_text(name)
     link.create_topic(mark + name, 1, place.replicas, {})
     return name

@@ -1,4 +1,4 @@
-"""CommitPlan: a batch on its way to Kafka and to the other store."""
+"""CommitPlan: a batch that is being committed to Kafka and to the other store."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,46 +17,46 @@ from flowguard.records import (
 from flowguard.stores.kafka.queue import ApplicationQueue
 
 CHANGES_MAX: Final = 500
-"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
+"""Number of changes (acknowledgements and sent marks) after which a window is committed."""
 
 
 @dataclass(slots=True)
 class CommitPlan:
-    """A batch on its way: what is still to be done for it, step by step."""
+    """The remaining steps of a batch."""
 
     created: dict[str, ApplicationQueue] = field(default_factory=dict)
     """New queues by client id."""
     dropped: list[str] = field(default_factory=list)
-    """Topics."""
+    """Topics to be deleted."""
     appends: dict[str, list[Append]] = field(default_factory=dict)
-    """By client id, those whose positions are new."""
+    """Operations with new positions, by client id."""
     next_pos: dict[str, int] = field(default_factory=dict)
-    """The position after the last one that it appends, by client id."""
+    """The position after the last one that this batch appends, by client id."""
     forwards: dict[tuple[str, int], int] = field(default_factory=dict)
     """Owed positions by client id and position."""
     changes: list[Sent | Release | Settle] = field(default_factory=list)
     rest: list[StoreOp] = field(default_factory=list)
-    """What the other store is told."""
+    """Operations for the other store."""
     due: set[str] = field(default_factory=set)
     """Client ids of queues whose windows are to be committed before the batch is done."""
     changed: set[str] = field(default_factory=set)
-    """Client ids of queues whose windows are to be committed, which nobody waits for."""
+    """Client ids of queues whose windows are committed in the background."""
     offsets: dict[str, list[int]] | None = None
-    """Where the appends are, by client id; None: they are not written."""
+    """Offsets of the appended records by client id, or None before they are written."""
     claims: list[tuple[str, bool]] = field(default_factory=list)
-    """Filters of shared subscriptions that brokers have together, and whether we have members."""
+    """Filters of shared subscriptions of several brokers; True if this broker has members."""
     group_appends: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
-    """By filter: records, and the number that decides in which partition each of them is."""
+    """Records by filter, each with the number that selects its partition."""
     group_settled: dict[str, list[int]] = field(default_factory=dict)
-    """Positions by filter."""
+    """Settled positions by filter."""
     group_due: set[str] = field(default_factory=set)
-    """Filters of which that is to be committed before the batch is done."""
+    """Filters whose settled positions are to be committed before the batch is done."""
 
     def take(
         self, ops: Sequence[StoreOp], first: int, queues: Mapping[str, ApplicationQueue]
     ) -> int:
-        """Note operations from index `first` on, `queues` by client id; the index of the next one
-        that is about a session, or the end."""
+        """Note operations from index `first` on, up to one that is about a session. Return the
+        index of that one, or the end. `queues` is by client id."""
         for index in range(first, len(ops)):
             op = ops[index]
             if isinstance(op, (PutSession, DropSession)):
@@ -77,8 +77,8 @@ class CommitPlan:
         queues: Mapping[str, ApplicationQueue],
         size_of: Callable[[str, int], int | None],
     ) -> None:
-        """Take over what its operations change in `queues`, by client id. `size_of` a record, by
-        client id and offset, is asked where nobody here knows it; None: the record is gone."""
+        """Apply its changes to `queues`, by client id. `size_of` is called for a record whose size
+        is not in memory, with client id and offset; it returns None for a deleted record."""
         for change in self.changes:
             queue = queues[change.client_id]
             queue.unsaved_count += 1
@@ -107,7 +107,7 @@ class CommitPlan:
 
 
 def take_forwards(plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
-    """Note what is forwarded; all other operations."""
+    """Note the forwarded positions. Return all other operations."""
     others: list[StoreOp] = []
     for op in ops:
         if isinstance(op, Forward):
@@ -118,10 +118,11 @@ def take_forwards(plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
 
 
 def parts_of(ops: Sequence[StoreOp], here: Iterable[str]) -> list[Sequence[StoreOp]]:
-    """Parts of a batch, to be committed one after the other; `here`: who has a topic before it.
+    """Return the parts of a batch, to be committed one after the other. `here` has the client ids
+    that have a topic before the batch.
 
-    A session that ends is gone everywhere before one of the same name has a topic: after a crash
-    there is no doubt whose a topic is. A queue moves with all that the batch had for it before.
+    A session is deleted in both stores before one of the same name has a topic, so that the owner
+    of a topic is certain after a crash. A queue moves with all earlier operations of the batch.
     """
     parts: list[Sequence[StoreOp]] = []
     has_topic = set(here)

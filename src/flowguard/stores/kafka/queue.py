@@ -1,9 +1,9 @@
 """ApplicationQueue: the queue of one application, in a topic of its own.
 
-A record is u8 version, u64 position, u64 sizes of all records so far, u64 the highest owed position
-so far (`records.Forward`), the entry (`stores.entries`): the last one says what the record of the
-session has to. Offsets follow positions without a gap, but where a producer had to repeat itself;
-so a few pairs tell one from the other.
+A record is u8 version, u64 position, u64 size of all records so far, u64 highest owed position so
+far (`records.Forward`), the entry (`stores.entries`). So the last record has the totals of the
+session. Offsets follow positions without a gap, unless a producer had to repeat a batch; so a few
+pairs are enough to compute one from the other.
 """
 
 from bisect import bisect_right
@@ -24,9 +24,9 @@ _VERSION: Final = 2
 class QueueRecord(NamedTuple):
     pos: int
     total_bytes: int
-    """Sizes of all records up to this one."""
+    """Size of all records up to this one."""
     owed_pos: int
-    """The highest that was forwarded up to this one."""
+    """The highest owed position that was forwarded up to this record."""
     delivery: Delivery
 
 
@@ -55,7 +55,7 @@ class QueuePage:
         self.bytes_left = bytes_max
         self.until_pos = until_pos
         self.has_passed = False
-        """Whether a record behind that position was seen."""
+        """True if a record after `until_pos` was seen."""
 
     @property
     def is_full(self) -> bool:
@@ -64,30 +64,30 @@ class QueuePage:
 
 @final
 class ApplicationQueue:
-    """Everything the store knows of one topic."""
+    """The state of one topic in memory."""
 
     def __init__(self, topic: str, window: AckWindow) -> None:
         self.topic = topic
         self.window = window
         self.total_bytes = window.floor_bytes
-        """Sizes of all that was ever appended."""
+        """Size of all records that were ever appended."""
         self.owed_pos = 0
         """The highest owed position that was forwarded."""
         self.unsaved_count = 0
-        """Changes of the window since it was committed."""
+        """Number of changes of the window since its last commit."""
         self.sizes: dict[int, int] = {}
-        """Sizes of records that were read and not settled, by offset, bytes."""
+        """Sizes of unsettled records that were read, in bytes, by offset."""
         self._positions: list[int] = []
         self._offsets: list[int] = []
-        """Where a run of positions without a gap begins."""
+        """First offset of each run of positions without a gap; `_positions` has its position."""
 
     @property
     def next_pos(self) -> int:
         return self.window.next_pos
 
     def appended(self, pos: int, offset: int, size_bytes: int) -> bool:
-        """The record at `offset` is at the end; whether there are others between it and the one
-        before it, of an attempt that failed: they are settled."""
+        """Note the record at `offset` as the last one. Return True if there are records of a failed
+        attempt between it and the one before; they become settled."""
         window = self.window
         first, window.end = window.end, offset + 1
         for each in range(first, offset):
@@ -98,7 +98,7 @@ class ApplicationQueue:
         return offset > first
 
     def start_over(self, offset: int) -> int:
-        """Begin again at `offset`, as all records are gone; return how many were unsettled."""
+        """Restart at `offset`, as all records are deleted. Return the number of unsettled ones."""
         window = self.window
         lost = window.unsettled_count
         window.floor = window.end = offset
@@ -111,7 +111,7 @@ class ApplicationQueue:
         return lost
 
     def note(self, pos: int, offset: int) -> None:
-        """The position of a record; in ascending order."""
+        """Note the position of a record. Calls are in ascending order."""
         if not self._positions or pos - self._positions[-1] != offset - self._offsets[-1]:
             self._positions.append(pos)
             self._offsets.append(offset)
@@ -121,7 +121,7 @@ class ApplicationQueue:
         self._offsets.clear()
 
     def offset_after(self, pos: int) -> int:
-        """The offset of the first record with a higher position, or the end."""
+        """Return the offset of the first record with a higher position, or the end."""
         index = bisect_right(self._positions, pos)
         following = self._offsets[index] if index < len(self._offsets) else self.window.end
         if not index:
@@ -130,7 +130,7 @@ class ApplicationQueue:
         return max(min(inside, following), self.window.floor)
 
     def offset_of(self, pos: int) -> int | None:
-        """The offset of the record at a position; None: there is none."""
+        """Return the offset of the record at a position, or None if there is no such record."""
         index = bisect_right(self._positions, pos)
         if not index:
             return None
@@ -139,7 +139,7 @@ class ApplicationQueue:
         return offset if offset < following else None
 
     def size_of(self, offset: int) -> int | None:
-        """The size of a record that was read or released, bytes; None: it is not known."""
+        """Return the size in bytes of a record that was read or released, or None if unknown."""
         released = self.window.released.get(offset)
         return self.sizes.get(offset) if released is None else released
 
@@ -148,7 +148,7 @@ class ApplicationQueue:
         self.sizes.pop(offset, None)
 
     def fill(self, page: QueuePage, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add the unsettled ones of `records`, ascending by offset. Raises CorruptionError."""
+        """Add the unsettled ones of `records` to a page, in order. Raises CorruptionError."""
         window = self.window
         for offset, value in records:
             if page.is_full:
@@ -170,9 +170,9 @@ class ApplicationQueue:
             page.bytes_left -= delivery.size_bytes
 
     def restore(self, records: Iterable[tuple[int, QueueRecord]]) -> None:
-        """Positions and sizes from records, ascending from the floor.
+        """Restore positions and sizes from records, which ascend from the floor.
 
-        Of several with the same position the first that is not settled counts, or else the first.
+        If several records have the same position, the first unsettled one counts, else the first.
         """
         window = self.window
         self.forget_positions()

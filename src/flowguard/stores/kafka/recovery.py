@@ -1,4 +1,4 @@
-"""Recovery: the state of a queue from its topic, at the start and where retention has passed it."""
+"""Recovery: reads the state of a queue from its topic, at the start and after retention."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,10 +11,10 @@ READ_COUNT: Final = 500
 
 
 def restore(reader: KafkaReader, queue: ApplicationQueue, start: int, end: int) -> int:
-    """Everything that its window does not say; the messages that were lost. `start`, `end`: the
-    first offset that is there, and the one after the last."""
+    """Read the state that is not in the window. Return the number of lost messages. `start` is the
+    topic's first offset, `end` the one after its last."""
     window, lost = queue.window, 0
-    # Each record since then took a position at least.
+    # Each record since the last commit took at least one position.
     window.next_pos += max(0, end - window.end)
     window.end = end
     if window.floor < start:
@@ -36,8 +36,8 @@ def restore(reader: KafkaReader, queue: ApplicationQueue, start: int, end: int) 
 
 
 def pass_retention(reader: KafkaReader, queue: ApplicationQueue, error: RetentionError) -> int:
-    """A record is gone, and all before it, or the topic is another one: the messages that were
-    lost; raises `error` where the server has it after all."""
+    """Handle a deleted record: retention deleted it and all before it, or the topic was recreated.
+    Return the number of lost messages. Raises `error` if the server has the record after all."""
     start, end = reader.ends([queue.topic])[queue.topic]
     if start > queue.window.floor:
         return _lose(reader, queue, start)
@@ -52,7 +52,8 @@ def record_at(reader: KafkaReader, queue: ApplicationQueue, offset: int) -> Queu
 
 
 def _lose(reader: KafkaReader, queue: ApplicationQueue, start: int) -> int:
-    """Retention has dropped what lies before `start`; the messages that were not settled."""
+    """Skip the records before `start`, which retention deleted. Return the number of unsettled
+    messages among them."""
     floor_bytes = queue.total_bytes
     if start < queue.window.end:
         first = record_at(reader, queue, start)

@@ -1,8 +1,8 @@
 """KafkaStore: queues of applications in topics of Kafka, everything else in another store.
 
-A commit writes to Kafka first and to the other store after that: what was told to nobody may then
-be there twice after a crash, and what was acknowledged is there. A commit that ends in
-`NotNowError` goes on where it was when the same batch is tried again.
+A commit writes to Kafka first, then to the other store. So no acknowledged message is lost in a
+crash; one that was not acknowledged may be stored twice. After `NotNowError` the caller tries the
+same batch again, and the commit continues at the failed step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,11 +39,11 @@ from flowguard.stores.kafka.window import AckWindow
 from flowguard.types import Publish
 
 RENEWAL_S: Final = 86_400.0
-"""Time after which all windows are committed anew: servers forget what is older than a week, or
-`offsets.retention.minutes`."""
+"""Time after which all windows are committed again. Servers delete offsets that are older than
+`offsets.retention.minutes`, a week by default."""
 GROUP: Final = "app"
 OPEN_S: Final = 30.0
-"""An answer that takes longer ends the start, where `wait_s` is not longer still."""
+"""Minimum time limit of answers at the start; `wait_s` applies if it is longer."""
 
 
 @final
@@ -62,8 +62,8 @@ class KafkaStore:
         wall_s: Callable[[], float],
         owner_file: Path | None = None,
     ) -> None:
-        """Raises ConfigError, StoreError, OSError; `base` is then still the caller's. `owner_file`
-        has the name under which it has the prefix; None: nobody else uses it."""
+        """Raises ConfigError, StoreError, OSError; then the caller must close `base`. `owner_file`
+        has the name that marks the prefix as used, or is None if no other broker can use it."""
         self._base = self.devices = Beside(base)
         self.lease_s, self.clock = base.lease_s, base.clock
         if isinstance(base, LogStore):
@@ -71,9 +71,9 @@ class KafkaStore:
         self._place = place
         self._wall_s = wall_s
         self._number = 0
-        """Of the newest topic."""
+        """Number of the newest topic."""
         self._left: list[Sequence[records.StoreOp]] = []
-        """Parts of the batch that is being committed."""
+        """The remaining parts of the batch that is being committed."""
         self._unwanted: list[str] = []
         """Topics that are still to be deleted."""
         self._lost: dict[str, int] = {}
@@ -81,9 +81,9 @@ class KafkaStore:
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
         self.missing: list[str] = []
-        """Applications whose topic was deleted while no broker was here, or is in another Kafka."""
+        """Applications whose topic was deleted while no broker ran, or is in another Kafka."""
         self.groups: Groups | None = None
-        """Shared subscriptions that other brokers have, too."""
+        """Shared subscriptions that several brokers have."""
         self._link = KafkaLink(place.servers, wait_s=max(place.wait_s, OPEN_S), access=place.access)
         try:
             check_nodes(self._link, place)
@@ -106,7 +106,7 @@ class KafkaStore:
             self._link.close()
             raise
         if not was_here:
-            self.missing = []  # There was none before.
+            self.missing = []  # Topics are missing because this is the first start.
         self._link.wait_s = place.wait_s
         is_replicated = place.replicas > 1
         kept = records.Durability.REPLICATED if is_replicated else records.Durability.OS
@@ -115,7 +115,8 @@ class KafkaStore:
     # --- opening -----------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Find the topics of all applications; those of nobody are of a commit that never was."""
+        """Find the topics of all applications, and delete those that have no owner: their commits
+        were never completed."""
         names = [each.client_id for each in self._base.sessions() if each.is_application]
         sinks = {each: records.sink_of(each) for each in names}
         members = [filter for kind, filter in sinks.values() if kind is records.SinkKind.MEMBERS]
@@ -154,7 +155,7 @@ class KafkaStore:
             self._delete_topics()
 
     def _move_in(self) -> None:
-        """Fetch what the other store has: applications had their queues there before."""
+        """Move the queues that applications had in the other store before."""
         waiting = [each for each in self._base.sessions() if each.unsettled_count]
         for client_id in [each.client_id for each in waiting if each.client_id in self._queues]:
             self._plan = CommitPlan()
@@ -169,7 +170,7 @@ class KafkaStore:
     # --- commits -----------------------------------------------------------------------------
 
     def commit(self, ops: Sequence[records.StoreOp]) -> Fenced:
-        """As `Store.commit`; after `NotNowError` the same batch goes on where it was."""
+        """As `Store.commit`; after `NotNowError` the same batch continues at the failed step."""
         if not self._left:
             self._left = parts_of(ops, self._queues)
         while self._left:
@@ -200,7 +201,7 @@ class KafkaStore:
         self._unwanted += plan.dropped
 
     def _delete_topics(self) -> None:
-        """Nothing depends on their end: where it cannot be now, it is tried again."""
+        """Delete unwanted topics. A failed deletion is tried again later, without an error."""
         while self._unwanted:
             try:
                 self._link.delete_topic(self._unwanted[0])
@@ -221,7 +222,7 @@ class KafkaStore:
     def _plan_session(
         self, plan: CommitPlan, queues: dict[str, ApplicationQueue], op: records.StoreOp
     ) -> None:
-        """A session begins, changes, perhaps its class, or ends."""
+        """Plan a session that begins, changes (perhaps its class) or ends."""
         match op:
             case records.PutSession(client_id):
                 if op.is_application and client_id not in queues:
@@ -240,14 +241,14 @@ class KafkaStore:
                     plan.next_pos.pop(client_id, None)
 
     def _ours(self, plan: CommitPlan, ops: Sequence[records.StoreOp]) -> list[records.StoreOp]:
-        """Operations that are about neither forwards nor groups, which are noted."""
+        """Note forwards and operations on groups. Return all other operations."""
         others, groups = take_forwards(plan, ops), self.groups
         return others if groups is None else [op for op in others if not groups.take(plan, op)]
 
     def _plan_drop(
         self, plan: CommitPlan, queues: dict[str, ApplicationQueue], client_id: str
     ) -> None:
-        """Forget what the batch has done to a session that ends in it."""
+        """Drop the batch's changes to a session that ends in it."""
         queue = queues.pop(client_id)
         plan.created.pop(client_id, None)
         plan.dropped.append(queue.topic)
@@ -280,15 +281,15 @@ class KafkaStore:
         return {names[topic]: found for (topic, _), found in offsets.items() if topic in names}
 
     def _made_again(self, queues: Mapping[str, ApplicationQueue], error: StoreError) -> StallError:
-        """A server that starts does not know a topic yet; or somebody has deleted it."""
+        """Create missing topics: a starting server does not know them yet, or they were deleted."""
         for client_id, queue in queues.items():
             if self._create(queue):
                 self._count_lost(client_id, queue.start_over(0))
         return StallError(str(error))
 
     def _settle(self, plan: CommitPlan) -> None:
-        """Take over what is stored; what is released is committed before anybody hears of it, and
-        so is which of several records with the same position counts."""
+        """Apply the stored batch to the queues. Windows with released records, or with several
+        records of the same position, are committed before the batch is reported as done."""
         gone = set(plan.dropped)
         for client_id in [name for name, queue in self._queues.items() if queue.topic in gone]:
             del self._queues[client_id]
@@ -298,7 +299,7 @@ class KafkaStore:
             queue = self._queues[client_id]
             assert plan.offsets is not None
             if plan.offsets[client_id][0] < queue.window.end:
-                # Somebody has deleted the topic: it has nothing but what was written now.
+                # The topic was deleted and recreated; it has only the new records.
                 self._count_lost(client_id, queue.start_over(plan.offsets[client_id][0]))
             has_gaps = [
                 queue.appended(op.pos, offset, op.delivery.size_bytes)
@@ -317,7 +318,7 @@ class KafkaStore:
         self._windows.begin(self._named(plan.changed))
 
     def _size_of(self, client_id: str, offset: int) -> int | None:
-        """The size of a record's message, bytes; None: retention has passed it, which is noted."""
+        """Return the size of a record's message in bytes, or None if retention has deleted it."""
         queue = self._queues[client_id]
         try:
             return record_at(self._reader, queue, offset).delivery.size_bytes
@@ -329,7 +330,7 @@ class KafkaStore:
         return {name: self._queues[name] for name in sorted(client_ids)}
 
     def _no_topic(self, queues: Queues, error: StoreError) -> StallError:
-        """Sessions may have ended since their windows were on their way."""
+        """Create missing topics, except those of sessions that have ended meanwhile."""
         here = self._queues
         return self._made_again(
             {name: queue for name, queue in queues.items() if here.get(name) is queue}, error
@@ -338,13 +339,13 @@ class KafkaStore:
     # --- topics ------------------------------------------------------------------------------
 
     def _new_queue(self, client_id: str) -> ApplicationQueue:
-        """A queue in a topic that never was: a name may not be used again right after its end."""
+        """Return a queue with a new topic name; a deleted topic's name is not free at once."""
         self._number = max(self._number + 1, int(self._wall_s() * 1_000))
         topic = f"{topic_of(self._place.prefix, client_id)}.{self._number}"
         return ApplicationQueue(topic, AckWindow())
 
     def _create(self, queue: ApplicationQueue) -> bool:
-        """Whether its topic was missing."""
+        """Create the topic of a queue. Return True if it was missing."""
         place = self._place
         return self._link.create_topic(queue.topic, 1, place.replicas, place.topic_configs)
 
@@ -360,7 +361,7 @@ class KafkaStore:
             if queue is not None:
                 window = queue.window
                 record = replace(record)
-                # Of the other store, where it was a device before.
+                # The other store has higher ones if the client was a device before.
                 record.next_pos = max(record.next_pos, queue.next_pos)
                 record.sent_pos = max(record.sent_pos, window.sent_pos)
                 record.unsettled_count = window.unsettled_count
@@ -390,7 +391,7 @@ class KafkaStore:
             except RetentionError as error:
                 self._count_lost(client_id, pass_retention(self._reader, queue, error))
             except StallError:
-                queue.unsaved_count += 1  # Upkeep sees whether the topic is there.
+                queue.unsaved_count += 1  # So the upkeep commits, and recreates a missing topic.
                 raise
 
     def _fetch(
@@ -410,7 +411,7 @@ class KafkaStore:
         return 0 if queue is None else queue.owed_pos
 
     def take_lost(self) -> dict[str, int]:
-        """Number of messages by client id that were lost unsettled since the last call."""
+        """Return the numbers of unsettled messages lost since the last call, by client id."""
         lost, self._lost = self._lost, {}
         return lost if self.groups is None else lost | self.groups.take_lost()
 
@@ -436,7 +437,7 @@ class KafkaStore:
         return self._base.load()
 
     def close(self) -> None:
-        if not self._left:  # Else Kafka is away: what was settled lately is told again.
+        if not self._left:  # Else Kafka is unavailable, and the last windows stay uncommitted.
             with suppress(StoreError):
                 if self._windows.finish():
                     self._windows.begin(self._queues)

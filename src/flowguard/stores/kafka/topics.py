@@ -1,4 +1,4 @@
-"""Topics of applications: where they are, what they are called, how they are made."""
+"""Topics of applications: their servers, names and settings."""
 
 import base64
 from dataclasses import dataclass, field
@@ -8,27 +8,27 @@ from typing import Final
 from flowguard.stores.kafka.connection.access import NOBODY, KafkaAccess
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Size of a batch of one message that a topic takes; servers take requests of 100 MiB."""
+"""Maximum size of a batch in a topic; servers accept requests of 100 MiB."""
 
 
 @dataclass(slots=True)
 class KafkaPlace:
-    """Where topics of applications are, and how they are made."""
+    """The servers that have the topics of applications, and the settings of new topics."""
 
     servers: str
     prefix: str = "fg1"
     replicas: int = 3
     min_in_sync: int | None = None
-    """Replicas that must have a message; None: one less than there are, one at least."""
+    """Number of replicas that must have a message, or None for `max(1, replicas - 1)`."""
     configs: dict[str, str] = field(default_factory=dict)
     """Settings of a new topic."""
     wait_s: float = 5.0
     access: KafkaAccess = NOBODY
     groups_prefix: str = ""
-    """Of the topics of shared subscriptions that brokers have together; empty: there are none."""
+    """Prefix of the topics of shared subscriptions that several brokers have; "" to disable."""
     groups_partitions: int = 12
     groups_bytes_max: int = 64 * 1024 * 1024
-    """Their messages that are here and not settled, of all of them."""
+    """Maximum size of the unsettled messages of all groups in memory."""
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -41,6 +41,6 @@ class KafkaPlace:
 
 
 def topic_of(prefix: str, client_id: str) -> str:
-    """The topic of a client without its number: a hash, because any text may be a client id."""
+    """Return a client's topic without its number. A hash, because any text may be a client id."""
     digest = blake2b(client_id.encode(), digest_size=16).digest()
     return f"{prefix}.app.{base64.b32encode(digest).decode().rstrip('=').lower()}"

@@ -1,11 +1,11 @@
-"""AckWindow: what of a topic is settled, as it lies in the metadata of a committed offset.
+"""AckWindow: the settled records of a topic, stored in the metadata of a committed offset.
 
-The committed offset is the floor: everything below it is settled. Above it a bitmap says which
-offsets are settled as well, and another one which are released (PUBREL is owed). What follows from
-records that retention may delete is here, too: the next position and the sizes.
+The committed offset is the lower bound (`floor`): all records below it are settled. One bitmap
+marks the settled offsets above it, another the released ones (PUBREL is still to be sent). The next
+position and the sizes are stored too, because retention may delete the records that have them.
 
     u8 version, u64 next_pos, u64 sent_pos, u64 end offset, u64 floor_bytes, u32 bytes of a bitmap,
-    the bitmap of what is settled, that of what is released; compressed, then base64
+    the bitmap of settled offsets, the bitmap of released offsets; compressed, then base64
 """
 
 import base64
@@ -28,29 +28,29 @@ _HEAD: Final = Struct(">BQQQQI")
 @dataclass(slots=True)
 class AckWindow:
     floor: int = 0
-    """Offset: everything below it is settled."""
+    """Offset below which all records are settled."""
     end: int = 0
     """Offset after the last record."""
     next_pos: int = 1
     sent_pos: int = 0
     floor_bytes: int = 0
-    """`Delivery.size_bytes` of all records that were ever below the floor."""
+    """Sum of `Delivery.size_bytes` of all records that were ever below `floor`."""
     settled: dict[int, int] = field(default_factory=dict)
-    """Settled offsets at or above the floor, and the sizes of their records, bytes."""
+    """Sizes of settled records in bytes, by offset; only offsets from `floor` on."""
     released: dict[int, int] = field(default_factory=dict)
-    """Released offsets, and the sizes of their records, bytes."""
+    """Sizes of released records in bytes, by offset."""
 
     @property
     def unsettled_count(self) -> int:
         return self.end - self.floor - len(self.settled)
 
     def unsettled_bytes(self, total_bytes: int) -> int:
-        """Sizes of what is not settled; `total_bytes`: of all that was ever appended."""
+        """Size of all unsettled records. `total_bytes` is that of all records ever appended."""
         done = sum(self.settled.values()) + sum(self.released.values())
         return total_bytes - self.floor_bytes - done
 
     def settle(self, offset: int, size_bytes: int) -> None:
-        """The record is done; the floor rises over everything that is."""
+        """Settle a record, and raise `floor` to the first unsettled one."""
         if not self.floor <= offset < self.end or offset in self.settled:
             return
         self.released.pop(offset, None)
@@ -64,7 +64,7 @@ class AckWindow:
             self.released[offset] = size_bytes
 
     def skip_to(self, offset: int, floor_bytes: int) -> int:
-        """Raise the floor over records that are gone; how many of them were not settled."""
+        """Raise `floor` over deleted records. Return the number of unsettled ones among them."""
         settled = [each for each in self.settled if each < offset]
         lost = max(offset - self.floor, 0) - len(settled)
         for each in settled:
@@ -77,8 +77,8 @@ class AckWindow:
     # --- metadata ----------------------------------------------------------------------------
 
     def encode(self, length_max: int = METADATA_MAX) -> str:
-        """The metadata, of so many characters. What is far above the floor is left out where there
-        is no room for it: such messages are sent again after a crash."""
+        """Return the metadata, of at most `length_max` characters. The highest offsets are left out
+        if the metadata would be longer; after a crash their messages are sent again."""
         bits = max((*self.settled, *self.released), default=self.floor - 1) + 1 - self.floor
         while len(text := self._encode(bits)) > length_max and bits:
             bits //= 2
@@ -100,7 +100,7 @@ class AckWindow:
 
     @classmethod
     def decode(cls, floor: int, metadata: str) -> "AckWindow":
-        """The window as it was committed; sizes of records above the floor are unknown yet: 0."""
+        """Return the window as committed. Sizes of records from `floor` on are not known: 0."""
         try:
             data = zlib.decompress(base64.b64decode(metadata, validate=True))
             version, next_pos, sent_pos, end, floor_bytes, size = _HEAD.unpack_from(data)

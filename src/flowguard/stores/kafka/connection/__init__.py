@@ -2,7 +2,7 @@
 
 - `link`    an asyncio loop in a thread, and the producer
 - `access`  TLS and passwords
-- `reader`  the consumer, and the offsets that it commits
+- `reader`  the consumer, which commits offsets
 - `driver`  the parts of aiokafka that are not public
-- `errors`  errors of the driver and of servers as errors of flowguard
+- `errors`  converts errors of the driver and of servers to those of flowguard
 """

@@ -1,4 +1,4 @@
-"""KafkaAccess: how a Kafka is spoken to: in the clear or with TLS, and as whom."""
+"""KafkaAccess: TLS and the user of the connections to Kafka."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from flowguard.kafka_settings import KafkaSettings
 @final
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """In the clear, as nobody, unless it says otherwise."""
+    """By default without TLS, and without a user."""
 
     tls: ssl.SSLContext | None = None
     user: str = ""
@@ -20,7 +20,7 @@ class KafkaAccess:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments for a client of the driver's."""
+        """Arguments for a client of the driver."""
         plain = "PLAINTEXT" if self.tls is None else "SSL"
         if not self.user:
             return {"security_protocol": plain, "ssl_context": self.tls}
@@ -37,7 +37,7 @@ NOBODY = KafkaAccess()
 
 
 def access_of(settings: KafkaSettings) -> KafkaAccess:
-    """Reads the files that the settings name. Raises ConfigError."""
+    """Return the access that is configured; reads the files in it. Raises ConfigError."""
     tls, password = None, ""
     if settings.tls:
         tls = _context(settings)
@@ -60,7 +60,7 @@ def _context(settings: KafkaSettings) -> ssl.SSLContext:
     )
     try:
         context = ssl.create_default_context(cafile=authority)
-    except OSError as error:  # ssl.SSLError, too.
+    except OSError as error:  # Includes ssl.SSLError.
         raise ConfigError(f"kafka.tls_authority_file: cannot use {authority}: {error}") from error
     if cert is not None:
         try:
@@ -73,5 +73,5 @@ def _context(settings: KafkaSettings) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Instead of asking the terminal, and waiting."""
+    """Raise an error instead of waiting for a password from the terminal."""
     raise ValueError("its key has a password: give one without")

@@ -1,8 +1,8 @@
-"""The parts of aiokafka that flowguard needs and that are not public, all of them in one place.
+"""The private parts of aiokafka that flowguard needs.
 
-Public calls neither commit an offset for a group without members, nor say in which generation one
-is committed, nor know a topic's id. A release of aiokafka that has these no longer is named at
-the start (`check_driver`), or by the StoreError of who wants to use one.
+Public calls can neither commit an offset for a group without members, nor choose the generation of
+a commit, nor return a topic's id. If a release of aiokafka lacks one of these parts, `check_driver`
+raises at the start, or the call that needs it raises StoreError.
 """
 
 from collections.abc import Sequence
@@ -41,29 +41,29 @@ _ENDS: Final = (
     ("_fetcher", "close"),
     ("_client", "close"),
 )
-"""What `AIOKafkaConsumer.stop` does besides leaving its group."""
+"""Calls in `AIOKafkaConsumer.stop`, except that which leaves the group."""
 _UNKNOWN_TOPIC: Final = 3
 _TEXT: Final = CompactString("utf-8")
 _NUMBERS: Final = CompactArray(Int32)
 ID_BYTES: Final = 16
 NO_MEMBER: Final = -1, ""
-"""Generation and member id of who commits for a group without members."""
+"""Generation and member id in a commit for a group without members."""
 FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
-"""Answers to who commits and has no partitions in this generation of the group."""
+"""Answers to a commit by a client without partitions in the group's present generation."""
 _NO_ID: Final = bytes(ID_BYTES)
 
 
 class TopicSeen(NamedTuple):
-    """A topic as it is now; one that is deleted and made again has another id."""
+    """The present state of a topic; a recreated topic has another id."""
 
     id: bytes
     partitions: int
     replicas: int
-    """Of the partition that has fewest."""
+    """Number of replicas of the partition with the fewest."""
 
 
 def check_driver() -> None:
-    """Raises ConfigError where the installed aiokafka lacks what can be seen without a server."""
+    """Raises ConfigError if the installed aiokafka lacks a part that can be checked offline."""
     if not hasattr(AIOKafkaAdminClient, _SEND):
         raise ConfigError(_lacks(f"AIOKafkaAdminClient.{_SEND}"))
 
@@ -76,7 +76,7 @@ def _lacks(name: str) -> str:
 
 
 async def send(admin: Any, request: Any, node: int | None = None) -> Any:
-    """The answer of a node; None: of any."""
+    """Return the answer of `node`, or of any node if it is None."""
     found = getattr(admin, _SEND, None)
     if found is None:
         raise StoreError(_lacks(f"AIOKafkaAdminClient.{_SEND}"))
@@ -84,7 +84,7 @@ async def send(admin: Any, request: Any, node: int | None = None) -> Any:
 
 
 def generation_of(consumer: Any) -> tuple[int, str]:
-    """The generation of the consumer group in which it has its partitions, and its member id."""
+    """Return the group generation in which a consumer has its partitions, and its member id."""
     coordinator = getattr(consumer, _COORDINATOR, None)
     try:
         return coordinator.generation, coordinator.member_id  # type: ignore[union-attr]
@@ -94,8 +94,8 @@ def generation_of(consumer: Any) -> tuple[int, str]:
 
 
 async def abandon(consumer: Any) -> None:
-    """End a consumer whose `stop` was given up: that one waits for its group first, and leaves
-    tasks and sockets where it does not come back. Raises KafkaError, OSError."""
+    """End a consumer whose `stop` was cancelled. `stop` waits for the group first, so tasks and
+    sockets would stay open without this. Raises KafkaError, OSError."""
     for part, name in _ENDS:
         end = getattr(getattr(consumer, part, None), name, None)
         if end is not None:
@@ -120,9 +120,10 @@ async def commit_offsets(
 
 
 async def topic_seen(admin: Any, topic: str, node: int | None = None) -> TopicSeen | None:
-    """A topic as that node, or any, sees it, which may be a moment ago; None: it is not there.
+    """Return a topic as `node` (None: any node) has it, or None if it does not exist.
 
-    Asking does not make it. Raises KafkaError; IncompatibleBrokerVersion from a server before 2.8.
+    The answer may be slightly outdated. Does not create the topic. Raises KafkaError;
+    IncompatibleBrokerVersion if the server is older than 2.8.
     """
     try:
         answer = await send(admin, _TopicRequest(topic), node)
@@ -147,7 +148,7 @@ class _Uuid(AbstractType[bytes]):  # type: ignore[misc]
 
 
 class _TopicResponse(Response):  # type: ignore[misc]
-    """Metadata in version 10, the first one with ids (https://kafka.apache.org/protocol)."""
+    """Metadata in version 10, the first with topic ids (https://kafka.apache.org/protocol)."""
 
     API_KEY = 3
     API_VERSION = 10

@@ -1,4 +1,4 @@
-"""Errors of the driver and of the servers, as errors of ours; knows them by their class names."""
+"""Converts errors of the driver and of servers to those of flowguard, by their class names."""
 
 from typing import Final
 
@@ -16,17 +16,17 @@ _DENIED: Final = frozenset(
 _TOO_FEW: Final = frozenset(("InvalidReplicationFactorError", "InvalidReplicationAssignmentError"))
 _TOO_OLD: Final = frozenset(("UnsupportedVersionError", "IncompatibleBrokerVersion"))
 _PASSING: Final = frozenset(("CancelledError", "KafkaTimeoutError"))
-"""Besides those of which the driver says so."""
+"""Errors that may pass, besides those that the driver marks as retriable."""
 OPERATIONS: Final = "Create, Describe, Write, Read and Delete on topics, Read on groups"
-"""What a user of a Kafka with access rules needs."""
+"""Permissions that the user needs if Kafka has access rules."""
 
 
 class NoTopicError(StoreError):
-    """A topic is not there: it was never made, or somebody has deleted it."""
+    """A topic does not exist: it was never created, or it was deleted."""
 
 
 class RetentionError(StoreError):
-    """The record is not there any more: retention has dropped it."""
+    """The record does not exist any more, because retention has deleted it."""
 
 
 def no_server(servers: str, why: object) -> ConfigError:
@@ -37,7 +37,7 @@ def no_server(servers: str, why: object) -> ConfigError:
 
 
 def failure(error: BaseException, where: str) -> StoreError:
-    """The error as one of ours; `StallError`: the same may be tried again."""
+    """Return the error as one of flowguard; `StallError` if a retry may succeed."""
     name = type(error).__name__
     said = str(error) or name
     if name in _DENIED:

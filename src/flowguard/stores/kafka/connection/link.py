@@ -1,7 +1,7 @@
 """KafkaLink: the connection to a Kafka cluster, on aiokafka.
 
-The driver lives on an asyncio loop in a thread of its own, so that it keeps its connections alive
-between two calls. Calls come from one other thread at a time, and block.
+The driver runs on an asyncio loop in a thread of its own, so that it keeps its connections alive
+between two calls. Calls block, and come from one other thread at a time.
 """
 
 import asyncio
@@ -33,27 +33,27 @@ Partition = tuple[str, int]
 """A topic and the number of one of its partitions."""
 R = TypeVar("R")
 _Sent = tuple["asyncio.Future[Any]", int]
-"""A batch under way, and the number of its messages."""
+"""A batch that is being sent, and its number of messages."""
 
 REQUEST_S: Final = 5.0
-"""An answer that takes longer will not come: the connection is made anew."""
+"""Time limit of an answer, after which the driver reconnects."""
 METADATA_S: Final = 2.0
-"""How long it takes at most until a new leader is known."""
+"""Maximum age of metadata: the time until a new leader is known."""
 RETRY_S: Final = 0.2
 CLOSE_S: Final = 1.0
 HEAR_PASSES: Final = 3
-"""Of the loop, until the end of a connection is known to all who have to do with it: its protocol,
-who reads it, who looks after them."""
+"""Passes of the loop until all tasks of a closed connection have ended: its protocol, its reader
+and the task that watches them."""
 WAVE_BYTES: Final = 16 * 1024 * 1024
-"""Size of the messages that are on their way at a time, but for one partition's more. A request to
-a node has a batch of each partition, and servers take 100 MiB."""
+"""Size of the messages that are sent at a time; the last partition may exceed it. A request to a
+node has a batch of each partition, and servers accept 100 MiB."""
 _OK: Final = 0
 _POLICY: Final = "cleanup.policy"
 _COMPACT: Final = "compact"
 _TOPICS_OWN: Final = 1
-"""Source of a setting that somebody has given to the topic (`DYNAMIC_TOPIC_CONFIG`)."""
+"""Source of a setting of the topic itself (`DYNAMIC_TOPIC_CONFIG`)."""
 
-# Without a handler of its own the driver's warnings would go to standard error.
+# Without a handler, the driver's warnings would go to standard error.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
@@ -62,7 +62,7 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 class KafkaMessage:
     key: bytes | None
     value: bytes | None
-    """None: a tombstone."""
+    """Bytes, or None for a tombstone."""
 
 
 @final
@@ -70,8 +70,8 @@ class KafkaLink:
     """A producer and an admin; `wait_s` bounds every call."""
 
     def __init__(self, servers: str, *, wait_s: float = 30.0, access: KafkaAccess = NOBODY) -> None:
-        """Connects. `servers` is HOST:PORT,...; raises ConfigError where none of them answers,
-        or the driver is not one that is known, StoreError where they refuse."""
+        """Connect to `servers`, HOST:PORT,... Raises ConfigError if no server answers or if the
+        driver lacks a part, and StoreError if the servers reject the connection."""
         check_driver()
         self.servers = servers
         self.wait_s = wait_s
@@ -85,7 +85,7 @@ class KafkaLink:
             **access.options,
         }
         self._unfinished: dict[Partition, tuple[Sequence[KafkaMessage], list[_Sent]]] = {}
-        """What was sent to a partition, and on its way when nobody waited any longer."""
+        """Messages and batches of a cancelled call that are still being sent, by partition."""
         self._producer: Any = None
         self._admin: Any = None
         try:
@@ -99,28 +99,28 @@ class KafkaLink:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments for a client of the driver's that lives on the same loop."""
+        """Arguments for another client of the driver on the same loop."""
         return dict(self._options)
 
     # --- topics ------------------------------------------------------------------------------
 
     def nodes_count(self) -> int:
-        """Nodes of the cluster that take part now."""
+        """Return the number of nodes that the cluster has now."""
         found = self._ask(lambda: self._admin.describe_cluster())
         return len(found["brokers"])
 
     def topics(self, prefix: str) -> list[str]:
-        """Topics whose names begin so."""
+        """Return the topics with this prefix."""
         found: list[str] = self._ask(lambda: self._admin.list_topics())
         return [topic for topic in found if topic.startswith(prefix)]
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; 0: it is not there."""
+        """Return the number of partitions of a topic, 0 if it does not exist."""
         (found,) = self._ask(lambda: self._admin.describe_topics([topic]))
         return len(found["partitions"])
 
     def topic_seen(self, topic: str) -> TopicSeen:
-        """A topic of which Kafka says that it is there; not all nodes know that at once."""
+        """Return a topic that exists; waits for a node that does not know it yet."""
 
         async def look() -> TopicSeen:
             while True:
@@ -132,22 +132,22 @@ class KafkaLink:
         return self._ask(look)
 
     def complete_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Give a topic as many partitions, and these settings."""
+        """Give a topic this number of partitions, and these settings."""
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
 
         async def complete() -> None:
             for answer in await self._admin.alter_configs([resource]):
                 _check([(topic, code, said) for code, said, *_ in answer.resources])
-            with suppress(InvalidPartitionsError):  # Somebody else was faster.
+            with suppress(InvalidPartitionsError):  # Another broker was faster.
                 await self._admin.create_partitions({topic: NewPartitions(partitions)})
 
         self.call(complete)
 
     def compact_topic(self, topic: str) -> None:
-        """See that the last record of each key stays in a topic, whatever its age, and nothing else
-        has to; the topic's other settings stay. Raises StoreError, where that is not allowed.
+        """Set `cleanup.policy=compact`, so that the last record of each key stays forever, and keep
+        the topic's other settings. Raises StoreError if that is not allowed.
 
-        Kafka says that the topic is there; a node that does not know it yet is asked again.
+        The topic exists, so this waits for a node that does not know it yet.
         """
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
 
@@ -166,17 +166,18 @@ class KafkaLink:
         self.call(lambda: patiently(compact, is_there=True))
 
     async def look_at(self, topic: str) -> TopicSeen | None:
-        """A topic as a node sees it now; None: it is not there. On the loop. Raises KafkaError."""
+        """Return a topic as a node has it, None if it does not exist. On the loop. Raises
+        KafkaError."""
         return await topic_seen(self._admin, topic)
 
     def _ask(self, question: Callable[[], Awaitable[R]]) -> R:
-        """The driver asks a node by chance, also one that is gone, until it knows; then another."""
+        """Ask with retries: the driver chooses a random node, which may be unavailable."""
         return self.call(lambda: patiently(question))
 
     def create_topic(
         self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]
     ) -> bool:
-        """Make a topic; whether it was missing."""
+        """Create a topic. Return True if it was missing."""
         wanted = NewTopic(topic, partitions, replicas, topic_configs=dict(configs))
 
         async def create() -> bool:
@@ -186,7 +187,7 @@ class KafkaLink:
         return self.call(create)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic; does nothing where it is not there."""
+        """Delete a topic; does nothing if it does not exist."""
 
         async def delete() -> None:
             answer = await self._admin.delete_topics([topic])
@@ -202,12 +203,13 @@ class KafkaLink:
     def append(
         self, messages: Mapping[Partition, Sequence[KafkaMessage]]
     ) -> dict[Partition, list[int]]:
-        """Write to several partitions, in batches; the offset of each message, when all in-sync
-        replicas have all of it.
+        """Write to several partitions, in batches. Return the offset of each message when all
+        in-sync replicas have all messages.
 
-        Raises StallError when that takes longer than `wait_s`: where the same messages come again
-        for a partition, it goes on waiting for what is under way there. After any error, and where
-        others come instead, some records may be there twice: readers tell them apart.
+        Raises StallError when that takes longer than `wait_s`. If a later call has the same
+        messages for a partition, it waits for the batches that are still being sent. After an
+        error, or if a later call has other messages, some records may be stored twice; readers
+        recognise them.
         """
         return self.call(lambda: self._append(messages))
 
@@ -219,7 +221,7 @@ class KafkaLink:
             self._producer = await self._new_producer()
         wave: list[asyncio.Future[Any]] = []
         wave_bytes = 0
-        # This call may be given up; what is under way goes on.
+        # This call may be cancelled; batches that are being sent continue.
         for partition, some in messages.items():
             if wave_bytes > WAVE_BYTES:
                 await asyncio.wait(wave)
@@ -233,7 +235,7 @@ class KafkaLink:
         all_sent = [sent for some in batches.values() for sent, _ in some]
         failed = next((error for sent in all_sent if (error := sent.exception())), None)
         if failed is not None:
-            # A batch that is given up leaves a gap in the producer's numbers: begin anew.
+            # A failed batch leaves a gap in the producer's sequence numbers: replace the producer.
             before, self._producer = self._producer, None
             await quietly(before.stop())
             raise failed
@@ -288,11 +290,12 @@ class KafkaLink:
     # --- the loop ----------------------------------------------------------------------------
 
     def call(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> R:
-        """The result of `work()`, run on the loop; raises StoreError, StallError after `wait_s`."""
+        """Run `work()` on the loop and return its result. Raises StoreError, and StallError after
+        `wait_s`."""
         return self.result(self.begin(work, wait_s))
 
     def begin(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> "Future[R]":
-        """Run `work()` on the loop, for `wait_s` at most; `result` says what came of it."""
+        """Begin to run `work()` on the loop, for at most `wait_s`; `result` returns its result."""
         limit_s = self.wait_s if wait_s is None else wait_s
 
         async def run() -> R:
@@ -307,18 +310,18 @@ class KafkaLink:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def task(self, work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
-        """Begin a task that runs until it is cancelled or the link is closed. On the loop only."""
+        """Begin a task that is cancelled when the link is closed, at the latest. On the loop."""
         return self._loop.create_task(work)
 
     def result(self, begun: "Future[R]") -> R:
-        """Wait for what was begun; raises StoreError, StallError."""
+        """Wait for work that `begin` has begun. Raises StoreError, StallError."""
         try:
             return begun.result()
         except CancelledError as error:
             raise failure(error, self.servers) from error
 
     def close(self) -> None:
-        """End everything; what is under way may be written or not."""
+        """Close all connections. Batches that are being sent may be written or not."""
         if self._loop.is_closed():
             return
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
@@ -342,7 +345,7 @@ class KafkaLink:
         if self._admin is not None:
             await quietly(self._admin.close())
         await self._abort_connections()
-        # Callers that still wait get an error rather than nothing.
+        # Callers that still wait get an error.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -350,7 +353,7 @@ class KafkaLink:
         await self._abort_connections()
 
     async def _abort_connections(self) -> None:
-        """Close what the driver leaves open: what cannot be flushed, or was being made."""
+        """Close connections that the driver leaves open: unflushed and unfinished ones."""
         for transport in [*getattr(self._loop, "_transports", {}).values()]:
             transport.abort()
         for _ in range(HEAR_PASSES):
@@ -358,9 +361,9 @@ class KafkaLink:
 
 
 async def patiently(work: Callable[[], Awaitable[R]], *, is_there: bool = False) -> R:
-    """Try again while a node is gone, or a group has no coordinator: the first try makes servers
-    choose one; and, `is_there`, while a node does not know the topic. Cancelled, it names what
-    stood in the way as the cause: `within` raises that."""
+    """Retry while a node is unavailable or a group has no coordinator, which the first attempt
+    makes servers choose. `is_there`: also retry while a node does not know the topic. When this is
+    cancelled, the last error becomes the cause of the CancelledError; `within` raises it."""
     trouble: KafkaError | None = None
     try:
         while True:
@@ -377,8 +380,8 @@ async def patiently(work: Callable[[], Awaitable[R]], *, is_there: bool = False)
 
 
 async def within(limit_s: float, work: Callable[[], Awaitable[R]]) -> R:
-    """The result of `work()`; after `limit_s` it raises the KafkaError that stood in the way of
-    `patiently`, or TimeoutError. Who is cancelled from outside is cancelled."""
+    """Return the result of `work()`. After `limit_s`, raises the last KafkaError of `patiently`, or
+    TimeoutError. If the caller is cancelled, raises CancelledError."""
     try:
         async with asyncio.timeout(limit_s):
             return await work()
@@ -391,8 +394,8 @@ async def within(limit_s: float, work: Callable[[], Awaitable[R]]) -> R:
 
 
 async def quietly(stopping: Awaitable[Any], limit_s: float = CLOSE_S) -> bool:
-    """Wait for the end of a client for `limit_s`, seconds; it is not needed any more, however it
-    ends. Whether it came to its end. Who is cancelled from outside meanwhile is cancelled."""
+    """Wait for the end of a client, for at most `limit_s` seconds, and ignore its errors. Return
+    True if it ended without one. If the caller is cancelled, raises CancelledError."""
     task = asyncio.current_task()
     assert task is not None
     cancelled_before = task.cancelling()
@@ -404,12 +407,12 @@ async def quietly(stopping: Awaitable[Any], limit_s: float = CLOSE_S) -> bool:
     except asyncio.CancelledError:
         if task.cancelling() > cancelled_before:
             raise
-        return False  # Some task of the client's was.
+        return False  # A task of the client was cancelled, not this one.
     return True
 
 
 async def to_the_end(ending: Coroutine[Any, Any, None]) -> None:
-    """Wait for the end of something, also where this task is cancelled meanwhile: it is after."""
+    """Wait until `ending` is complete, even if this task is cancelled; that is raised after it."""
     task = asyncio.ensure_future(ending)
     try:
         await asyncio.shield(task)
@@ -427,13 +430,14 @@ def check_cancelled() -> None:
 
 
 def _look_at(future: "asyncio.Future[Any]") -> None:
-    """An error that nobody waits for any more is no news to the loop."""
+    """Mark an error as seen, so that the loop does not log it if no caller waits for it."""
     if not future.cancelled():
         future.exception()
 
 
 def _check(answers: Sequence[Any], *fine: type[KafkaError]) -> bool:
-    """Raise the first error of some topics; whether there is none, not even one that is `fine`."""
+    """Raise the first error of some topics that is not `fine`. Return True if there is no error at
+    all."""
     for _, code, *said in answers:
         error = for_code(code)
         if code != _OK and error not in fine:

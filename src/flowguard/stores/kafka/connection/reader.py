@@ -1,6 +1,7 @@
-"""KafkaReader: the one consumer of a node, and the offsets that it commits; on the link's loop.
+"""KafkaReader: the only consumer of a broker, which commits offsets; runs on the link's loop.
 
-It is told which topics it has. Nobody reads ahead: a partition is paused but while it is read.
+The caller assigns the topics. A partition is paused except while it is read, so the driver does
+not read ahead.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,17 +18,17 @@ from flowguard.stores.kafka.connection.driver import NO_MEMBER, commit_offsets
 from flowguard.stores.kafka.connection.link import KafkaLink, patiently, quietly
 
 READ_S: Final = 1.0
-"""Pause after which an answer without records is looked at again."""
+"""Maximum wait for records in one round."""
 ROUNDS_MAX: Final = 10
 PARTITION: Final = 0
 COMMIT_MAX: Final = 200
-"""Topics of a request: a server keeps what they say as one batch of records, 1 MiB at most."""
+"""Maximum number of topics of a request. A server stores them as one batch, of at most 1 MiB."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The offset that a group has committed for a topic, and what it wrote beside it."""
+    """The offset that a group has committed for a topic, and its metadata."""
 
     offset: int
     metadata: str
@@ -40,12 +41,12 @@ class KafkaReader:
         self._group = group
         self._next: dict[str, int] = {}
         """Offsets of the next records by topic."""
-        # Without a group of its own: the driver's may fail when it is given topics twice while
-        # servers look for a coordinator.
+        # The consumer has no group: the driver may fail if topics are assigned twice while servers
+        # look for a coordinator.
         self._consumer: Any = None
         self._admin: Any = None
         self._coordinator: int | None = None
-        """The node that has taken the last commit; None: it is to be asked for."""
+        """The node that accepted the last commit, or None if unknown."""
         link.call(self._start)
 
     async def _start(self) -> None:
@@ -59,12 +60,12 @@ class KafkaReader:
         await self._admin.start()
 
     def assign(self, offsets: Mapping[str, int]) -> None:
-        """These topics are read from now on; `offsets` where nothing was read yet."""
+        """Read these topics from now on. `offsets` apply to topics that were not read before."""
         self._next = {topic: self._next.get(topic, at) for topic, at in offsets.items()}
 
         async def assign() -> None:
             partitions = [_of(topic) for topic in self._next]
-            # Positions are forgotten with each assignment: all in one stretch, before any fetch.
+            # An assignment resets positions, so set them all without an await, before any fetch.
             self._consumer.assign(partitions)
             for topic, offset in self._next.items():
                 self._consumer.seek(_of(topic), offset)
@@ -73,9 +74,9 @@ class KafkaReader:
         self._link.call(assign)
 
     def read(self, topic: str, offset: int, count: int) -> list[tuple[int, bytes]]:
-        """Offsets and values from `offset` on, one at least; the caller knows that there are some.
+        """Return offsets and values from `offset` on, at least one; `offset` must be below the end.
 
-        Raises RetentionError where the record is gone, StallError where there is no answer."""
+        Raises RetentionError if the record was deleted, StallError if there is no answer."""
         return self._link.call(lambda: self._read(topic, offset, count))
 
     async def _read(self, topic: str, offset: int, count: int) -> list[tuple[int, bytes]]:
@@ -98,7 +99,7 @@ class KafkaReader:
         raise StallError(f"Kafka at {self._link.servers}: no record of {topic}")
 
     def ends(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The first offset that is there, and the one after the last, by topic."""
+        """Return the first offset and the one after the last, by topic."""
         partitions = [_of(topic) for topic in topics]
 
         async def ask() -> dict[str, tuple[int, int]]:
@@ -109,7 +110,7 @@ class KafkaReader:
         return self._link.call(ask) if partitions else {}
 
     def committed(self) -> dict[str, Committed]:
-        """All that the group has committed, by topic."""
+        """Return all commits of the group, by topic."""
         return self._link.call(lambda: patiently(self._committed))
 
     async def _committed(self) -> dict[str, Committed]:
@@ -120,11 +121,11 @@ class KafkaReader:
         }
 
     def commit(self, offsets: Mapping[str, Committed]) -> None:
-        """Commit for topics; returns when it is kept. Raises NoTopicError."""
+        """Commit for topics, and wait until it is stored. Raises NoTopicError."""
         self._link.result(self.begin_commit(offsets))
 
     def begin_commit(self, offsets: Mapping[str, Committed]) -> "Future[None]":
-        """Begin the same; `KafkaLink.result` says what came of it."""
+        """Begin to commit for topics; `KafkaLink.result` waits for the result."""
         topics = [(topic, [(PARTITION, *astuple(each))]) for topic, each in offsets.items()]
 
         async def send() -> None:

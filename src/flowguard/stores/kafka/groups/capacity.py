@@ -1,9 +1,9 @@
-"""GroupRoom: how much of all groups a broker may have here, in messages and in bytes.
+"""GroupRoom: the limits on messages and bytes of all groups in a broker's memory.
 
-Theory of operation. What is here and not settled is bounded for each group, and for all of them
-together by two fair budgets: who has much reads on when others have given back, and who has little
-still finds room. What is being read has its room before it comes. Who has nothing may always have
-one message, so nobody waits for others who acknowledge nothing.
+Theory of operation. The unsettled messages in memory are bounded for each group, and for all groups
+together by two fair budgets. A group that uses much reads on when others have freed capacity; one
+that uses little still gets some. Capacity is reserved before a read. A group without messages may
+always read one, so that no group waits for others whose subscribers acknowledge nothing.
 """
 
 from typing import Final, final
@@ -12,37 +12,37 @@ from flowguard.flow import FairBudget
 
 HERE_MAX: Final = 2_000
 HERE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Messages of one group."""
+"""Maximum size of the unsettled messages of one group; `HERE_MAX` bounds their number."""
 ALL_MAX: Final = 20_000
-"""Messages of all groups of a broker."""
+"""Maximum number of unsettled messages of all groups of a broker."""
 READ_COUNT: Final = 500
-"""Messages that are read at a time."""
+"""Maximum number of messages per read."""
 
 
 @final
 class GroupRoom:
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max`: of the messages of all groups."""
+        """`bytes_max` bounds the size of the messages of all groups."""
         self.messages = FairBudget(ALL_MAX)
         self.bytes = FairBudget(bytes_max)
 
 
 @final
 class GroupShare:
-    """The share that one group has of it."""
+    """The share of one group in a `GroupRoom`."""
 
     def __init__(self, room: GroupRoom) -> None:
         self._room = room
         self.count = 0
-        """Messages that are here and not settled."""
+        """Number of unsettled messages in memory."""
         self.size_bytes = 0
         self._reading_count = 0
         self._reading_bytes = 0
-        """Room for what is being read."""
+        """Capacity that is reserved for the present read, in bytes."""
 
     def reserve(self, expected_bytes: int, most: int = READ_COUNT) -> int:
-        """How many messages may be read, of about so many bytes each, and `most` of them; 0: none
-        now. `reserved` follows before what has come is added."""
+        """Reserve capacity for a read. Return the number of messages that may be read now, at most
+        `most`, if each has about `expected_bytes`. Call `reserved` before `add`."""
         count, size_bytes, room = self.count, self.size_bytes, self._room
         most = _share(room.messages, min(most, HERE_MAX - count), count)
         most_bytes = _share(room.bytes, HERE_BYTES_MAX - size_bytes, size_bytes)
@@ -52,7 +52,7 @@ class GroupShare:
         return most
 
     def reserved(self) -> None:
-        """It has come, or nothing has."""
+        """End the reservation, after the read."""
         count, size_bytes = self._reading_count, self._reading_bytes
         self._reading_count = self._reading_bytes = 0
         self._give_back(count, size_bytes)
@@ -85,7 +85,7 @@ class GroupShare:
 
 
 def _share(budget: FairBudget, wanted: int, held: int) -> int:
-    """As much of what is wanted as one who holds so much may have; it may be less than nothing."""
+    """Return the part of `wanted` that a holder of `held` may get; it may be negative."""
     if budget.used_bytes + wanted <= budget.common_bytes:
         return wanted
     common = budget.common_bytes - budget.used_bytes

@@ -1,11 +1,11 @@
-"""GroupClaims: of which groups this broker says that it has members, and their topics.
+"""GroupClaims: the groups in which this broker announces members, and their topics.
 
-What it says is a record of the topic `PREFIX.groups` (`roster`), and counts when it has come
-back (`tail`). Calls come from the thread of the store's commits.
+An announcement (claim) is a record of the topic `PREFIX.groups` (`roster`), and counts when the
+broker has read it back (`tail`). Calls come from the thread of the store's commits.
 
-That topic may be lost, with somebody's command or with retention, and the messages must not be lost
-with it: brokers that live say again what they know, and one that starts where nothing was ever said
-of a filter takes the topic that is there. None is deleted of whose filter nothing was said.
+If that topic is deleted by a command or by retention, messages must not be lost. So running brokers
+repeat the claims that they have read. A broker that starts uses the existing topic of a filter if
+the filter has no record. A group's topic is deleted only if its filter has a record.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ from flowguard.stores.kafka.topics import KafkaPlace
 
 R = TypeVar("R")
 PARTITION: Final = 0
-"""Of the topic that says which groups there are."""
+"""The only partition of the topic of claims."""
 
 
 @final
@@ -48,7 +48,7 @@ class GroupClaims:
         tell: Callable[[GroupNews], None],
         on_change: Callable[[GroupChange], None],
     ) -> None:
-        """`broker`: the name that its records have; `on_change` is called on the link's loop."""
+        """`broker` is the name in its records; `on_change` is called on the link's loop."""
         self._link = link
         self._place = place
         self._broker = broker
@@ -58,17 +58,17 @@ class GroupClaims:
         self._topic = roster_topic(place.groups_prefix)
         self._tail = GroupTail(link, self._topic, self.roster, on_change)
         self._there: set[str] = set()
-        """Topics that are known to have been made."""
+        """Topics that are known to exist."""
         self._ours: set[str] = set()
         """Filters of which this broker has members."""
         self._denied: set[str] = set()
-        """Those of which Kafka refuses something."""
+        """Filters whose claim Kafka has rejected."""
         self._lacking: dict[str, int] = {}
-        """Topics that have fewer partitions than they should, and how many."""
+        """Number of partitions of topics that have fewer than they should."""
 
     def open(self, filters: Iterable[str]) -> list[str]:
-        """Learn which groups there are; `filters`: those of which this broker has members. Topics
-        of nobody are returned. Raises ConfigError, StoreError."""
+        """Read which groups exist, and claim `filters`, of which this broker has members. Return
+        the topics without a group. Raises ConfigError, StoreError."""
         place, prefix = self._place, self._place.groups_prefix
         if not self._make_roster():
             self._see_that_it_is_kept()
@@ -79,7 +79,7 @@ class GroupClaims:
                 f"Kafka at {place.servers} is too old for kafka.groups_prefix: 2.8 or newer is "
                 "needed, where topics have ids"
             ) from error
-        # First those: a topic is made when its record is there.
+        # List topics first: each topic is created after its record.
         topics = self._link.topics(group_prefix(prefix))
         self._link.call(self._tail.start)
         self._ours = set(filters)
@@ -92,14 +92,14 @@ class GroupClaims:
         return self._on_loop(lambda: self.roster.given_up(own))
 
     def _make_roster(self) -> bool:
-        """Make the topic of groups; whether it was missing."""
+        """Create the topic of claims. Return True if it was missing."""
         place = self._place
         kept = place.topic_configs["min.insync.replicas"]
         configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
         return self._link.create_topic(self._topic, 1, place.replicas, configs)
 
     def _see_that_it_is_kept(self) -> None:
-        """Retention must take nothing of it: somebody else may have made it, or a server."""
+        """Protect the topic of claims from retention, if a server or another program created it."""
         try:
             self._link.compact_topic(self._topic)
         except NotNowError:
@@ -111,7 +111,7 @@ class GroupClaims:
             ) from error
 
     def _on_loop(self, ask: Callable[[], R]) -> R:
-        """Ask on the loop: what it changes may be looked through there only."""
+        """Call `ask` on the loop, since only the loop may iterate over what it changes."""
 
         async def answer() -> R:
             return ask()
@@ -119,37 +119,37 @@ class GroupClaims:
         return self._link.call(answer)
 
     async def stop(self) -> None:
-        """End; on the loop."""
+        """Stop following the claims. On the loop."""
         await self._tail.stop()
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be followed which groups there are; empty: it can."""
+        """The reason why the claims cannot be followed, or ""."""
         return self._tail.trouble
 
     def filters(self) -> set[str]:
-        """Filters of which this broker has members."""
+        """Return the filters of which this broker has members."""
         return set(self._ours)
 
     def go_on_following(self) -> None:
-        """Follow the groups again if that has ended by a bug. On the loop."""
+        """Follow the claims again if a bug has ended that task. On the loop."""
         self._tail.go_on()
 
     def is_made(self, topic: str) -> bool:
         return topic in self._there
 
     def partitions_of(self, found: GroupTopic) -> int:
-        """How many of a group's partitions may be written."""
+        """Return the number of partitions of a group that may be written."""
         return self._lacking.get(found.topic, found.partitions)
 
     def doubt(self, topic: str) -> None:
-        """It may not be there any more, or may be another one."""
+        """Check the topic again: it may have been deleted or recreated."""
         self._there.discard(topic)
 
     # --- who has members ---------------------------------------------------------------------
 
     def joined(self, filter: str) -> None:
-        """This broker has a member; returns when that is kept. Raises StoreError."""
+        """Claim a filter of which this broker has a member now, and wait. Raises StoreError."""
         self._ours.add(filter)
         self._claim(filter)
 
@@ -158,7 +158,7 @@ class GroupClaims:
         self._leave(filter)
 
     def upkeep(self) -> None:
-        """Repeat claims that are lost: an operator may have deleted them."""
+        """Repeat lost claims; an operator may have deleted them."""
         with suppress(StoreError):
             self._say_all_again()
         self._there -= self._lacking.keys()
@@ -166,10 +166,11 @@ class GroupClaims:
             try:
                 self._claim_or_say(filter)
             except NotNowError:
-                break  # Kafka is away.
+                break  # Kafka is unavailable.
 
     def _claim_or_say(self, filter: str) -> None:
-        """Claim; what Kafka refuses is said, and concerns no other group. Raises NotNowError."""
+        """Claim a filter; report an error of Kafka, which concerns only this group. Raises
+        NotNowError."""
         try:
             self._claim(filter)
         except NotNowError:
@@ -183,8 +184,8 @@ class GroupClaims:
                 self._say_of(filter, "")
 
     def _say_all_again(self) -> None:
-        """Where the topic of groups is gone, make it, and say what it said, of others, too: those
-        may be away. Raises StoreError."""
+        """If the topic of claims is missing, create it and repeat its claims, including those of
+        other brokers, which may be offline. Raises StoreError."""
         if self._tail.is_missing:
             self._make_roster()
         if not self._tail.is_anew:
@@ -199,7 +200,7 @@ class GroupClaims:
             raise
 
     def _claim(self, filter: str) -> None:
-        """Say that this broker has members; returns when it is kept, and the topic is there."""
+        """Claim a filter, and wait until the claim counts and the topic exists."""
         while True:
             found = self.roster.get(filter)
             if found is not None and self.roster.is_right(self._broker, filter):
@@ -209,7 +210,7 @@ class GroupClaims:
             self._say(*encode_claim(self._broker, filter, self.roster.proposal(filter, new)))
 
     def _new_topic(self, filter: str) -> GroupTopic:
-        """One that never was; or the one that is there, where it is lost what was said of that."""
+        """Return a new topic for a filter, or the existing one if its records are lost."""
         place, prefix = self._place, self._place.groups_prefix
         if not self.roster.has_heard(filter):
             stem = topic_stem(prefix, filter)
@@ -221,16 +222,16 @@ class GroupClaims:
         return GroupTopic(group_topic(prefix, filter, number), place.groups_partitions)
 
     def _leave(self, filter: str) -> None:
-        """Say that it has none; returns when that is so. What is appended may be the end of what
-        was appended before (`KafkaLink.append`): then it is said again."""
+        """Withdraw the claim, and wait until that counts. `KafkaLink.append` may return the result
+        of an earlier append of the same record; then the record is written again."""
         while True:
             self._say(claim_key(self._broker, filter), None)
             if not self.roster.has_claim(self._broker, filter):
                 return
 
     def _say(self, key: bytes, value: bytes | None) -> None:
-        """Write a record, and wait until it has come back. Raises StallError, too, where somebody
-        has deleted the topic, until that is seen."""
+        """Write a record, and wait until the tail has read it. Also raises StallError if the topic
+        was deleted and the tail has not noticed it."""
         place, next_offset = (self._topic, PARTITION), self._tail.next_offset
         try:
             offset = self._link.append({place: [KafkaMessage(key, value)]})[place][0]
@@ -242,8 +243,8 @@ class GroupClaims:
         self._link.call(lambda: self._tail.passed(offset))
 
     def make(self, filter: str, found: GroupTopic) -> None:
-        """Make a topic, or see that it is there as it is to be: where servers make topics by
-        themselves, it has one partition."""
+        """Create a topic, or check an existing one: if servers create topics automatically, it has
+        one partition."""
         if found.topic in self._there:
             return
         link, place = self._link, self._place
@@ -255,7 +256,8 @@ class GroupClaims:
         self._there.add(found.topic)
 
     def _check(self, filter: str, found: GroupTopic) -> None:
-        """Give an existing topic what it lacks; report what is not allowed. Raises StoreError."""
+        """Give an existing topic its missing partitions, and report what cannot be corrected.
+        Raises StoreError."""
         link, place, topic = self._link, self._place, found.topic
         seen = link.topic_seen(topic)
         wrong = []
@@ -264,7 +266,7 @@ class GroupClaims:
                 link.complete_topic(topic, found.partitions, place.topic_configs)
             except NotNowError:
                 raise
-            except NoTopicError as error:  # Deleted meanwhile: it is made again.
+            except NoTopicError as error:  # It was deleted meanwhile; the retry recreates it.
                 raise StallError(str(error)) from error
             except StoreError as error:
                 self._lacking[topic] = seen.partitions

@@ -1,12 +1,12 @@
 """GroupConsumer: this broker's member of the consumer group of one shared subscription.
 
-It lives on the link's loop. Kafka says which partitions are ours; what is read of them becomes
-news, as long as not too much waits. What is settled is committed under the generation in which the
-partitions were given to us: a later owner's word is never overwritten.
+It runs on the link's loop. Kafka assigns partitions to it. Their records become news while there is
+capacity. Settled records are committed with the generation in which the partitions were assigned,
+so that the commits of a later owner are never overwritten.
 
-What goes wrong is said once, and once that it is over (`GroupTrouble`). A record that nobody can
-read is passed over, and counted as lost; one of a later version holds its partition back until a
-broker comes that knows it, and so does a batch that a server's disk has damaged.
+An error is reported once, and so is its end (`GroupTrouble`). A record that cannot be decoded is
+skipped, and counted as lost. A record of a later version pauses its partition until a broker that
+can decode it takes the partition. So does a batch that a server's disk has damaged.
 """
 
 import asyncio
@@ -56,30 +56,30 @@ from flowguard.stores.kafka.window import AckWindow
 
 R = TypeVar("R")
 SESSION_S: Final = 10.0
-"""A broker that was silent for so long loses its partitions to others."""
+"""Time after which a silent broker loses its partitions to others."""
 REJOIN_S: Final = 20.0
-"""In which all brokers of a group have to answer when partitions are given out anew."""
+"""Time in which all brokers of a group must answer when partitions are reassigned."""
 LEAVE_S: Final = REJOIN_S + 10.0
-"""How long a group may take to let a member go: who is waiting to be given partitions leaves when
-all others have answered (`REJOIN_S`), a new group waits 3 s for more members, and a request to a
-node that is gone ends after 5 s."""
+"""Maximum time until a member has left. A member that waits for partitions leaves when all others
+have answered (`REJOIN_S`), a new group waits 3 s for more members, and a request to an unavailable
+node ends after 5 s."""
 READ_S: Final = 0.5
 LOOK_S: Final = 1.0
-"""Time after which it is asked whether the topic is still the same."""
+"""Interval of checks whether the topic is still the same."""
 FETCH_BYTES: Final = 128 * 1024
-"""That the driver reads ahead of each partition; one batch, however large."""
+"""Maximum size that the driver reads ahead per partition; a larger batch is read whole."""
 CAREFUL_S: Final = 0.05
-"""Pause of who reads record by record, where there is none."""
+"""Pause after a round without records while reading record by record."""
 EXPECTED_BYTES: Final = 4 * 1024
-"""Size of a message, before there was one."""
+"""Expected size of the first message."""
 REFUSED_S: Final = 15.0
-"""Commits that are refused for so long are said to be; for a moment they are whenever partitions
-are given out anew."""
+"""Time after which failing commits are reported; they also fail briefly whenever partitions are
+reassigned."""
 ANSWER_S: Final = 10.0
-"""Whatever is asked about the topic, or one of its partitions, is answered within so long, or it is
-said what is in the way, and all begins anew."""
+"""Time limit of requests about the topic or its partitions, after which the error is reported and
+the consumer restarts."""
 LOOKS_MAX: Final = 10
-"""At a partition that seems to have less than it had: then servers have lost it."""
+"""Number of checks of a partition that seems to be shorter than before, until it counts as cut."""
 OTHER_TOPIC: Final = "the topic was deleted and created again"
 NEVER_MS: Final = 2**31 - 1
 
@@ -106,49 +106,49 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self.windows = windows
         self._consumer: Any = None
         self._is_ours = False
-        """Whether the partitions of `windows` are ours now."""
+        """True if the partitions of `windows` are assigned to this consumer."""
         self.is_topic_doubtful = False
-        """Whether somebody has deleted the topic, or made it again: whoever made it looks at it."""
+        """True if the topic was deleted or recreated, so that `Groups` must check it."""
         self._member = -1, ""
-        """The generation, and our name in it."""
+        """The generation, and the member id of this consumer in it."""
         self._coordinator: int | None = None
-        """The node that has taken the last commit; None: it is to be asked for."""
+        """The node that accepted the last commit, or None if unknown."""
         self._trouble: Exception | None = None
         self._said: dict[Trouble, str] = {}
         self._held: set[int] = set()
         """Partitions with a record of a later version, or a damaged batch."""
         self._ahead: set[Any] = set()
-        """Those that are far ahead of what is settled."""
+        """Partitions that are paused because too many read records are unsettled."""
         self._is_careful = False
-        """Whether some batch is damaged: which one is found out record by record."""
+        """True if a batch is damaged; reading record by record finds out which one."""
         self._first_place = 0
-        """Of partitions that are read so: each is the first one in turn."""
+        """Index of the partition to be read first while reading record by record; it rotates."""
         self._is_idle = True
-        """Whether nothing has come."""
+        """True if the last read returned no records."""
         self._largest_bytes = EXPECTED_BYTES
         """Size of the largest message of the last answer."""
         self._look_due_s = 0.0
         self._refused_since_s: float | None = None
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
-        """Of commits: none overtakes another."""
+        """Lock that keeps commits in order."""
 
     async def run(self) -> None:
-        """Until it is cancelled: then everything goes to others."""
+        """Consume until this is cancelled; then other brokers get the partitions."""
         try:
             while True:
                 try:
                     await self._consume()
                 except (KafkaError, OSError, StoreError) as error:
                     check_cancelled()
-                    # What is in the way now may be out of it later.
+                    # The cause may pass, so retry.
                     self.say(Trouble.READING, self._why(error))
                 await asyncio.sleep(RETRY_S)
         finally:
             self._tell_gone(self.windows.assigned({}))
 
     def say(self, trouble: Trouble, why: str) -> None:
-        """Tell what is wrong, unless that is known; empty: nothing is any more."""
+        """Report an error if it is new; `why` is "" when it has passed."""
         if self._said.get(trouble) != why:
             self._said[trouble] = why
             self._tell(GroupTrouble(self.filter, trouble, why))
@@ -187,7 +187,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _read(self) -> None:
         await self._look()
         share = self.windows.share
-        # Where nothing has come, one message says that there is more.
+        # An idle group reserves one message, which is enough to see that there are more.
         count = share.reserve(self._largest_bytes, 1 if self._is_idle else READ_COUNT)
         try:
             if count:
@@ -204,7 +204,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._room.wait()
 
     async def _look(self) -> None:
-        """Raises RemovedError where the topic is not that of the windows: offsets mean others."""
+        """Raises RemovedError if the topic was recreated, since its offsets have other records."""
         now_s = asyncio.get_running_loop().time()
         if not self._is_ours or now_s < self._look_due_s:
             return
@@ -223,7 +223,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return seen.id
 
     def _keep_back(self) -> None:
-        """Read no further in partitions that are far ahead of what is settled."""
+        """Pause partitions that are far ahead of their first unsettled record; resume others."""
         for place in self._consumer.assignment():
             is_ahead = self.windows.is_far_ahead(place.partition)
             if is_ahead and place not in self._ahead:
@@ -240,7 +240,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         found = await self._records(count)
         windows.share.reserved()
         if not self._is_ours:
-            return  # Read again when it is known from where.
+            return  # It is read again after the assignment, which sets the offset.
         self._is_idle = not found
         for place, records in found.items():
             if records[-1].offset + 1 < windows.next_offset(place.partition):
@@ -254,8 +254,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self.say(Trouble.READING, "")
 
     async def _records(self, count: int) -> Mapping[Any, Sequence[Any]]:
-        """Read what has come, by partition. Of a batch that a disk has damaged the driver says
-        neither where it is nor what it had read before it: from then on one record at a time."""
+        """Return new records by partition. After a damaged batch this reads one record at a time,
+        because the driver reports neither its place nor the records that it read before it."""
         if self._is_careful:
             return await self._next_record()
         try:
@@ -264,7 +264,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             )
         except CorruptRecordException:
             self._is_careful = True
-            raise  # All is read again, from where it is known to have come.
+            raise  # The restart reads again from the last known offsets.
         return found
 
     async def _next_record(self) -> Mapping[Any, Sequence[Any]]:
@@ -289,7 +289,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return {}
 
     def _taken(self, place: Any, records: Sequence[Any]) -> list[tuple[int, Delivery]]:
-        """Take a partition's records; those that are to be handed out."""
+        """Take a partition's records. Return those to be delivered, with their positions."""
         windows, partition = self.windows, place.partition
         came: list[tuple[int, Delivery]] = []
         for each in records:
@@ -310,14 +310,14 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return came
 
     def _hold(self, place: Any, offset: int, error: Exception) -> None:
-        """Read nothing of a partition from there on, as long as it is ours."""
+        """Pause a partition at `offset`, as long as it is assigned to this consumer."""
         self._consumer.pause(place)
         self._held.add(place.partition)
         where = f"partition {place.partition} of {self._topic} from offset {offset} on"
         self.say(Trouble.HELD, f"{where}: {error}")
 
     def _go_on_with(self, partitions: Collection[int]) -> None:
-        """These are held no longer."""
+        """Remove partitions from those that are held."""
         if not self._held.isdisjoint(partitions):
             self._held -= set(partitions)
             if not self._held:
@@ -328,13 +328,13 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return self._turn.locked()
 
     def look_for_room(self) -> None:
-        """Somebody has settled something: it may read on."""
+        """Check the capacity again, since messages were settled."""
         self._room.set()
 
     # --- partitions --------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
-        """They are given out anew: what is settled by now is known to who gets them."""
+        """Commit before partitions are reassigned, so that the next owner knows what is settled."""
         try:
             self._tell(GroupPaused(self.filter, True))
             await quietly(self.commit())
@@ -350,7 +350,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._break(error)
 
     def _break(self, error: Exception) -> None:
-        """Connect anew, or end where it is a bug: the driver, which has called us, says nothing."""
+        """Make the consumer reconnect, or end if it is a bug: the driver would hide the error."""
         self._trouble = error
         self._room.set()
 
@@ -367,7 +367,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._tell_gone(self.windows.assigned(found))
         for place in assigned:
             consumer.seek(place, self.windows.next_offset(place.partition))
-        self._ahead.clear()  # Who is given a partition reads it.
+        self._ahead.clear()  # The driver resumes partitions when it assigns them.
         self._go_on_with(self._held - set(found))
         self._is_ours = True
         self._refused_since_s = None
@@ -397,9 +397,9 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     # --- commits -----------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what has changed; does nothing for who is not the owner any more.
+        """Commit changed windows; does nothing if the partitions are no longer assigned.
 
-        Raises KafkaError: it is to be tried again."""
+        Raises KafkaError; then the caller must try again."""
         async with self._turn:
             offsets = self.windows.to_commit() if self._is_ours else {}
             if not offsets:
@@ -429,7 +429,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._coordinator = coordinator
 
     def _refused(self, error: Exception) -> None:
-        """Say so, if it will not pass by itself, or does not."""
+        """Report a failed commit if the cause is not temporary, or lasts for `REFUSED_S`."""
         now_s = asyncio.get_running_loop().time()
         if self._refused_since_s is None:
             self._refused_since_s = now_s
@@ -439,5 +439,5 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def _answer(ask: Callable[[], Awaitable[R]]) -> R:
-    """Raises what stood in the way, KafkaError or TimeoutError."""
+    """Ask with retries for `ANSWER_S`. Raises KafkaError, TimeoutError."""
     return await within(ANSWER_S, lambda: patiently(ask))

@@ -1,6 +1,6 @@
-"""Tasks of groups that have ended though nobody has asked them to: a bug is said, not hidden.
+"""Reports of group tasks that ended because of a bug.
 
-What they did is begun again by whoever looks after them: it is the group that would stand still.
+The caller starts the task again, because its group would stop otherwise.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 
 def bug_of(task: asyncio.Task[Any], filter: str) -> str:
-    """Why a task has ended, for people; the log has where. `filter`: empty: of all groups."""
+    """Log the error of an ended task, and return a description. `filter` is "" for all groups."""
     error = None if task.cancelled() else task.exception()
     log.error("group task failed; it is started again", group=filter, exc_info=error)
     return f"a bug, and it is begun again: {error!r}"

@@ -1,9 +1,9 @@
-"""Groups: shared subscriptions of applications that brokers have together, in Kafka.
+"""Groups: shared subscriptions of applications that several brokers have, in Kafka.
 
-A broker that has members of one says so in the topic `PREFIX.groups`, and every broker follows
-that (`claims`): from then on each writes what matches into the group's topic. Whoever has a
-member connected is in the consumer group of the same name. All of that lives on the link's loop
-(`tail`, `consumer`); the store calls from the thread of its commits.
+A broker that has members of a group announces it in the topic `PREFIX.groups`, which every broker
+follows (`claims`). From then on each broker writes matching messages into the group's topic. A
+broker with a connected member joins the consumer group of the same name. These tasks run on the
+link's loop (`tail`, `consumer`); the store calls from the thread of its commits.
 """
 
 import asyncio
@@ -52,12 +52,12 @@ from flowguard.stores.kafka.topics import KafkaPlace
 
 @final
 class Groups:
-    """`GroupFeed`, and what the store tells it. One per broker."""
+    """`GroupFeed`, and the calls of the store. One per broker."""
 
     def __init__(
         self, link: KafkaLink, place: KafkaPlace, broker: str, wall_s: Callable[[], float]
     ) -> None:
-        """`broker`: the name that its records have. Raises StoreError."""
+        """`broker` is the name in its records. Raises StoreError."""
         self._link = link
         self._place = place
         self._claims = GroupClaims(link, place, broker, wall_s, self._tell, self._changed)
@@ -69,19 +69,19 @@ class Groups:
         self._ended: deque[str] = deque()
         """Topics to be deleted."""
         self._wanted: set[str] = set()
-        """Filters of which a member is connected."""
+        """Filters with a connected member."""
         self._room = GroupRoom(place.groups_bytes_max)
         self._windows: dict[str, GroupWindows] = {}
         """By filter."""
         self._consumers: dict[str, tuple[GroupConsumer, asyncio.Task[None]]] = {}
         """By filter."""
         self._leaving: dict[str, asyncio.Task[None]] = {}
-        """Consumers that come to their end, by filter."""
+        """Tasks of consumers that are ending, by filter."""
         self._lost: deque[tuple[str, int]] = deque()
-        """Filters and numbers of messages; the loop adds, another thread takes."""
+        """Filters and numbers of lost messages; the loop adds, another thread takes."""
         self._commits: set[asyncio.Task[bool]] = set()
         self._to_renew: set[str] = set()
-        """Filters of which it may be a day that anything was committed."""
+        """Filters whose last commit may be a day old."""
         self._renewing: asyncio.Task[None] | None = None
         self._admin: Any = None
         self._tail_said = ""
@@ -89,8 +89,8 @@ class Groups:
     # --- start and end -----------------------------------------------------------------------
 
     def open(self, filters: Iterable[str]) -> list[str]:
-        """Learn which groups there are; `filters`: those of which this broker has members. Topics
-        of nobody are returned. Raises ConfigError, StoreError."""
+        """Read which groups exist, and claim `filters`, of which this broker has members. Return
+        the topics without a group. Raises ConfigError, StoreError."""
         strangers = self._claims.open(filters)
         self._link.call(self._start)
         return strangers
@@ -100,7 +100,7 @@ class Groups:
         await self._admin.start()
 
     def close(self) -> None:
-        """Leave all consumer groups; what is settled is committed, if Kafka is there."""
+        """Leave all consumer groups, after a last commit if Kafka is available."""
         self._link.call(self._stop)
 
     async def _stop(self) -> None:
@@ -112,7 +112,7 @@ class Groups:
             await quietly(self._admin.close())
 
     def _changed(self, change: GroupChange) -> None:
-        """On the loop."""
+        """Follow the change of a group. On the loop."""
         if change.before is not None:
             self._end(change.filter)
             if change.after is None or change.after.topic != change.before.topic:
@@ -125,7 +125,7 @@ class Groups:
             self._tell(GroupBegan(change.filter))
 
     def take_ended(self) -> list[str]:
-        """Topics that nobody needs any more."""
+        """Return the topics that are not needed any more, once."""
         found = []
         while self._ended:
             found.append(self._ended.popleft())
@@ -134,7 +134,7 @@ class Groups:
     # --- a commit ----------------------------------------------------------------------------
 
     def take(self, plan: CommitPlan, op: StoreOp) -> bool:
-        """Note what an operation means, if it is about such a group."""
+        """Note an operation if it is about such a group. Return True if it was noted."""
         if not isinstance(op, (PutSession, DropSession, Append, Settle, Release)):
             return False
         kind, filter = sink_of(op.client_id)
@@ -156,7 +156,7 @@ class Groups:
         return True
 
     def prepare(self, plan: CommitPlan) -> None:
-        """Say who has members, and see that topics are there. Raises StallError."""
+        """Write the claims, and create missing topics. Raises StallError."""
         while plan.claims:
             filter, is_there = plan.claims[0]
             if is_there:
@@ -170,7 +170,7 @@ class Groups:
                 self._claims.make(filter, found)
 
     def messages(self, plan: CommitPlan) -> dict[tuple[str, int], list[KafkaMessage]]:
-        """Records to be written for groups that have not ended, by topic and partition."""
+        """Return the records for groups that have not ended, by topic and partition."""
         messages: dict[tuple[str, int], list[KafkaMessage]] = {}
         for filter, appends in plan.group_appends.items():
             found, key = self._roster.get(filter), filter.encode()
@@ -183,14 +183,14 @@ class Groups:
         return messages
 
     def missed(self, plan: CommitPlan) -> None:
-        """A topic was not there: all are made again, if they have to be."""
+        """Check all topics of the batch again, because one was missing."""
         for filter in plan.group_appends:
             found = self._roster.get(filter)
             if found is not None:
                 self._claims.doubt(found.topic)
 
     def settle(self, plan: CommitPlan) -> None:
-        """Take over what is settled; what was released is committed. Raises StallError."""
+        """Apply settled positions; commit if any was released. Raises StallError."""
         if plan.group_settled or plan.group_due:
             self._link.call(lambda: self._settle(plan))
 
@@ -212,7 +212,7 @@ class Groups:
                 self._begin(consumer)
 
     async def _commit_now(self, consumer: GroupConsumer) -> None:
-        """Raises StallError where it is not taken: it may be later."""
+        """Commit, and wait. Raises StallError if the commit fails; it may succeed later."""
         try:
             await consumer.commit()
         except KafkaError as error:
@@ -221,11 +221,11 @@ class Groups:
     # --- consumers ---------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """A day is over: what is committed for groups of ours is committed anew, after a tick."""
+        """Repeat the commits of this broker's groups from the next tick on; called once a day."""
         self._to_renew = self._claims.filters()
 
     async def _renew(self) -> None:
-        """Commit it; what cannot be now is tried again."""
+        """Repeat the commits; those that fail are tried again."""
         for filter in sorted(self._to_renew):
             found = self._roster.get(filter)
             topic = None if found is None or filter in self._consumers else found.topic
@@ -233,9 +233,9 @@ class Groups:
                 self._to_renew.discard(filter)
 
     def tick(self) -> None:
-        """Commit what has changed; begin and end consumers. What cannot be now is tried again."""
+        """Commit changed windows, begin and end consumers. The next tick retries what fails."""
         self._claims.upkeep()
-        with suppress(StoreError):  # It says itself what goes wrong.
+        with suppress(StoreError):  # Each part reports its own errors.
             self._link.call(self._tick)
 
     async def _tick(self) -> None:
@@ -259,9 +259,9 @@ class Groups:
                 windows.lost_count = 0
 
     def _begin_and_end(self) -> None:
-        """Consumers, as members are connected here, and groups are there."""
+        """Begin the consumers of existing groups with connected members; end all others."""
         for filter, (_, task) in list(self._consumers.items()):
-            if task.done():  # By a bug.
+            if task.done():  # Only a bug ends it.
                 del self._consumers[filter]
                 self._tell(GroupTrouble(filter, Trouble.READING, bug_of(task, filter)))
         for filter in self._wanted - set(self._consumers) - set(self._leaving):
@@ -283,7 +283,7 @@ class Groups:
         return found
 
     def _end(self, filter: str) -> None:
-        """No other one begins before it has left."""
+        """End the consumer of a filter. The next one begins after it has left the group."""
         running = self._consumers.pop(filter, None)
         if running is not None:
             task = self._leaving[filter] = running[1]
@@ -291,7 +291,7 @@ class Groups:
             task.cancel()
 
     def _begin(self, consumer: GroupConsumer) -> None:
-        """One commit of a consumer at a time: the next one has all that has come since."""
+        """Begin a commit, unless one is under way; the next one includes all later changes."""
         if consumer.is_committing:
             return
         task = self._link.task(quietly(consumer.commit()))

@@ -1,4 +1,4 @@
-"""Records of a group's topic: who wrote one, as which of its own, and the message.
+"""Records of a group's topic: the writer, its number of the record, and the message.
 
 u8 version, 8 bytes writer, u64 number, the entry (`stores.entries`)
 """
@@ -22,7 +22,7 @@ def encode_group_record(record: RecordId, delivery: Delivery) -> bytes:
 
 
 def decode_group_record(value: bytes) -> tuple[RecordId, Delivery]:
-    """Raises CorruptionError; FormatError: a later version of flowguard wrote it."""
+    """Raises CorruptionError, and FormatError if a later version of flowguard wrote it."""
     try:
         version, writer, number = _HEAD.unpack_from(value)
     except StructError as error:

@@ -1,7 +1,7 @@
-"""Renewal of what is committed for a group, lest servers forget it.
+"""Renewal of a group's commits, before servers delete them.
 
-They keep it while the group has members, and for `offsets.retention.minutes` after that, a week: a
-group may sleep for longer, and would get all again that its topic still has.
+Servers keep them while the group has members, and for `offsets.retention.minutes` (by default a
+week) after that. A group may be idle for longer, and would get its whole topic again.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from flowguard.stores.kafka.connection.driver import FENCED, NO_MEMBER, commit_o
 
 
 async def renew(admin: Any, group: str) -> None:
-    """Commit what is committed; does nothing where the group has members. Raises KafkaError."""
+    """Repeat a group's commits; does nothing if the group has members. Raises KafkaError."""
     offsets = await admin.list_consumer_group_offsets(group)
     topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for place, each in offsets.items():

@@ -1,11 +1,11 @@
-"""GroupRoster: which shared subscriptions brokers have together, and in which topics they are.
+"""GroupRoster: the shared subscriptions that several brokers have, and their topics.
 
-It follows the records of one compacted topic, in order: a key is the name of a broker and the
-filter, `$share/` and all; a value is JSON; a tombstone says that this broker has no member left.
-The first broker's record says which topic it is; whoever says another one corrects itself. So all
-who have read as far agree. A topic that was given up is never used again. Anybody may be able to
-write there: what names a topic that is not one of the filter's own counts for nothing. Knows no
-driver.
+It follows the records of one compacted topic, in order. A key is the name of a broker and the
+filter, with `$share/`; a value is JSON; a tombstone means that this broker has no member left. The
+first broker's record decides the group's topic; a broker that named another one corrects its
+record. So all brokers that have read the same records agree. An abandoned topic is never used
+again. Other programs may be able to write records, so a topic that does not belong to the filter
+is ignored. Independent of the driver.
 """
 
 import base64
@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, final
 from flowguard.stores.kafka.groups.window import STRIDE
 
 ENDED_MAX: Final = 10_000
-"""Topics that were given up and are remembered."""
+"""Maximum number of abandoned topics in memory."""
 HEARD_MAX: Final = 100_000
-"""Filters of which anything was ever said, and which are remembered."""
+"""Maximum number of filters in memory that ever had a record."""
 
 
 class GroupTopic(NamedTuple):
@@ -32,7 +32,7 @@ class GroupTopic(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """A group has another topic; None: it has ended."""
+    """The new topic of a group, or None if it has ended."""
 
     filter: str
     before: GroupTopic | None
@@ -52,20 +52,20 @@ def group_topic(prefix: str, filter: str, number: int) -> str:
 
 
 def topic_stem(prefix: str, filter: str) -> str:
-    """The beginning of the names of a filter's topics: a hash, because any text may be one."""
+    """Return the prefix of a filter's topics. A hash, because a filter may be any text."""
     digest = blake2b(filter.encode(), digest_size=16).digest()
     name = base64.b32encode(digest).decode().rstrip("=").lower()
     return f"{group_prefix(prefix)}{name}."
 
 
 def is_group_topic(prefix: str, topic: str) -> bool:
-    """Whether `group_topic` makes such names."""
+    """Return True if `group_topic` can return this name."""
     rest = topic.removeprefix(group_prefix(prefix))
     return rest != topic and re.fullmatch(r"[a-z2-7]{26}\.[0-9]{1,19}", rest) is not None
 
 
 def encode_claim(broker: str, filter: str, topic: GroupTopic) -> tuple[bytes, bytes]:
-    """Key and value of a broker's record."""
+    """Return key and value of a broker's record."""
     value = {"topic": topic.topic, "partitions": topic.partitions}
     return claim_key(broker, filter), json.dumps(value).encode()
 
@@ -76,25 +76,25 @@ def claim_key(broker: str, filter: str) -> bytes:
 
 @final
 class GroupRoster:
-    """The groups by filter; `get`, `has_claim`, `is_right` and `proposal` may be called from any
-    thread, the others where `apply` is."""
+    """The groups by filter. `get`, `has_claim`, `is_right` and `proposal` may be called from any
+    thread, the others only from the thread that calls `apply`."""
 
     def __init__(self, prefix: str) -> None:
-        """`prefix`: of the groups' topics."""
+        """`prefix` is that of the groups' topics."""
         self._prefix = prefix
         self._claims: dict[str, dict[str, GroupTopic]] = {}
-        """By filter and broker, in the order of their records."""
+        """Topics by filter and broker, in the order of their records."""
         self._groups: dict[str, GroupTopic] = {}
         self._ended: dict[str, None] = {}
         self._heard: dict[str, None] = {}
-        """Filters of which there was a record, if only that somebody has left."""
+        """Filters that had a record, be it a tombstone."""
 
     def get(self, filter: str) -> GroupTopic | None:
-        """Where a group's messages are; None: there is no such group."""
+        """Return the topic of a group, or None if the group does not exist."""
         return self._groups.get(filter)
 
     def claims(self) -> list[tuple[str, str, GroupTopic]]:
-        """All that counts: broker, filter and topic."""
+        """Return broker, filter and topic of all valid claims."""
         return [
             (broker, filter, topic)
             for filter, claims in self._claims.items()
@@ -102,37 +102,37 @@ class GroupRoster:
         ]
 
     def has_heard(self, filter: str) -> bool:
-        """Whether the filter had a record; a topic of a filter without one has lost its records."""
+        """Return True if the filter had a record; if not, the records of its topic are lost."""
         return filter in self._heard
 
     def given_up(self, topics: Iterable[str]) -> list[str]:
-        """Return those that nobody needs: something is said of their filters, and they are no
-        group's. (Of the others it is not known whether what was said is lost.)"""
+        """Return the topics that belong to no group although their filters had a record. (For a
+        filter without a record, the record may be lost.)"""
         heard = {topic_stem(self._prefix, filter) for filter in self._heard}
         known = {each.topic for each in self._groups.values()}
         return [each for each in topics if each not in known and _stem_of(each) in heard]
 
     def claims_of(self, broker: str) -> set[str]:
-        """Filters of which this broker has members."""
+        """Return the filters of which this broker has members."""
         return {filter for filter, claims in self._claims.items() if broker in claims}
 
     def has_claim(self, broker: str, filter: str) -> bool:
         return broker in self._claims.get(filter, {})
 
     def is_right(self, broker: str, filter: str) -> bool:
-        """Whether its record names the group's topic, and that is to stay."""
+        """Return True if the broker's record names the group's topic, which is not abandoned."""
         claim = self._claims.get(filter, {}).get(broker)
         if claim is None or claim.topic in self._ended:
             return False
         return claim == self._groups.get(filter)
 
     def proposal(self, filter: str, new: GroupTopic) -> GroupTopic:
-        """The topic that a broker with members should name; `new`, if there is none."""
+        """Return the topic that a broker with members should name; `new` if there is none."""
         known = self._groups.get(filter)
         return new if known is None or known.topic in self._ended else known
 
     def apply(self, key: bytes | None, value: bytes | None) -> GroupChange | None:
-        """Follow one record; one that nobody understands changes nothing."""
+        """Follow one record. A record that cannot be decoded is ignored."""
         broker, filter = _decode_key(key)
         claim = None
         if value is not None:
@@ -161,13 +161,13 @@ class GroupRoster:
         return GroupChange(filter, before, after)
 
     def _is_of(self, filter: str, topic: str) -> bool:
-        """Whether a topic may be the one of a filter: it is deleted when nobody needs it."""
+        """Return True if a topic belongs to a filter; only such topics may be deleted later."""
         is_ours = is_group_topic(self._prefix, topic)
         return is_ours and _stem_of(topic) == topic_stem(self._prefix, filter)
 
 
 def number_of(topic: str) -> int:
-    """The number that tells a topic from others of its filter; the newest has the highest."""
+    """Return the number of a topic among those of its filter; the newest has the highest."""
     return int(topic.rpartition(".")[2])
 
 
@@ -186,7 +186,7 @@ def _first(claims: Iterable[GroupTopic]) -> GroupTopic | None:
 
 
 def _decode_key(key: bytes | None) -> tuple[str, str]:
-    """Broker and filter; empty: it is not one of ours."""
+    """Return broker and filter; both "" if the key is not one of flowguard."""
     try:
         broker, _, filter = (key or b"").decode().partition(" ")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""GroupTail: follows the topic in which brokers say of which groups they have members.
+"""GroupTail: follows the topic in which brokers announce the groups of their members.
 
-It lives on the link's loop, and connects anew where something is in the way. Where somebody has
-deleted the topic, what it said still counts here: those who know it say it again (`claims`).
+It runs on the link's loop, and reconnects after an error. If the topic is deleted, the claims in
+it still count; brokers that have read them repeat them (`claims`).
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from flowguard.stores.kafka.groups.roster import GroupChange, GroupRoster
 
 READ_S: Final = 1.0
 LOOK_S: Final = 1.0
-"""Time after which it is asked whether the topic is still the same."""
+"""Interval of checks whether the topic is still the same."""
 STUCK_S: Final = 5.0
-"""Who reads for so long waits for a topic that is gone."""
+"""Time limit of a read; a longer one waits for a deleted topic."""
 
 
 @final
@@ -46,20 +46,20 @@ class GroupTail:
         self._on_change = on_change
         self._consumer: Any = None
         self.next_offset = 0
-        """Of the next record."""
+        """Offset of the next record."""
         self.topic_id = b""
         self.is_missing = False
-        """Whether somebody has deleted the topic."""
+        """True if the topic was deleted."""
         self.is_anew = False
-        """Whether it was made again, and nobody has said again what it said."""
+        """True if the topic was recreated, and its claims are not repeated yet."""
         self._look_due_s = 0.0
         self.trouble = ""
-        """Why nothing can be read now; empty: it can."""
+        """The error that prevents reading now, or ""."""
         self._task: asyncio.Task[None] | None = None
         self._read_some = asyncio.Condition()
 
     async def start(self) -> None:
-        """Read what is there, then follow. Raises KafkaError."""
+        """Read the existing records, then follow. Raises KafkaError."""
         await self._connect()
         ask = partial(self._consumer.end_offsets, [self._place])
         end = (await patiently(ask))[self._place]
@@ -68,7 +68,7 @@ class GroupTail:
         self._task = self._link.task(self._follow())
 
     def go_on(self) -> None:
-        """Follow again, where that has ended by a bug: behind the record that was the last."""
+        """If a bug has ended the task, follow again after the last record that was read."""
         if self._task is not None and self._task.done():
             self.trouble = bug_of(self._task, "")
             self._task = self._link.task(self._follow_again())
@@ -109,7 +109,7 @@ class GroupTail:
                 await self._connect_again()
 
     async def _end(self, error: Exception) -> None:
-        """Give up what is connected."""
+        """Close the connection after an error, and pause."""
         check_cancelled()
         self.trouble = str(failure(error, self._link.servers))
         await quietly(self._consumer.stop())
@@ -125,7 +125,7 @@ class GroupTail:
             return
 
     async def _look(self) -> None:
-        """See whether the topic is still the same; read it from its beginning if it is not."""
+        """Check whether the topic is still the same; if not, read it from its beginning."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._look_due_s:
             return
@@ -133,7 +133,7 @@ class GroupTail:
         try:
             seen = await self._link.look_at(self._place.topic)
         except (KafkaError, OSError):
-            return  # A node is gone, or so: another one is asked next time.
+            return  # A node may be unavailable; the next check asks another one.
         self.is_missing = seen is None
         if seen is None or seen.id == self.topic_id:
             return

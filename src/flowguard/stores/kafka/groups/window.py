@@ -1,9 +1,9 @@
-"""GroupWindows: what one consumer has of a group's topic: what is read, waits, and is settled.
+"""GroupWindows: the state of one consumer: offsets that are read, unsettled and settled.
 
-A message's position says where it is, in every process and for ever: topic, partition and offset.
-A topic that somebody has deleted and made again has the same offsets, but another id: so a position
-has a tag that follows from the id, and what is committed says of which topic it is. Words about a
-topic that is gone change nothing. Knows no driver; the rest of a consumer is in `consumer`.
+A message's position is made of topic, partition and offset, so it is the same in every process and
+never changes. A recreated topic has the same offsets, but another id. So a position has a tag that
+is computed from the id, and a commit has the id. Operations on a deleted topic are ignored.
+Independent of the driver; the rest of a consumer is in `consumer`.
 """
 
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ from flowguard.stores.kafka.window import AckWindow
 STRIDE: Final = 1_009
 """Maximum number of partitions; prime, so that packet identifiers of positions differ."""
 OFFSETS: Final = 2**40
-"""Records that a partition may ever have."""
+"""Maximum offset of a partition."""
 TAGS: Final = 2**12
 METADATA_MAX: Final = WINDOW_MAX - 33
-"""Characters of what is committed, without the topic's id and a blank."""
+"""Maximum length of a committed window in characters, without the topic's id and a blank."""
 LATE_MAX: Final = 10_000
-"""Positions that are remembered though their partition is not here."""
+"""Maximum number of settled positions in memory whose partition is not assigned."""
 GAP_MAX: Final = 1_000
-"""Records that may be missing in a partition one by one. Where more are, retention has taken them,
-and it takes all that lies before them, too."""
+"""Maximum gap of offsets that counts as single missing records. A longer gap means that retention
+has deleted all records before its end."""
 AHEAD_MAX: Final = 100_000
-"""Records of a partition that are read beyond the first one that is not settled: what is settled
-among them is kept in mind, and goes into every commit, as far as it has room there. Whoever holds
-one message for so long has all others of its partition wait."""
+"""Maximum number of records of a partition that are read beyond its first unsettled one. Settled
+ones among them need memory, and are in every commit as far as they fit. A subscriber that holds
+one message for that long delays all others of the partition."""
 SEEN_MAX: Final = 1_000
-"""Records of a partition that are remembered: a batch that is repeated comes soon."""
+"""Number of record ids per partition in memory; a repeated batch follows soon."""
 
 
 class RecordPlace(NamedTuple):
     tag: int
-    """Of the topic, in this incarnation."""
+    """Tag of the present incarnation of the topic."""
     partition: int
     offset: int
 
@@ -53,23 +53,23 @@ def place_of(pos: int) -> RecordPlace:
 
 
 def tag_of(topic_id: bytes) -> int:
-    """A number below `TAGS`."""
+    """Return a number below `TAGS`."""
     return int.from_bytes(blake2b(topic_id, digest_size=4).digest()) % TAGS
 
 
 class Found(NamedTuple):
-    """A partition that is ours from now on, as Kafka has it."""
+    """A newly assigned partition, as Kafka has it."""
 
     window: AckWindow
-    """As its last owner has committed it."""
+    """The window that the last owner has committed."""
     start: int
-    """The first offset that is there."""
+    """The first offset of the partition."""
     end: int
-    """The one after the last."""
+    """The offset after the last record."""
 
 
 class RecordId(NamedTuple):
-    """The name of a record: its writer, and a number of that one's; a repeated one has the same."""
+    """The writer of a record and its number there; a repeated record has the same id."""
 
     writer: bytes
     number: int
@@ -81,40 +81,40 @@ class _Part:
     tag: int
     window: AckWindow
     next_offset: int
-    """Of the record to be read next."""
+    """Offset of the record to be read next."""
     until_offset: int
-    """What lies before this one was there when we came."""
+    """End of the partition at its assignment."""
     here: dict[int, int] = field(default_factory=dict)
-    """Offsets that were read and are not settled, and their sizes, bytes."""
+    """Sizes of records that were read and are not settled, in bytes, by offset."""
     unsaved_count: int = 0
-    """Changes since the window was committed."""
+    """Number of changes since the last commit of the window."""
     seen: dict[RecordId, None] = field(default_factory=dict)
-    """The last ones that were read. Not the highest number of a writer: of two batches of one
-    commit the first may have failed alone, and comes again behind the second."""
+    """Ids of the last records that were read. The highest number of each writer is not enough: if
+    only the first of two batches of a commit fails, it is repeated after the second."""
 
 
 @final
 class GroupWindows:
     def __init__(self, room: GroupRoom) -> None:
-        """`room`: of all groups of this broker."""
+        """`room` has the limits of all groups of this broker."""
         self.share = GroupShare(room)
-        """What is here and not settled."""
+        """The share of the unsettled messages in memory."""
         self.topic_id = b""
-        """Of the topic that all of this is about; empty: none has been seen."""
+        """Id of the topic; empty before the first one."""
         self._tag = -1
-        """Of the partitions of that topic, but for those that were cut."""
+        """Tag of the partitions of the topic that were not cut."""
         self._cuts: dict[int, int] = {}
-        """How often a partition was found to have less than it had."""
+        """Number of times that a partition was found to be shorter than before."""
         self._parts: dict[int, _Part] = {}
         self._late: dict[int, None] = {}
-        """Settled positions of partitions that were not here."""
+        """Settled positions of partitions that were not assigned."""
         self.lost_count = 0
-        """Messages that were not settled, and are gone: with retention, or with their topic."""
+        """Number of unsettled messages that were deleted by retention or with their topic."""
 
     # --- partitions come and go --------------------------------------------------------------
 
     def of_topic(self, topic_id: bytes) -> list[int]:
-        """Begin with this topic; return the positions that are gone."""
+        """Change to this topic. Return the positions that do not exist any more."""
         if topic_id == self.topic_id:
             return []
         gone: list[int] = []
@@ -129,10 +129,11 @@ class GroupWindows:
         return gone
 
     def assigned(self, found: Mapping[int, Found]) -> list[int]:
-        """Have these partitions, and no others; positions that are here no longer.
+        """Change to these partitions. Return the positions that this consumer does not have any
+        more.
 
-        What is here of a partition that was ours before stays: nobody else has it, unless the
-        committed window says so. What we have settled meanwhile stays settled.
+        Unsettled messages of a partition that is assigned again stay, unless the committed window
+        has them as settled. Messages that this consumer has settled meanwhile stay settled.
         """
         gone: list[int] = []
         for partition in self._parts.keys() - found.keys():
@@ -148,14 +149,14 @@ class GroupWindows:
         return gone
 
     def is_beyond(self, partition: int, found: Found) -> bool:
-        """Whether Kafka reports less than is known: a new leader, or another topic."""
+        """Return True if Kafka reports a lower end than known: a new leader, or another topic."""
         part = self._parts.get(partition)
         known = found.window.floor if part is None else max(found.window.floor, part.next_offset)
         return known > found.end
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that was there when we came is still to be read."""
+        """True if some records from before the assignment are still to be read."""
         return any(part.next_offset < part.until_offset for part in self._parts.values())
 
     def _drop(self, partition: int) -> list[int]:
@@ -167,7 +168,7 @@ class GroupWindows:
 
     def _take(self, partition: int, found: Found) -> None:
         window, start, end = found
-        if window.floor > end:  # Servers have lost what they had: a leader that knew less.
+        if window.floor > end:  # Servers have lost records: the new leader lacked them.
             window = AckWindow(start, start)
             self._cuts[partition] = self._cuts.get(partition, 0) + 1
         tag = (self._tag + self._cuts.get(partition, 0)) % TAGS
@@ -210,14 +211,15 @@ class GroupWindows:
         return self._parts[partition].next_offset
 
     def is_far_ahead(self, partition: int) -> bool:
-        """Whether no more is to be read before what was read is settled (`AHEAD_MAX`)."""
+        """Return True if read records must be settled before more are read (`AHEAD_MAX`)."""
         part = self._parts.get(partition)
         return part is not None and part.next_offset - part.window.floor >= AHEAD_MAX
 
     # --- messages ----------------------------------------------------------------------------
 
     def arrived(self, partition: int, offset: int, record: RecordId, size_bytes: int) -> int | None:
-        """A record was read; its position. None: it is not ours, settled, or here already."""
+        """Add a record that was read, and return its position. Returns None if its partition is not
+        assigned, or if the record is settled, repeated or already known."""
         part = self._parts.get(partition)
         if part is None or offset < part.next_offset:
             return None
@@ -237,7 +239,7 @@ class GroupWindows:
         return pos_of(RecordPlace(part.tag, partition, offset))
 
     def passed_over(self, partition: int, offset: int) -> None:
-        """Nobody can read this record, now or later: the next one is read, and this one is lost."""
+        """Skip a record that can never be decoded, and count it as lost."""
         part = self._parts.get(partition)
         if part is None or offset < part.next_offset:
             return
@@ -245,7 +247,7 @@ class GroupWindows:
         self._lose(part, offset)
 
     def _reach(self, part: _Part, offset: int) -> None:
-        """Reading has come so far; what is not there, retention has taken before."""
+        """Advance the next offset past `offset`. Retention has deleted the records in between."""
         window = part.window
         if offset - part.next_offset > GAP_MAX and offset > window.floor:
             kept = sum(each >= window.floor for each in part.here)
@@ -262,7 +264,8 @@ class GroupWindows:
         self._settle(part, offset)
 
     def settle(self, pos: int) -> bool:
-        """Settle a position of this topic; False if its partition is not here: it may come."""
+        """Settle a position. Return False if its partition is not assigned, as it may be later, or
+        if it is of another topic."""
         tag, partition, offset = place_of(pos)
         part = self._parts.get(partition)
         if part is not None:
@@ -289,11 +292,11 @@ class GroupWindows:
 
     @property
     def unsaved_count(self) -> int:
-        """Changes since windows were committed, of the partition that has most."""
+        """Highest number of uncommitted changes of a partition."""
         return max((part.unsaved_count for part in self._parts.values()), default=0)
 
     def to_commit(self) -> dict[int, tuple[int, str]]:
-        """Floors and metadata of the windows that have changed; they count as committed."""
+        """Return floors and metadata of the changed windows, which count as committed."""
         changed = {name: part for name, part in self._parts.items() if part.unsaved_count}
         for part in changed.values():
             part.unsaved_count = 0
@@ -304,7 +307,7 @@ class GroupWindows:
         }
 
     def committed(self, floor: int, metadata: str) -> AckWindow:
-        """The committed window, empty if it is of another topic. Raises CorruptionError."""
+        """Return the committed window, empty if it is of another topic. Raises CorruptionError."""
         topic_id, _, said = metadata.partition(" ")
         return AckWindow.decode(floor, said) if topic_id == self.topic_id.hex() else AckWindow()
 
@@ -316,7 +319,7 @@ class GroupWindows:
 
 
 def _rise(window: AckWindow) -> None:
-    """Raise a floor that was moved over what is settled above it."""
+    """Raise a floor that was moved, over the settled offsets that follow it."""
     while window.floor in window.settled:
         del window.settled[window.floor]
         window.floor += 1
