@@ -1,9 +1,9 @@
-"""Store on Redis: sessions outlive the machine that serves them (docs/operate/redis.md).
+"""Store on Redis: sessions survive the loss of the broker's machine (docs/operate/redis.md).
 
 - `store`    `RedisStore`, the contract on a server or a Redis Cluster
-- `changes`  a batch as the changes of each session
-- `kept`     the last commits, for a server that returns without them
-- `intent`   a commit over several buckets of a Redis Cluster, recorded before it is done
+- `changes`  converts a batch to the changes of each session
+- `kept`     the last commits, for a server that restarts without them
+- `intent`   a record of a commit over several buckets of a Redis Cluster
 - `queues`   the layouts `stream` and `zset`
 - `keys`     names of keys
 - `values`   values of keys

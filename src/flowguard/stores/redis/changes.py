@@ -1,4 +1,4 @@
-"""A batch of operations as what it leaves of each session: the parts of one commit.
+"""Converts a batch of operations to the changes of each session: the parts of one commit.
 
 An entry that is appended and settled in the same batch is never written.
 """
@@ -27,18 +27,18 @@ from flowguard.stores.rows import decode_will, encode_will
 EXPIRY: Final = b"e"
 WILL: Final = b"w"
 SUBSCRIPTION: Final = b"s"
-"""Followed by the filter."""
+"""Prefix of a field; the filter follows."""
 INBOUND: Final = b"i"
-"""Followed by the packet identifier."""
+"""Prefix of a field; the packet identifier follows."""
 WORD_BYTES: Final = 50
-"""Memory of a word of a call, besides its bytes."""
+"""Memory per word of a call, without its content."""
 _QUEUE_HEAD: Final = Struct(">IIQQQQQ")
 _HEAD: Final = Struct(">IIQQQQQIIII")
 
 
 @final
 class OwnedSession:
-    """The state that the owner of a session keeps of it, as of its last commit."""
+    """The state of a session in its owner's memory, as of the last commit."""
 
     __slots__ = ("next_pos", "sent_pos", "version")
 
@@ -46,7 +46,7 @@ class OwnedSession:
         self.next_pos = next_pos
         self.sent_pos = sent_pos
         self.version = version
-        """Number of the last commit that changed it."""
+        """Number of the last commit that changed the session."""
 
 
 @final
@@ -68,7 +68,7 @@ class SessionChange:
     def __init__(self, owned: OwnedSession | None) -> None:
         self.is_there = owned is not None
         self.is_written_anew = owned is None
-        """Whether nothing of what was stored before the batch is left."""
+        """True if the batch replaces all stored fields of the session."""
         self.next_pos = 1 if owned is None else owned.next_pos
         self.sent_pos = 0 if owned is None else owned.sent_pos
         self._clear()
@@ -152,7 +152,7 @@ class SessionChange:
 
     @property
     def is_of_queue(self) -> bool:
-        """Whether nothing changes but the queue, by entries and by what is settled and known."""
+        """True if only the queue changes, by new entries and settled ones of known size."""
         if self.is_written_anew or self._put or self._dropped or self._released:
             return False
         for delivery in self._settled.values():  # noqa: SIM110  twice as fast as all()
@@ -163,7 +163,7 @@ class SessionChange:
     def add_words(
         self, words: list[bytes | int], owned: OwnedSession | None, queues: QueueLayout
     ) -> None:
-        """Head and lists of the part, as `functions` describes it."""
+        """Add head and lists of the part, as described in `functions`."""
         head_at = len(words)
         words.append(b"")
         added_bytes = settled_bytes = settled_count = 0
@@ -198,7 +198,7 @@ class SessionChange:
 
 @final
 class CommitChanges:
-    """All that a batch changes: sessions by client id, retained messages by bucket."""
+    """All changes of a batch: sessions by client id, retained messages by bucket."""
 
     __slots__ = ("_owned", "retained", "sessions")
 
@@ -206,7 +206,7 @@ class CommitChanges:
         self._owned = owned
         self.sessions: dict[str, SessionChange] = {}
         self.retained: dict[int, dict[bytes, bytes | None]] = {}
-        """None: the topic has no message any more."""
+        """Retained messages by bucket and topic; a value is None if the message is deleted."""
         for op in ops:
             self._apply(op)
 
@@ -225,12 +225,13 @@ class CommitChanges:
             if change is None:
                 owned = self._owned.get(op.client_id)
                 if owned is None and not isinstance(op, records.PutSession):
-                    return  # Nobody knows this session.
+                    return  # The session does not exist.
                 change = self.sessions[op.client_id] = SessionChange(owned)
             change.apply(op)
 
     def calls(self, names: KeyNames, queues: QueueLayout, *, by_bucket: bool) -> list["CommitCall"]:
-        """The commit as one call, or as one for each bucket, where each has its own primary."""
+        """Return the commit as one call, or as one call per bucket, as buckets may have different
+        primaries."""
         calls: dict[int, CommitCall] = {}
 
         def call_of(bucket: int) -> CommitCall:
@@ -276,15 +277,15 @@ class CommitCall:
 
     def __init__(self, mark: bytes, *never: bytes) -> None:
         self.mark = mark
-        """The key that has the number of the last commit."""
+        """The key that stores the number of the last commit."""
         self._never = never
         self.states: list[bytes] = []
         self.others: list[bytes] = []
         """Keys of the parts, in order."""
         self.words: list[bytes | int] = []
-        """The parts: ARGV after the count of sessions."""
+        """Words of the parts: ARGV after the number of sessions."""
         self.client_ids: list[str] = []
-        """Sessions of its first parts, in order; parts with retained messages follow."""
+        """Sessions of the first parts, in order; parts with retained messages follow."""
 
     @property
     def keys(self) -> list[bytes]:
@@ -297,7 +298,7 @@ class CommitCall:
 
     @property
     def size_bytes(self) -> int:
-        """About the memory it takes, bytes."""
+        """Estimated memory of the call, in bytes."""
         keys = self.keys
         size_bytes = WORD_BYTES * (len(keys) + len(self.words)) + sum(map(len, keys))
         return size_bytes + sum([len(word) for word in self.words if isinstance(word, bytes)])
@@ -306,7 +307,7 @@ class CommitCall:
 def session_questions(
     names: KeyNames, queues: QueueLayout, client_id: str
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """The commands whose answers `session_record` takes."""
+    """Return the commands whose answers `session_record` takes."""
     name = client_id.encode()
     session, queue, released = names.session(name)
     state = names.state(name)
@@ -314,7 +315,7 @@ def session_questions(
 
 
 def session_record(client_id: str, answers: Sequence[Any]) -> records.SessionRecord:
-    """The session that Redis has. Raises `CorruptionError`."""
+    """Return the session that Redis has. Raises `CorruptionError`."""
     flat, state, waiting, released = answers
     fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
     try:

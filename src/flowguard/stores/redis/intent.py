@@ -1,11 +1,11 @@
-"""A commit over several buckets as it is written down in a Redis Cluster, before it is done.
+"""A record of a commit over several buckets of a Redis Cluster, which is written before it.
 
-Each bucket has a primary of its own, so that a broker may die when some have their part and others
-have not. Whoever begins next does such a commit to its end before it takes anything over: a packet
-identifier is never there without the message that it came with, nor the other way round.
+Buckets may have different primaries, so a broker may die when only some have their part. The next
+broker completes such a commit before it takes over the store. So a packet identifier is never
+stored without the message that it came with, nor the other way round.
 
     list of words, each after its u32 length, big endian: token, function, number of the commit;
-    then for each call the count of its keys, keys, the count of its words, words
+    then for each call the number of its keys, keys, the number of its words, words
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ _LENGTH: Final = Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """All that it takes to do a commit, by whoever it is."""
+    """All arguments of a commit, so that any broker can complete it."""
 
     token: bytes
-    """The owner that meant to do it."""
+    """The token of the owner that began the commit."""
     function: bytes
     number: int
     calls: Sequence[Call]
-    """Arguments begin after the commit's number."""
+    """Keys, and arguments after the commit's number."""
 
     def encode(self) -> bytes:
         words: list[bytes | str | int | float] = [self.token, self.function, self.number]
@@ -42,7 +42,7 @@ class Intent:
 
 
 def decode_intent(value: bytes) -> Intent:
-    """The commit. Raises `CorruptionError`."""
+    """Return the commit. Raises `CorruptionError`."""
     words = _words(value)
     try:
         token, function, number = next(words), next(words), int(next(words))

@@ -3,34 +3,34 @@
     <prefix>:meta             hash   format, layout, buckets; token, name, epoch, beat and last
                                      commit of the broker, and the servers' runs when it began
     <prefix>:{<prefix>:meta}:i  string  in a Redis Cluster, the commit that was begun last
-                                     (`intent`), in the slot of the one above
+                                     (`intent`), in the slot of the key above
     <prefix>:{<bucket>}:b     hash   o, e: token and epoch of the bucket's owner; d, r: commit of
                                      the last drop of a session, of the last change of retained
                                      messages
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
     <prefix>:{<bucket>}:r     hash   retained messages by topic
     <prefix>:{<bucket>}:l     hash   in a Redis Cluster, token and last commit of the broker
-    <prefix>:{<bucket>}:-     never there: with it no function runs while half a slot has moved
+    <prefix>:{<bucket>}:-     never exists; prevents functions from running in a half-moved slot
     <prefix>:{<bucket>}:o:<client id>  string  the session's state and owner (`values`)
-    <prefix>:{<bucket>}:s:<client id>  hash    what else the session has (`changes`)
+    <prefix>:{<bucket>}:s:<client id>  hash    the other fields of the session (`changes`)
     <prefix>:{<bucket>}:q:<client id>  stream or sorted set  its queue (`queues`)
     <prefix>:{<bucket>}:m:<position>:<client id>  string  an entry, in layout `zset`
     <prefix>:{<bucket>}:u:<client id>  hash    packet identifiers of released positions
 
-A bucket is the CRC-16 of the client id (of the topic, for retained messages) modulo BUCKETS; as the
-hash tag of its keys it keeps them in one slot of a Redis Cluster. A client id is in no hash tag, so
-that any text may be one.
+A bucket is the CRC-16 of the client id (of the topic, for retained messages) modulo BUCKETS. It is
+the hash tag of its keys, so they are in one slot of a Redis Cluster. No hash tag has a client id,
+since that may be any text.
 """
 
 from binascii import crc_hqx
 from typing import Final, final
 
 BUCKETS: Final = 1_024
-"""Buckets of a store; written into it when it is made."""
+"""Number of buckets of a store, which is stored in it when it is created."""
 
 
 def bucket_of(name: bytes) -> int:
-    """The bucket of a client id or topic, 0 to BUCKETS - 1."""
+    """Return the bucket of a client id or topic, 0 to BUCKETS - 1."""
     return crc_hqx(name, 0) % BUCKETS
 
 
@@ -44,12 +44,12 @@ class KeyNames:
         self._buckets = [f"{prefix}:{{{number:03x}}}:".encode() for number in range(BUCKETS)]
 
     def bucket(self, number: int) -> tuple[bytes, bytes, bytes]:
-        """The keys of a bucket: its owner, its client ids, its retained messages."""
+        """Return the keys of a bucket: owner, client ids, retained messages."""
         start = self._buckets[number]
         return start + b"b", start + b"c", start + b"r"
 
     def mark(self, number: int) -> tuple[bytes, bytes]:
-        """The keys of a bucket in a Redis Cluster: its last commit, and the one never there."""
+        """Return the keys of a bucket in a Redis Cluster: last commit, and the one never there."""
         start = self._buckets[number]
         return start + b"l", start + b"-"
 
@@ -57,7 +57,7 @@ class KeyNames:
         return self._buckets[number]
 
     def session(self, client_id: bytes) -> tuple[bytes, bytes, bytes]:
-        """The keys of a session: its fields, its queue, its released positions."""
+        """Return the keys of a session: fields, queue, released positions."""
         start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
         return start + b"s:" + client_id, start + b"q:" + client_id, start + b"u:" + client_id
 

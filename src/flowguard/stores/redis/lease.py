@@ -1,7 +1,7 @@
-"""Lease: one broker at a time has a prefix; who has it renews that, and loses it by being silent.
+"""Lease: one broker at a time owns a prefix. The owner renews the lease, or loses it.
 
-The lease says who may begin. What keeps an owner that was away from writing is its token, which
-every commit is checked by.
+The lease only decides which broker may start. A paused owner cannot write afterwards, because
+every commit checks its token.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.lua.functions import CLAIM, HOLD, LEAVE
 
 RENEWALS: Final = 4
-"""Renewals within the time of a lease."""
+"""Number of renewals within the time of a lease."""
 LOOK_S: Final = 0.1
-"""Between two looks at somebody else's lease."""
+"""Interval of checks of another broker's lease."""
 
 log = structlog.get_logger()
 
 
 @final
 class Lease:
-    """The lease of a prefix, for the broker called `name`, under a `token` nobody else has."""
+    """The lease of a prefix, for the broker called `name`, with a unique `token`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Lease:
         self._lease_s = lease_s
         self._due_s = 0.0
         self.epoch = 0
-        """How many owners the prefix has had, with this one."""
+        """Number of owners that the prefix has had, including this one."""
 
     def claim(
         self,
@@ -53,13 +53,13 @@ class Lease:
         takeover: bool,
         on_wait: Callable[[str], None] | None = None,
     ) -> None:
-        """Have the lease; while another broker has it, wait for its end.
+        """Take the lease; while another broker has it, wait for its end.
 
-        `prepare` is called when nobody has it, before anything is written; its answer is kept with
-        the lease. `on_wait` is told whom it stands by for, with each look. Without `takeover` only
-        as long as a dead one's lasts: raises `LeasedError` as soon as the other one is seen to
-        renew it. Who stands by waits for Redis, too, where that is away: raises `StallError` only
-        before it has seen for whom.
+        `prepare` is called when the lease is free, before any write; its result is stored with the
+        lease. `on_wait` is called at each check with the broker that this one waits for. Without
+        `takeover` this waits only for the lease of a dead broker: it raises `LeasedError` as soon
+        as the other broker renews the lease. If Redis is unavailable, it raises `StallError` before
+        it has seen another broker, and waits afterwards.
         """
         runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
@@ -75,7 +75,7 @@ class Lease:
                     continue
             except StallError as error:
                 watch.sees_nothing(error)
-                grace_s = self._lease_s  # Nobody could renew it meanwhile.
+                grace_s = self._lease_s  # The other broker could not renew it meanwhile.
             else:
                 if is_free and runs:
                     (self.epoch,) = epoch
@@ -86,7 +86,7 @@ class Lease:
                     shortest_ms = min(shortest_ms, left_ms)
                 watch.sees("" if is_free or not takeover else other.decode())
                 grace_s -= LOOK_S
-            runs = ()  # Whoever was first may be killed in the middle of a commit.
+            runs = ()  # Prepare again: the other broker may have died in the middle of a commit.
             sleep(LOOK_S)
 
     def _check_patience(
@@ -100,7 +100,7 @@ class Lease:
             )
 
     def renewal(self, now_s: float) -> tuple[bytes | str | int, ...]:
-        """The command that renews the lease and says whether it is still ours."""
+        """Return the command that renews the lease; `check` takes its answer."""
         self._due_s = now_s + self._lease_s / RENEWALS
         return (b"FCALL", HOLD, 1, self._meta, self._token)
 
@@ -108,7 +108,7 @@ class Lease:
         return now_s >= self._due_s
 
     def check(self, answer: Any) -> None:
-        """Raise `LeasedError` if another broker has the lease, `DataLostError` if no broker has."""
+        """Raises `LeasedError` if another broker has the lease, `DataLostError` if none has."""
         is_mine, other = answer
         if not (is_mine or other):
             raise DataLostError(
@@ -122,14 +122,15 @@ class Lease:
             )
 
     def leave(self, *, is_done: bool = True) -> None:
-        """Let it go, so that the next broker need not wait; `is_done`: the last commit is."""
+        """Release the lease, so that the next broker need not wait. `is_done` is True if the last
+        commit is complete."""
         words = (self._token, 1) if is_done else (self._token,)
         self._link.call(LEAVE, [self._meta, self._intent], words)
 
 
 @final
 class _Watch:
-    """Looking after another broker's lease, as the log and `on_wait` are told of it."""
+    """Reports of a wait for another broker's lease, to the log and to `on_wait`."""
 
     def __init__(
         self,
@@ -141,12 +142,12 @@ class _Watch:
         self._link = link
         self._on_wait = on_wait
         self._holder = ""
-        """The broker that it stands by for; empty: for none so far."""
+        """The broker whose lease this one waits for, or "" if none was seen."""
         self._is_blind = False
-        """Redis did not answer when it looked last."""
+        """True if Redis did not answer the last check."""
 
     def sees(self, holder: str) -> None:
-        """Another broker has the lease that we stand by for; empty: nobody has."""
+        """Report that `holder` has the lease; "" if it is free."""
         self._sees_again()
         if holder not in ("", self._holder):
             self._holder = holder
@@ -160,7 +161,8 @@ class _Watch:
             self._on_wait(f"{self._holder} has {self._prefix} in {self._link.where}")
 
     def sees_nothing(self, why: StallError) -> None:
-        """Redis is away, for the other broker as well; raises `why` where it stands by for none."""
+        """Report that Redis is unavailable, which concerns the other broker as well. Raises `why`
+        if no other broker was seen."""
         if not self._holder:
             raise why
         if not self._is_blind:

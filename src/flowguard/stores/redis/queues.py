@@ -1,7 +1,7 @@
-"""How queues lie in Redis, and are read: a stream each, or references and a string per message.
+"""The layouts of queues in Redis: one stream, or references and a string per message.
 
-`stream`  entries by position, in `<prefix>:{<bucket>}:q:<client id>`; the name of the one field is
-          the topic, which a stream keeps once for many entries that follow each other
+`stream`  entries by position, in `<prefix>:{<bucket>}:q:<client id>`; the name of the only field is
+          the topic, which a stream stores once for consecutive entries
 `zset`    the published schema: there a sorted set of references, `<position>:<size>` by position,
           and the entries in strings that expire with their message
 """
@@ -23,23 +23,24 @@ Ask = Callable[[Sequence[Words]], list[Any]]
 class QueueLayout(ABC):
     def __init__(self, commit: bytes, count: bytes) -> None:
         self.commit = commit
-        """The function that commits."""
+        """Name of the function that commits."""
         self.count = count
-        """The command that counts a queue's entries."""
+        """Name of the command that counts a queue's entries."""
 
     @abstractmethod
     def label(self, delivery: Delivery) -> bytes | int:
-        """The word that the function takes beside the value of an entry."""
+        """Return the word that the function takes beside the value of an entry."""
 
     @abstractmethod
     def value(self, delivery: Delivery) -> bytes:
-        """An entry."""
+        """Return an entry."""
 
     @abstractmethod
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
     ) -> tuple[list[QueueEntry], list[bytes]]:
-        """At most `count` entries after a position, ascending; the released positions, flat."""
+        """Return at most `count` entries after a position, ascending, and the released positions
+        with their packet identifiers as a flat list."""
 
 
 @final
@@ -48,7 +49,7 @@ class StreamQueues(QueueLayout):
         super().__init__(COMMIT_STREAM, b"XLEN")
 
     def label(self, delivery: Delivery) -> bytes | int:
-        """The topic."""
+        """Return the topic."""
         return delivery.message.topic.encode()
 
     def value(self, delivery: Delivery) -> bytes:
@@ -78,7 +79,7 @@ class ZsetQueues(QueueLayout):
         super().__init__(COMMIT_ZSET, b"ZCARD")
 
     def label(self, delivery: Delivery) -> bytes | int:
-        """Its size."""
+        """Return the size of a delivery."""
         return delivery.size_bytes
 
     def value(self, delivery: Delivery) -> bytes:
@@ -87,8 +88,8 @@ class ZsetQueues(QueueLayout):
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
     ) -> tuple[list[QueueEntry], list[bytes]]:
-        """See `QueueLayout`. A message that Redis has let expire is an entry that expired long ago:
-        its owner counts it, and settles the reference."""
+        """See `QueueLayout`. If Redis has deleted an expired message, its entry is returned as
+        expired; the broker counts it, and settles the reference."""
         _, queue, released = names.session(client_id)
         limits = (after_pos + 1, last_pos, b"LIMIT", 0, count)
         references, flat = ask([(b"ZRANGEBYSCORE", queue, *limits), (b"HGETALL", released)])
@@ -112,7 +113,7 @@ def _entry(pos: int, value: bytes) -> QueueEntry:
 
 
 def _expired(pos: int, size_bytes: int) -> QueueEntry:
-    """The rest of a message: its place, and the bytes that it counts."""
+    """Return an expired entry for a deleted message, with its position and size."""
     delivery = Delivery(Publish("", b"", 1), 1, False, (), 0.0)
     delivery.size_bytes = size_bytes
     return QueueEntry(pos, packet_id_of(pos, 1), delivery)

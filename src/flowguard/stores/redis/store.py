@@ -44,24 +44,24 @@ from flowguard.types import Publish
 log = structlog.get_logger()
 
 PAGE: Final = 256
-"""Sessions, buckets or topics that are asked for together."""
+"""Number of sessions, buckets or topics per request."""
 FIRST_ENTRIES: Final = 32
-"""Entries that are asked for before it is known how large they are."""
+"""Number of entries in the first read, before their size is known."""
 WAIT_SHARE: Final = 0.6
-"""Of the time-out, that replicas have for confirming a commit."""
+"""Fraction of the time-out in which replicas must confirm a commit."""
 START_S: Final = 10.0
-"""So long replicas may take to have all that is there, when a broker starts."""
+"""Time in which replicas must have all data when a broker starts."""
 START_PAUSE_S: Final = 0.05
 RESERVE_SHARE: Final = 8
-"""Of `maxmemory`, at most one part in so many is kept in reserve."""
+"""Divisor of `maxmemory`: the upper limit of the memory reserve."""
 
 
 @final
 class RedisStore:
     """One prefix of a server or a cluster. Call everything but `load` from one thread at a time.
 
-    Where `commit` raises `StallError`, nobody knows whether Redis has done it: the same batch goes
-    first, whatever is committed next, and Redis does it once.
+    If `commit` raises `StallError`, it is unknown whether Redis has executed the batch. The next
+    call sends the same batch first, and Redis executes it once.
     """
 
     immediate: bool = False
@@ -79,12 +79,12 @@ class RedisStore:
         wall_s: Callable[[], float] | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> None:
-        """Take the prefix of the settings over, with all sessions that are there.
+        """Take over the configured prefix with all its sessions.
 
-        `token`: a name that no other owner ever had; `name`: one for people; `clock`: seconds that
-        never go back; `wall_s` reads the wall clock, or is None if nothing expires; `on_wait` is
-        told ten times a second whom it stands by for. Raises `ConfigError` where the server cannot
-        keep the promise, `LockedError`, `FormatError` and other `StoreError`.
+        `token` is a unique name of this owner, `name` one for people. `clock` returns monotonic
+        seconds; `wall_s` reads the wall clock, or is None if nothing expires. `on_wait` is called
+        ten times a second with the broker that this one waits for. Raises `ConfigError` if the
+        server cannot provide the durability, `LockedError`, `FormatError` and other `StoreError`.
         """
         self._settings = settings.redis
         self._reserve_bytes = settings.store.disk_reserve_bytes
@@ -97,13 +97,13 @@ class RedisStore:
         self._names = KeyNames(self._settings.prefix)
         self._timeout_s = self._settings.timeout_s
         if is_cluster(self._settings.url):
-            # While one primary is silent the lease, on another one, has to be renewed.
+            # While one primary is silent, the lease on another one must still be renewed.
             self._timeout_s = min(self._timeout_s, self._settings.lease_s / 2)
         self._wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
         self.lease_s: float | None = self._settings.lease_s
         self._is_open = False
         self._number = 0
-        """Of the last commit."""
+        """Number of the last commit."""
         self._unconfirmed: Commit | None = None
         self._owned: dict[str, OwnedSession] = {}
         self._kept = KeptCommits()
@@ -155,7 +155,7 @@ class RedisStore:
         return RedisCluster(url, self._timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
 
     def _greet(self, link: RedisLink) -> None:
-        """Check a server that is new to us; one that was good enough once may become so again."""
+        """Check a new connection. After the start, ConfigError becomes StallError: it may pass."""
         in_cluster = is_cluster(self._settings.url)
         try:
             check_server(link, self._promise, in_cluster=in_cluster)
@@ -172,8 +172,8 @@ class RedisStore:
         check_format(link, servers, self._names, self._settings.prefix, self._settings.layout)
 
     def _prepare_servers(self) -> str:
-        """Where the last broker was ended, and a server has started since, half of its last commit
-        may be left; the names of the servers' runs."""
+        """Remove the rest of an incomplete commit, if the last broker was killed and a server has
+        restarted since. Return the servers' run ids."""
         link = self._link
         runs = run_ids(link.primaries if isinstance(link, RedisCluster) else [link])
         ((beat, known),) = link.ask([(b"HMGET", self._names.meta, b"beat", b"runs")])
@@ -183,20 +183,20 @@ class RedisStore:
         return " ".join(sorted(runs))
 
     def _write_again(self, link: RedisLink) -> None:
-        """A server that came back, or another in its place, may lack the end of what it had
-        confirmed: it gets that again, as far as it is kept; raises `DataLostError` if it is not."""
+        """Write the last commits again if a restarted server, or its successor, lacks some that
+        were confirmed. Raises `DataLostError` if they are not kept."""
         cluster = self._link
         marks = list(self._kept.marks)
         if isinstance(cluster, RedisCluster):
             marks = [mark for mark in marks if cluster.has_key(link, mark)]
         asked: list[Words] = [(b"HMGET", mark, b"token", b"last") for mark in marks]
         *found, replication = link.ask([*asked, (b"INFO", b"replication")])
-        # One that has become a replica since it was looked at forgets all while it begins anew.
+        # A server that has become a replica since the check is empty until its first full sync.
         check_primary(link, values_of(replication))
         lacking: dict[bytes, int] = {}
         for mark, (token, last) in zip(marks, found, strict=True):
             if token is not None and token.decode() != self._token:
-                return  # It is another's: the lease will say whose.
+                return  # Another broker is the owner; the lease has its name.
             there = 0 if last is None else int(last)
             if there >= self._kept.marks[mark]:
                 continue
@@ -216,7 +216,7 @@ class RedisStore:
             log.warning("redis had lost confirmed commits; written again", commits=again)
 
     def _adopt(self) -> None:
-        """Become the owner of everything below the prefix: from here on all others are fenced."""
+        """Become the owner of all buckets and sessions, so that all other brokers are fenced."""
         names = self._names
         in_cluster = isinstance(self._link, RedisCluster)
         for first in range(0, BUCKETS, PAGE):
@@ -241,9 +241,8 @@ class RedisStore:
                     self._owned[client_id.decode()] = owned
 
     def _finish(self, cluster: RedisCluster) -> None:
-        """The last owner may have died in the middle of a commit over several buckets: it is done
-        to its end. Where it was done, or its sessions have another owner by now, that changes
-        nothing."""
+        """Complete the commit over several buckets during which the last owner may have died. This
+        changes nothing if it is complete already, or if its sessions have another owner."""
         (value,) = cluster.ask([(b"GET", self._names.intent)])
         if value is None:
             return
@@ -260,7 +259,7 @@ class RedisStore:
             ) from error
 
     def _confirm_all(self) -> None:
-        """Wait until the replicas have all that the last owner wrote, acknowledged or not."""
+        """Wait until the replicas have all writes of the last owner, acknowledged or not."""
         if not self._promise.replicas:
             return
         nothing = (self._token, 0, 0)
@@ -270,7 +269,7 @@ class RedisStore:
         self._commit_at_last(self._queues.commit, calls)
 
     def _commit_at_last(self, function: bytes, calls: Sequence[Call]) -> None:
-        """At the start, when replicas may be behind by all that was written before."""
+        """Commit with retries for START_S, because replicas may lag far behind at the start."""
         until_s = self._clock() + START_S
         while True:
             try:
@@ -309,7 +308,7 @@ class RedisStore:
         number = unconfirmed.number
         calls = [(call.keys, (self._token, number, *call.arguments)) for call in unconfirmed.calls]
         try:
-            if self._lease.is_due(self._clock()):  # Nobody calls `maintain` while one waits.
+            if self._lease.is_due(self._clock()):  # `maintain` is not called meanwhile.
                 self._renew()
             if len(calls) > 1:
                 self._intend(unconfirmed)
@@ -322,7 +321,7 @@ class RedisStore:
         return fenced
 
     def _intend(self, unconfirmed: Commit) -> None:
-        """Record the commit as durably as promised: it will be done, by this broker or the next."""
+        """Record the commit with the configured durability, so that it will be completed."""
         function, token = self._queues.commit, self._token.encode()
         parts = [(call.keys, call.arguments) for call in unconfirmed.calls]
         value = Intent(token, function, unconfirmed.number, parts).encode()
@@ -333,7 +332,7 @@ class RedisStore:
             raise StoreError(f"{self._link.where} has lost who owns what is below the prefix")
 
     def _confirmed(self, unconfirmed: Commit, answers: list[list[int]]) -> Fenced:
-        """The commit is done: what Redis has now is what we own."""
+        """Apply a confirmed commit to the owned sessions. Return the fenced ones."""
         self._unconfirmed = None
         self._kept.keep(unconfirmed)
         number = self._number = unconfirmed.number
@@ -365,12 +364,12 @@ class RedisStore:
         return frozenset(fenced) if fenced else NOT_FENCED
 
     def _check_lease(self) -> None:
-        """Raise `LockedError` where all is somebody else's, not only a session or two."""
+        """Raises `LockedError` if another broker owns the prefix, not only some sessions."""
         (answer,) = self._link.ask([self._lease.renewal(self._clock())])
         self._lease.check(answer)
 
     def maintain(self) -> bool:
-        """Renew the lease and look at the server's memory, when it is time."""
+        """Renew the lease and read the server's memory when it is due."""
         pair = None if self._time is None else self._time.due()
         if pair is None and not self._lease.is_due(self._clock()):
             return False
@@ -473,7 +472,7 @@ class RedisStore:
         )
 
     def close(self) -> None:
-        """Give up the lease, so that the next broker need not wait for its end."""
+        """Release the lease, so that the next broker need not wait for its end."""
         if self._is_open:
             self._is_open = False
             with suppress(StoreError):

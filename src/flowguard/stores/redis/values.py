@@ -1,15 +1,15 @@
-"""Values in Redis, by hand: versioned, big endian; messages lie as they lie in RocksDB.
+"""Values in Redis: versioned, big endian. Messages have the same format as in RocksDB.
 
     entry         `stores.entries`
     state         u64 last commit, u64 bytes of all entries, u64 next position, u64 highest
                   position sent; token of the owner
     session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end,
-                  user or nothing
-    subscription  u8 version, u8 flags (`stores.rows`), varint identifier, topic or nothing
+                  user or empty
+    subscription  u8 version, u8 flags (`stores.rows`), varint identifier, topic or empty
     will          `stores.rows`
     retained      u8 version, f64 expiry, the message
 
-The functions in Redis read states and the sizes of entries, and nothing else.
+The functions in Redis read only states and the sizes of entries.
 """
 
 from struct import Struct
@@ -48,23 +48,25 @@ def encode_session(
 
 
 def decode_session(value: bytes) -> tuple[int, float | None]:
-    """The expiry interval in seconds, and when the session ends. Raises `CorruptionError`."""
+    """Return the expiry interval in seconds, and the end of the session or None. Raises
+    `CorruptionError`."""
     _, flags, expiry_interval_s, ends_at_s = unpack(_SESSION, value)
     return expiry_interval_s, ends_at_s if flags & _ENDS else None
 
 
 def is_applications(value: bytes) -> bool:
-    """Whether a session is an application's. Raises `CorruptionError`."""
+    """Return True if a session is an application's. Raises `CorruptionError`."""
     return bool(unpack(_SESSION, value)[1] & _APPLICATION)
 
 
 def session_user(value: bytes) -> str:
-    """The user who owns a session; empty: none does. Raises `CorruptionError`."""
+    """Return the user of a session, or "" if it has none. Raises `CorruptionError`."""
     return text(value[_SESSION.size :])
 
 
 def decode_state(value: bytes) -> tuple[int, int, int, int]:
-    """Last commit, bytes, next position, highest position sent; raises `CorruptionError`."""
+    """Return last commit, bytes, next position and highest position sent. Raises
+    `CorruptionError`."""
     if len(value) < _STATE.size:
         raise CorruptionError("the state of a session is cut short")
     version, size_bytes, next_pos, sent_pos = _STATE.unpack_from(value)
@@ -72,13 +74,14 @@ def decode_state(value: bytes) -> tuple[int, int, int, int]:
 
 
 def encode_subscription(options: SubscriptionOptions, after: str | None) -> bytes:
-    """`after`: the topic after which retained messages are owed (`PutSubscription`)."""
+    """`after` is the last topic whose retained messages were sent (`PutSubscription`)."""
     head = _SUBSCRIPTION.pack(VERSION, subscription_flags(options, after))
     return head + encode_variable(options.identifier) + (after or "").encode()
 
 
 def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
-    """Options, and the topic after which retained messages are owed; raises `CorruptionError`."""
+    """Return the options, and the last topic whose retained messages were sent. Raises
+    `CorruptionError`."""
     _, flags = unpack(_SUBSCRIPTION, value)
     identifier, end = number(value, _SUBSCRIPTION.size)
     return subscription_options(flags, identifier), retained_after(flags, value[end:])
@@ -89,6 +92,6 @@ def encode_retained(message: Publish, expires_at_s: float) -> bytes:
 
 
 def decode_retained(value: bytes) -> tuple[Publish, float]:
-    """The message, and when it expires. Raises `CorruptionError`."""
+    """Return the message and its expiry. Raises `CorruptionError`."""
     _, expires_at_s = unpack(_RETAINED, value)
     return decode_message(value, _RETAINED.size), expires_at_s

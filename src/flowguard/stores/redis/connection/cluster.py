@@ -1,8 +1,8 @@
-"""RedisCluster: all primaries of a Redis Cluster, as `RedisLink` is one server.
+"""RedisCluster: all primaries of a Redis Cluster, with the interface of `RedisLink`.
 
-Each primary has a connection of its own; what is asked goes to all of them before the first answer
-is read, so they work at the same time. Redirections (MOVED, ASK, TRYAGAIN) and a primary that has
-just lost its place are tried again for RETRY_S; after that it is a `StallError`.
+Each primary has a connection of its own. Commands are sent to all primaries before the first answer
+is read, so they work in parallel. Redirections (MOVED, ASK, TRYAGAIN) and failovers are retried for
+RETRY_S, and then raise `StallError`.
 """
 
 from binascii import crc_hqx
@@ -29,9 +29,9 @@ from flowguard.stores.redis.connection.packing import Words
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SLOTS: Final = 16_384
 RETRY_S: Final = 1.0
-"""Redirections and fail-overs are followed for so long within one question."""
+"""Maximum time of retries after redirections and failovers, per call of `ask`."""
 PAUSE_S: Final = 0.01
-"""Between two tries, seconds."""
+"""Pause between two attempts."""
 
 Address = tuple[str, int]
 Greet = Callable[[RedisLink], None]
@@ -42,7 +42,7 @@ def is_cluster(url: str) -> bool:
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of a key: of its hash tag, where it has one."""
+    """Return the slot of a key, or of its hash tag if it has one."""
     begin = key.find(b"{")
     if begin >= 0:
         end = key.find(b"}", begin + 1)
@@ -52,14 +52,14 @@ def slot_of(key: bytes) -> int:
 
 
 def _key_of(command: Words) -> bytes:
-    """The first key of a command; functions have it after their number of keys."""
+    """Return the first key of a command; a function has it after the number of keys."""
     key = command[3] if command[0] == b"FCALL" else command[1]
     assert isinstance(key, bytes), command
     return key
 
 
 def seeds_of(url: str) -> dict[Address, str]:
-    """The addresses of the nodes that are named, each as a server's URL. Raises `ConfigError`."""
+    """Return the nodes of a URL by address, each as a server's URL. Raises `ConfigError`."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     if parts.path.strip("/"):
@@ -80,7 +80,7 @@ def seeds_of(url: str) -> dict[Address, str]:
 
 @dataclass(slots=True)
 class _Questions:
-    """Commands on their way to who answers them."""
+    """Commands, and the nodes that have to answer them."""
 
     commands: Sequence[Words]
     replicas: int
@@ -88,7 +88,7 @@ class _Questions:
     found: list[Any]
     left: dict[int, Address] = field(default_factory=dict)
     asking: dict[int, Address] = field(default_factory=dict)
-    """Those of a slot that is just moving there: each is asked for with ASKING before it."""
+    """Commands for a slot that is being moved to a node; each needs ASKING before it."""
 
     def words(self, indexes: Sequence[int]) -> list[Words]:
         found: list[Words] = []
@@ -114,7 +114,7 @@ class RedisCluster:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        """Find out who has which slot. Raises `StallError`, and other `StoreError`."""
+        """Read the nodes of all slots. Raises `StallError`, and other `StoreError`."""
         self._seeds = seeds_of(url)
         self.where = ",".join(f"{host}:{port}" for host, port in self._seeds)
         self._timeout_s = timeout_s
@@ -127,17 +127,18 @@ class RedisCluster:
 
     @property
     def primaries(self) -> list[RedisLink]:
-        """The primaries, as far as we know."""
+        """The primaries, according to the last answer of a node."""
         return [self._link_to(address) for address in sorted(set(self._slots))]
 
     def has_key(self, link: RedisLink, key: bytes) -> bool:
-        """Whether this primary has the slot of the key, as far as we know."""
+        """Return True if this primary has the slot of the key, according to the last answer."""
         return self._links.get(self._slots[slot_of(key)]) is link
 
     # --- questions ----------------------------------------------------------------------------
 
     def ask(self, commands: Sequence[Words]) -> list[Any]:
-        """The answers, in order, each of who has the command's key; errors as of `RedisLink`."""
+        """Return the answers in order, each from the node of the command's key. Raises as
+        `RedisLink.ask`."""
         return self._ask(commands, 0, 0)
 
     def call(self, function: bytes, keys: Sequence[bytes], words: Words) -> list[Any]:
@@ -146,12 +147,12 @@ class RedisCluster:
     def commit(
         self, function: bytes, calls: Sequence[Call], replicas: int, wait_ms: int
     ) -> list[Any]:
-        """The answers to the calls, when so many replicas of each primary have them."""
+        """Return the answers to the calls when `replicas` of each primary have confirmed them."""
         commands = [(b"FCALL", function, len(keys), *keys, *words) for keys, words in calls]
         return self._ask(commands, replicas, wait_ms)
 
     def memory(self) -> dict[str, str]:
-        """The memory of the primary that has least left, as INFO has it."""
+        """Return INFO memory of the primary with the least free memory."""
         found = [values_of(link.ask([INFO_MEMORY])[0]) for link in self.primaries]
         return min(found, key=_left_bytes)
 
@@ -172,7 +173,7 @@ class RedisCluster:
             if self._clock() >= until_s:
                 raise StallError(f"{self.where}: {trouble}")
             self._sleep(PAUSE_S)
-            with suppress(StallError):  # Nobody knows just now: whoever had it is asked again.
+            with suppress(StallError):  # If no node answers, ask the previous ones again.
                 self._find_slots()
             questions.left = {index: self._home_of(commands[index]) for index in questions.left}
         return questions.found
@@ -181,7 +182,7 @@ class RedisCluster:
         return self._slots[slot_of(_key_of(command))]
 
     def _try(self, questions: "_Questions") -> str | None:
-        """Ask all that is left, once. What stood in the way; None: nothing."""
+        """Send all remaining commands once. Return the reason of a failure, or None."""
         trouble: str | None = None
         groups: dict[Address, list[int]] = {}
         for index, address in (questions.left | questions.asking).items():
@@ -193,7 +194,7 @@ class RedisCluster:
             got = answers[address]
             if isinstance(got, StallError):
                 trouble = str(got)
-                for index in indexes:  # Who else has it by now?
+                for index in indexes:  # Another node may have the slot by now.
                     questions.asking.pop(index, None)
                     questions.left[index] = address
                 continue
@@ -212,7 +213,7 @@ class RedisCluster:
     def _take(
         self, index: int, reply: Any, address: Address, questions: "_Questions"
     ) -> str | None:
-        """Take one reply; what stood in the way."""
+        """Take one reply. Return the reason of a failure, or None."""
         questions.left.pop(index, None)
         if not isinstance(reply, Exception):
             questions.found[index] = reply
@@ -235,7 +236,8 @@ class RedisCluster:
     def _exchange(
         self, questions: Mapping[Address, list[Words]]
     ) -> dict[Address, list[Any] | StallError]:
-        """Ask all primaries at once; those that do not answer have an error for an answer."""
+        """Ask all primaries in parallel. Return answers by address, or the error of a primary that
+        does not answer."""
         found: dict[Address, list[Any] | StallError] = {}
         posted: list[Address] = []
         broken: BaseException | None = None
@@ -248,7 +250,7 @@ class RedisCluster:
             except BaseException as error:
                 broken = error
                 break
-        for address in posted:  # Also where one is broken: an answer that nobody reads comes later.
+        for address in posted:  # Also after an error: unread answers would confuse the next call.
             try:
                 found[address] = self._link_to(address).collect(len(questions[address]))
             except StallError as error:
@@ -268,12 +270,12 @@ class RedisCluster:
         return link
 
     def _welcome(self, link: RedisLink) -> None:
-        """A primary may have joined just now, and know none of our functions."""
+        """Check a new connection, and load the functions: the primary may be new."""
         self._greet(link)
         link.load_functions()
 
     def _url_of(self, address: Address) -> str:
-        """As that of the nodes that were named: user, password and TLS are the same for all."""
+        """Return the URL of a node. User, password and TLS are those of the configured nodes."""
         parts = urlsplit(next(iter(self._seeds.values())))
         user, at, _ = parts.netloc.rpartition("@")
         host, port = address
@@ -281,7 +283,7 @@ class RedisCluster:
         return urlunsplit((parts.scheme, f"{user}{at}{shown}:{port}", "", "", ""))
 
     def _find_slots(self) -> None:
-        """Ask whoever answers who has which slot; a node that is no primary any more is left."""
+        """Ask any node for the nodes of all slots, and close connections to former primaries."""
         trouble: StallError | None = None
         for address in dict.fromkeys([*self._slots[::64], *self._links, *self._seeds]):
             try:
@@ -290,7 +292,7 @@ class RedisCluster:
             except StallError as error:
                 trouble = error
                 continue
-            if values_of(state).get("cluster_state") != "ok":  # It may be cut off, and not know.
+            if values_of(state).get("cluster_state") != "ok":  # It may be partitioned.
                 trouble = StallError(f"{link.where}: the cluster is down, as it sees it")
                 continue
             slots: list[Address | None] = [None] * SLOTS
@@ -310,6 +312,6 @@ class RedisCluster:
 
 
 def _left_bytes(memory: dict[str, str]) -> float:
-    """Memory that is left below a server's maxmemory; infinite without one."""
+    """Return the free memory below a server's maxmemory, infinite if that is not set."""
     max_bytes = int(memory.get("maxmemory", "0"))
     return max_bytes - int(memory.get("used_memory", "0")) if max_bytes else float("inf")

@@ -1,7 +1,7 @@
-"""RedisLink: one connection to one server, made anew when it breaks; it alone knows redis-py.
+"""RedisLink: one connection to one server, which reconnects after a failure.
 
-Commands are packed and replies read on redis-py's own connection: addresses, TLS and AUTH are its
-business, pipelines and their objects are not needed.
+The only user of redis-py. It takes addresses, TLS and AUTH from redis-py's connection, and sends
+commands and reads replies there itself, because pipelines and their objects are not needed.
 """
 
 import re
@@ -33,10 +33,10 @@ _PASSING: Final = (
     exceptions.OutOfMemoryError,
     exceptions.ClusterDownError,
     exceptions.TryAgainError,
-    exceptions.AskError,  # And MOVED, which is one.
+    exceptions.AskError,  # The base class of MovedError.
     OSError,
 )
-"""Errors that end by themselves, or with the trouble that the server has."""
+"""Temporary errors, after which a retry may succeed."""
 _PASSING_TEXTS: Final = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE")
 _DENIED: Final = (
     exceptions.AuthenticationError,
@@ -47,11 +47,11 @@ PERMISSIONS: Final = (
     "+@read +@write +@connection +fcall +function|load +info +config|get +wait +time "
     "+bgrewriteaof +cluster|slots +cluster|info"
 )
-"""What the user of an ACL needs, for the keys below the prefix."""
+"""Permissions that the user needs if Redis has an ACL, for the keys below the prefix."""
 
 
 def shown(url: str) -> str:
-    """The address without user and password."""
+    """Return the address without user and password."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return f"unix://{parts.path}"
@@ -59,7 +59,7 @@ def shown(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raise `ConfigError` where `url` is no address of a server."""
+    """Raises `ConfigError` if `url` is no address of a server."""
     try:
         parts = urlsplit(url)
         is_whole = bool(parts.path) if parts.scheme == "unix" else "://" in url
@@ -78,7 +78,8 @@ def check_url(url: str) -> None:
 
 
 def check_database(name: str) -> None:
-    """Raise `ConfigError` where `name` is no number; it is not shown, for it may be a secret."""
+    """Raises `ConfigError` if `name` is no number. The error does not show `name`, which may be a
+    part of a password."""
     if not re.fullmatch("[0-9]*", name):
         raise ConfigError(
             "redis.url has no number of a database behind its first /, after the server; in a user "
@@ -87,12 +88,13 @@ def check_database(name: str) -> None:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether an error of the driver or the server ends by itself."""
+    """Return True if an error of the driver or the server is temporary."""
     return isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
 
 
 def failure(error: BaseException, where: str) -> StoreError:
-    """An error of the driver or the server, as one of ours; `StallError`: it may be tried again."""
+    """Return an error of the driver or the server as one of flowguard; `StallError` if a retry may
+    succeed."""
     text = str(error).rstrip(".") or error.__class__.__name__
     if isinstance(error, _DENIED):
         return StoreError(
@@ -109,18 +111,18 @@ def failure(error: BaseException, where: str) -> StoreError:
 
 @dataclass(frozen=True, slots=True)
 class Redirection:
-    """Another node of a Redis Cluster, which has what was asked for."""
+    """Another node of a Redis Cluster, which has the slot of a command."""
 
     slot: int
     host: str
-    """Empty: as that of who said so."""
+    """Host of the node; "" for that of the node that answered."""
     port: int
     is_for_good: bool
-    """MOVED; else ASK: this once."""
+    """True for MOVED, False for ASK, which applies once."""
 
 
 def redirection_of(answer: Exception) -> Redirection | None:
-    """Where an answer sends us; None: it is another error."""
+    """Return the redirection in an answer, or None if it is another error."""
     if not isinstance(answer, exceptions.AskError):
         return None
     is_moved = isinstance(answer, exceptions.MovedError)
@@ -133,7 +135,7 @@ def values_of(answer: bytes) -> dict[str, str]:
 
 
 def check_replicas(where: str, replicas: int, confirmed: Sequence[int]) -> None:
-    """Raise `StallError` where fewer replicas than asked for have answered WAIT."""
+    """Raises `StallError` if fewer replicas than required have confirmed, according to WAIT."""
     if replicas and confirmed[-1] < replicas:
         raise StallError(
             f"{where}: {confirmed[-1]} of {replicas} replicas have confirmed the commit"
@@ -142,10 +144,10 @@ def check_replicas(where: str, replicas: int, confirmed: Sequence[int]) -> None:
 
 @final
 class RedisLink:
-    """Call from one thread at a time. Every `StallError` may be tried again, on a new connection.
+    """Call from one thread at a time. After a `StallError` the caller may retry, which reconnects.
 
-    `greet` is called with the link whenever there is a new connection, before anything else; what
-    it raises, `ask` raises. `find`, where there is one, says then which server it is to.
+    `greet` is called with the link first on every new connection; `ask` raises its errors. `find`,
+    if given, returns the server's URL before every new connection.
     """
 
     def __init__(
@@ -171,14 +173,14 @@ class RedisLink:
             protocol=2,
             retry=Retry(NoBackoff(), 0),
             client_name="flowguard",
-            max_connections=2**31,  # The pool counts all it ever made; we have one at a time.
+            max_connections=2**31,  # It counts all connections ever made.
         )
 
     def ask(self, commands: Sequence[Words]) -> list[Any]:
-        """The answers, in order; one connection, one write.
+        """Send the commands in one write, and return the answers in order.
 
-        Raises `StallError` (also where nobody knows what was done), or the `StoreError` of the
-        first answer that is an error.
+        Raises `StallError` (also if it is unknown whether the commands were executed), or the
+        `StoreError` of the first answer that is an error.
         """
         return self._checked(self._exchange_or_again(commands))
 
@@ -189,7 +191,7 @@ class RedisLink:
         return found
 
     def call(self, function: bytes, keys: Sequence[bytes], words: Words, *then: Words) -> list[Any]:
-        """The answer of a function of the library, then those of other commands."""
+        """Return the answer of a function of the library, then those of the commands `then`."""
         commands = [(b"FCALL", function, len(keys), *keys, *words), *then]
         found = self._exchange_or_again(commands)
         if isinstance(found[0], Exception) and "Function not found" in str(found[0]):
@@ -200,7 +202,8 @@ class RedisLink:
     def commit(
         self, function: bytes, calls: Sequence[Call], replicas: int, wait_ms: int
     ) -> list[Any]:
-        """The answers to the calls, when so many replicas have them; `StallError`: try again."""
+        """Return the answers to the calls when `replicas` have confirmed them. Raises
+        `StallError`; then the caller may retry."""
         ((keys, words),) = calls
         waits = ((b"WAIT", replicas, wait_ms),) if replicas else ()
         answer, *confirmed = self.call(function, keys, words, *waits)
@@ -208,18 +211,18 @@ class RedisLink:
         return [answer]
 
     def memory(self) -> dict[str, str]:
-        """The server's memory, as INFO has it."""
+        """Return INFO memory of the server."""
         (answer,) = self.ask([INFO_MEMORY])
         return values_of(answer)
 
     def load_functions(self) -> None:
-        """Give the library to the server, where it has not got it yet."""
+        """Load the library of functions into the server if it is missing there."""
         (answer,) = self._exchange([(b"FUNCTION", b"LOAD", LIBRARY)])
         if isinstance(answer, Exception) and "already exists" not in str(answer):
             raise failure(answer, self.where) from answer
 
     def close(self) -> None:
-        """Give up the connection; `ask` makes another one."""
+        """Close the connection; `ask` makes another one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):
@@ -241,7 +244,7 @@ class RedisLink:
             raise
 
     def _exchange_or_again(self, commands: Sequence[Words]) -> list[Any]:
-        """A connection may have ended since it was used last: all we ask may be asked twice."""
+        """Retry once if the connection has ended since its last use; commands may be repeated."""
         if self._connection is not None:
             try:
                 return self._exchange(commands)
@@ -253,12 +256,12 @@ class RedisLink:
         return self._exchange(commands)
 
     def _exchange(self, commands: Sequence[Words]) -> list[Any]:
-        """Answers, errors among them; raises where the connection is of no use any more."""
+        """Return the answers, which may be errors. Raises if the connection has failed."""
         self._post(commands)
         return self.collect(len(commands))
 
     def post(self, commands: Sequence[Words]) -> None:
-        """Send the commands, on a new connection if there is none; `collect` has the answers."""
+        """Send the commands, on a new connection if necessary; `collect` returns the answers."""
         if self._connection is None:
             self._connect()
         self._post(commands)
@@ -269,7 +272,7 @@ class RedisLink:
             connection.send_packed_command([pack(commands)], check_health=False)
 
     def collect(self, count: int) -> list[Any]:
-        """The answers to what was posted, errors among them; raises as `ask`."""
+        """Return the answers to posted commands, which may be errors. Raises as `ask`."""
         connection = self._connection
         found: list[Any] = []
         with self._ending():
@@ -281,12 +284,12 @@ class RedisLink:
         if self._find is not None and any(
             isinstance(answer, exceptions.ReadOnlyError) for answer in found
         ):
-            self.close()  # Another one is the primary now.
+            self.close()  # Another server is the primary now.
         return found
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """A connection that broke is given up."""
+        """Close the connection after an error."""
         try:
             yield
         except (exceptions.RedisError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Commands as the server reads them: arrays of bulk strings, many in one write.
+"""Encodes commands as arrays of bulk strings, many in one write.
 
 The driver's own packing takes four times the processor time of this one.
 """

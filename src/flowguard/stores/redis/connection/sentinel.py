@@ -1,4 +1,4 @@
-"""Sentinels know which server is the primary; they are asked before every new connection."""
+"""Asks Sentinels for the primary, before every new connection."""
 
 from contextlib import closing
 from typing import Final
@@ -15,7 +15,7 @@ def is_sentinel(url: str) -> bool:
 
 
 def check_names(url: str) -> None:
-    """Raise `ConfigError` where `url` names no Sentinel, or no primary."""
+    """Raises `ConfigError` if `url` names no Sentinel or no primary."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2]
     if not hosts or not parts.path.strip("/").partition("/")[0]:
@@ -27,10 +27,10 @@ def check_names(url: str) -> None:
 
 
 def find_primary(url: str, timeout_s: float) -> str:
-    """The URL of the primary, as the first Sentinel that answers says.
+    """Return the URL of the primary that the first answering Sentinel names.
 
-    User, password and TLS of the address are those of the servers; Sentinels are asked without.
-    Raises `ConfigError` where it is no address, `StallError` where no Sentinel knows.
+    User, password and TLS of the address are for the servers, not for the Sentinels. Raises
+    `ConfigError` if `url` is no address, `StallError` if no Sentinel has the primary.
     """
     check_names(url)
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Can this server keep what is promised? Asked on every new connection."""
+"""Checks on every new connection that a server can provide the configured durability."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,23 +18,23 @@ VERSION_MIN: Final = (7, 0)
 FORMAT: Final = "2"
 SCAN_KEYS: Final = 1_000
 REWRITE_LOOK_S: Final = 0.02
-"""Between two looks at an append-only file that is written anew."""
+"""Interval of checks of a rewrite of the append-only file."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The durability level in Redis' terms: what a commit waits for."""
+    """The durability level as conditions that a commit waits for."""
 
     durability: Durability
     needs_fsync: bool = False
     replicas: int = 0
-    """Replicas that must have it before it counts as committed."""
+    """Number of replicas that must confirm a commit."""
 
 
 def check_address(url: str) -> None:
-    """Raise `ConfigError` where `url` is no address of a server, a cluster, or Sentinels."""
+    """Raises `ConfigError` if `url` is no address of a server, a cluster or Sentinels."""
     if is_sentinel(url):
         check_names(url)
     elif is_cluster(url):
@@ -65,13 +65,13 @@ def info(link: RedisLink, *sections: str) -> dict[str, str]:
 
 
 def check_primary(link: RedisLink, facts: dict[str, str]) -> None:
-    """Raise `StallError` where the server, as its INFO has it, follows another one."""
+    """Raises `StallError` if the server is a replica, according to its INFO."""
     if facts.get("role") != "master":
         raise StallError(f"{link.where} is a replica, which takes no writes: name its primary")
 
 
 def check_server(link: RedisLink, promise: Promise, *, in_cluster: bool = False) -> None:
-    """Raise `ConfigError` where the server cannot do it, `StallError` where it cannot yet."""
+    """Raises `ConfigError` if the server does not fit, `StallError` if it is not ready yet."""
     facts = info(link, "server", "memory", "persistence", "replication")
     where = link.where
     version = facts.get("redis_version", "0")
@@ -118,23 +118,22 @@ def _check_persistence(link: RedisLink, promise: Promise, facts: dict[str, str])
 
 
 def run_ids(servers: Sequence[RedisLink]) -> dict[str, RedisLink]:
-    """The servers by the names of their runs: each start of one makes another."""
+    """Return the servers by run id, which changes with each start of a server."""
     return {info(server, "server")["run_id"]: server for server in servers}
 
 
 def end_torn_commit(link: RedisLink, sleep: Callable[[float], None]) -> None:
-    """Make sure that nothing is left of a commit in the middle of which a server was ended.
+    """Remove the rest of a commit during which the server was killed.
 
-    A commit is a transaction in its append-only file. Redis that finds the beginning of one there
-    does not do it, but cuts only its last command off (7.0.15): with the next start the rest of it
-    is done together with what was committed since (valkey-io/valkey#4342). A file that is written
-    anew has nothing of it. Raises `StoreError`.
+    A commit is a transaction in the append-only file. If the file ends within one, Redis (7.0.15)
+    skips it, but cuts off only its last command. So the next start would execute the rest together
+    with later commits (valkey-io/valkey#4342). Rewriting the file removes it. Raises `StoreError`.
     """
     facts = info(link, "persistence")
     if facts.get("aof_enabled") != "1":
         return
     log.info("rewriting the append-only file: a commit may have been cut off", at=link.where)
-    _wait_for_rewrite(link, sleep)  # One that was begun before says nothing.
+    _wait_for_rewrite(link, sleep)  # An earlier rewrite proves nothing.
     link.ask([(b"BGREWRITEAOF",)])
     facts = _wait_for_rewrite(link, sleep)
     if facts.get("aof_last_bgrewrite_status") != "ok":
@@ -145,7 +144,7 @@ def end_torn_commit(link: RedisLink, sleep: Callable[[float], None]) -> None:
 
 
 def _wait_for_rewrite(link: RedisLink, sleep: Callable[[float], None]) -> dict[str, str]:
-    """Until none is under way; what INFO says of persistence then."""
+    """Wait until no rewrite is under way. Return the persistence section of INFO."""
     while True:
         facts = info(link, "persistence")
         if "1" not in (facts["aof_rewrite_in_progress"], facts["aof_rewrite_scheduled"]):
@@ -154,7 +153,7 @@ def _wait_for_rewrite(link: RedisLink, sleep: Callable[[float], None]) -> dict[s
 
 
 def check_version(found: str, where: str) -> None:
-    """Raise `FormatError` for a store of another format: nobody can read it but who wrote it."""
+    """Raises `FormatError` for a store of another format, which only its own version can read."""
     if found != FORMAT:
         raise FormatError(
             f"{where} is a store of format {found}, and this version of flowguard reads format "
@@ -170,9 +169,9 @@ def check_format(
     prefix: str,
     layout: str,
 ) -> None:
-    """Raise `FormatError` where the prefix holds something else than a store of this layout.
+    """Raises `FormatError` if the prefix has other keys than those of a store of this layout.
 
-    `servers`: all of those that have a part of its keys."""
+    `servers` are all servers that have some of its keys."""
     expected = {"format": FORMAT, "layout": layout, "buckets": str(BUCKETS)}
     (answer,) = link.ask([("HMGET", names.meta, *expected)])
     found = [None if value is None else value.decode() for value in answer]
@@ -198,12 +197,12 @@ def check_format(
 
 
 def literal(text: bytes) -> bytes:
-    """A pattern of Redis that fits this text, and nothing else."""
+    """Return a Redis pattern that matches only this text."""
     return re.sub(rb"[*?\[\]\\^-]", rb"\\\g<0>", text)
 
 
 def _any_key(link: RedisLink, prefix: str) -> str | None:
-    """A key below the prefix; None: there is none. O(all keys of the server)."""
+    """Return a key below the prefix, or None. O(all keys of the server)."""
     pattern = literal(prefix.encode()) + b":*"
     cursor = b"0"
     while True:

@@ -1,44 +1,44 @@
-"""The library of functions that run in Redis, each of them at once and as a whole.
+"""The library of functions that run in Redis, each as one atomic call.
 
-Its name and those of its functions end with a digest of its text: two versions of flowguard may use
-one server, none replaces the other's, and a server that lost the library is simply given it again.
+The names of the library and of its functions end with a digest of its text. So two versions of
+flowguard can use one server, and a server that lost the library gets it again.
 
 `commit_stream`, `commit_zset`  one for each layout of queues. KEYS: the prefix's own; the states of
-the sessions that are changed; then those of each part in turn. ARGV: token, number of the commit,
-count of sessions, the parts, sessions first. A part is its kind, then what the kind has:
+the changed sessions; then the keys of each part in turn. ARGV: token, number of the commit, number
+of sessions, the parts, sessions first. A part is a letter, and the keys and arguments of its kind:
 
-    q  queue; head, entries, settled: nothing of a session changes but its queue
-    p  session, queue, released; head: any change of a session that is there
-    n  the same, owner and client ids of its bucket; client id, head: a new session, in place of
-       one that may be there
-    d  the same keys; client id, head: the session ends
-    r  owner and retained messages of a bucket; count of fields to put and to drop, fields and
+    q  queue; head, entries, settled: only the queue of a session changes
+    p  session, queue, released; head: any change of an existing session
+    n  as p, and owner and client ids of the bucket; client id, head: a new session, which replaces
+       one of the same client id
+    d  the keys of n; client id, head: the session ends
+    r  owner and retained messages of a bucket; number of fields to put and to drop, fields and
        values, then fields: retained messages
 
-States are read together and written together, since each call of a command costs more than what it
-does: of a session that is `q` the queue is the only key that has calls of its own.
+States are read together and written together, since a call of a command costs more than its work.
+For a part `q`, the queue is the only key with calls of its own.
 
-A head is one word, big endian: u32 entries to add, u32 settled positions, u64 the bytes of the one
-and of the other, u64 the session's last commit, u64 next position, u64 highest position sent; but
-for `q` also u32 fields to put, u32 fields to drop, u32 positions to settle of which the bytes are
-not known, u32 positions to release. Then all of these: fields and values, fields, entries (what
-these are the layout says), settled, unknown, released positions and packet identifiers. The answer
-names the parts that were refused, each by its number, a reason and what Redis has as the session's
-last commit. A part that this commit, or a later one, has already changed is left alone, so that a
-commit may be sent again, and a copy of it that comes late does nothing. Where the prefix is another
-token's, all of it is refused, as part -1: its sessions get their new owner one after the other, and
-half of a commit of the old one, say the message without the packet identifier that it came with,
-would be worse than none.
+A head is one word, big endian: u32 entries to add, u32 settled positions, u64 bytes of the added
+entries, u64 bytes of the settled ones, u64 the session's last commit, u64 next position, u64
+highest position sent. All kinds but `q` also have u32 fields to put, u32 fields to drop, u32
+positions to settle whose bytes are unknown, u32 positions to release. The lists follow in this
+order: fields and values, fields, entries (as the layout defines), settled, unknown, released
+positions and packet identifiers.
 
-`adopt`  makes a token the owner of a bucket and of its sessions, and says which there are. What
-comes late of it, when the owner has begun already, only says so. The epoch, a number that `claim`
-gives to each owner, keeps one that was stopped meanwhile from taking the bucket back: 0 is the
-answer.
-In a Redis Cluster a commit is one call for each bucket, and the bucket has the prefix's own key.
-`intend`  writes such a commit down, before the first of its calls, where the lease is (`intent`).
-`claim`, `hold`, `leave`  are the broker's lease of the whole prefix; `claim` without its last
-argument only looks, and its answer has no epoch; `leave` with one forgets the commit that was
-written down: it is done.
+The answer has the rejected parts, each with its number, a reason and the session's last commit in
+Redis. A part that this commit or a later one has already changed is skipped, so a commit may be
+sent again, and a late copy of it does nothing. If the prefix belongs to another token, the whole
+commit is rejected, as part -1: sessions get their new owner one after the other, and half of a
+commit of the old owner (say a message without its packet identifier) would be worse than none.
+
+`adopt`  makes a token the owner of a bucket and of its sessions, and returns these. A late copy of
+the call, after the owner has begun, only returns them. `claim` gives an increasing number (epoch)
+to each owner. If the bucket has a later owner's epoch, the answer is 0.
+In a Redis Cluster a commit is one call for each bucket, which has the prefix's own key.
+`intend`  records such a commit beside the lease, before the first of its calls (`intent`).
+`claim`, `hold`, `leave`  are the broker's lease of the whole prefix. `claim` without its last
+argument only checks the lease, and its answer has no epoch. `leave` with a second argument deletes
+the record of the last commit, which is complete.
 """
 
 from hashlib import sha256
@@ -47,10 +47,10 @@ from typing import Final
 from flowguard.stores.redis.lua.queue_functions import QUEUES
 
 WHOLE: Final = -1
-"""Instead of a part: all of the commit."""
+"""Part number that stands for the whole commit."""
 REFUSED_FENCED: Final = 1
-"""Another token is the session's owner, or the bucket's. 2: Redis has gone back, and has not the
-session's last commit, or not the session."""
+"""Reason: another token owns the session or the bucket. Reason 2: Redis has lost the session or its
+last commit."""
 
 _TEXT: Final = """
 local function each_page(at, count, call)
@@ -356,7 +356,8 @@ _FUNCTIONS: Final = ("commit_stream", "commit_zset", "adopt", "claim", "hold", "
 
 
 def _registered(name: str) -> str:
-    """Register a function; a commit is admitted by the store, which keeps a reserve of memory."""
+    """Return the registration of a function. It may run when Redis is out of memory, since the
+    store has a reserve."""
     return (
         f"redis.register_function{{function_name='flowguard_{name}_{_DIGEST}', "
         f"callback={name}, flags={{'allow-oom'}}}}"
@@ -371,4 +372,4 @@ LIBRARY: Final = "\n".join(
         *map(_registered, _FUNCTIONS),
     )
 )
-"""The library's source, as FUNCTION LOAD takes it."""
+"""Source of the library for FUNCTION LOAD."""

@@ -1,17 +1,17 @@
-"""Queues as functions in Redis see them, one table of Lua for each layout.
+"""Access to queues for the functions in Redis, one table of Lua for each layout.
 
-add(queue, pos, label, entry)  append; positions only grow; `queues` says what the label is
-remove(queue, argv, from, to)  settle these positions; how many of them were there
-take(queue, pos)               settle one; the size of its entry, or nothing
-bytes_of(queue)                sizes of all entries, counted
-drop(queue)                    all of it
+add(queue, pos, label, entry)  append; positions only grow; `queues` defines the label
+remove(queue, argv, from, to)  settle these positions; return the number of removed entries
+take(queue, pos)               settle one; return the size of its entry, or nil
+bytes_of(queue)                return the sum of the sizes of all entries
+drop(queue)                    delete the queue
 """
 
 from typing import Final
 
 EXPIRY_GRACE_S: Final = 300
-"""A message in layout `zset` outlives its expiry by so much: the broker judges expiry, by its own
-clock; Redis only gets its memory back when nobody looks."""
+"""Time after the expiry of a message until Redis deletes it, in layout `zset`. The broker's clock
+decides on expiry; Redis only frees memory of queues that are not read."""
 
 QUEUES: Final = (
     f"""
