@@ -74,14 +74,14 @@ def decode_state(value: bytes) -> tuple[int, int, int, int]:
 
 
 def encode_subscription(options: SubscriptionOptions, after: str | None) -> bytes:
-    """`after` is the last topic whose retained messages were sent (`PutSubscription`)."""
+    """`after` is the topic after which retained messages are still to be sent, or None."""
     head = _SUBSCRIPTION.pack(VERSION, subscription_flags(options, after))
     return head + encode_variable(options.identifier) + (after or "").encode()
 
 
 def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
-    """Return the options, and the last topic whose retained messages were sent. Raises
-    `CorruptionError`."""
+    """Return the options, and the topic after which retained messages are still to be sent, or
+    None. Raises `CorruptionError`."""
     _, flags = unpack(_SUBSCRIPTION, value)
     identifier, end = number(value, _SUBSCRIPTION.size)
     return subscription_options(flags, identifier), retained_after(flags, value[end:])
