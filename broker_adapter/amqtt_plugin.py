@@ -1,4 +1,4 @@
-"""A plugin for amqtt: gate, windows and refusals of flowguard, by a few lines of its configuration.
+"""A plugin for amqtt: gate, windows and rejections of flowguard, by a few lines of configuration.
 
     plugins:
       amqtt.plugins.authentication.AnonymousAuthPlugin:
@@ -7,12 +7,12 @@
         flow:
           window_max: 50
 
-amqtt acknowledges a PUBLISH of QoS 1 before it is worked on, and its queues have no end. So it is
-not the acknowledgement that ends a packet here, but its place in the queue to subscribers, which is
-bounded; until then its client has one place less in its window, and beyond it is not read.
+amqtt acknowledges a PUBLISH of QoS 1 before it handles it, and its queues are unlimited. So a
+packet counts as in process until the queue to subscribers, which this plugin limits, has taken it.
+Beyond the window of a client, its connection is not read.
 
-Plugins are told of packets, but cannot hold them back: this one puts itself between amqtt and the
-streams of each connection, where amqtt 0.12 takes them over (`Broker._client_connected`).
+amqtt notifies plugins of packets, but does not let them delay packets. So this plugin replaces the
+streams of each connection when amqtt 0.12 takes them over (`Broker._client_connected`).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from flowguard.flow import Verdict
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 BROADCASTS_MAX: Final = 100
-"""Messages on their way to subscribers; beyond it who publishes waits."""
+"""Maximum number of messages in the queue to subscribers; above it publishers wait."""
 CONNECT_BYTES_MAX: Final = MIB
 COUNTED: Final = frozenset((tables.PUBLISH, tables.SUBSCRIBE, tables.UNSUBSCRIBE))
 
@@ -49,18 +49,18 @@ class Reader(Protocol):
     """amqtt's ReaderAdapter."""
 
     async def read(self, n: int = -1) -> bytes:
-        """Read so many bytes; fewer at the end of the stream."""
+        """Read `n` bytes; fewer at the end of the stream."""
 
     def feed_eof(self) -> None:
-        """No more will come."""
+        """End the stream."""
 
 
 class OverloadProtection(BasePlugin):
-    """The plugin; `config.flow`: the section of the same name of flowguard's settings."""
+    """The plugin; `config.flow` has the keys of flowguard's section `flow`."""
 
     @dataclass
     class Config:
-        """Its part of amqtt's configuration."""
+        """The plugin's part of amqtt's configuration."""
 
         flow: dict[str, Any] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class OverloadProtection(BasePlugin):
         super().__init__(context)
         settings = FlowSettings.model_validate(self.config.flow)
         self._timeout_s = settings.connect_timeout_s
-        self.guard = HostGuard(settings, patience_s=inf)  # Who waits is just not read.
+        self.guard = HostGuard(settings, patience_s=inf)  # A paused client is only not read.
         self._host: AsyncGuard | None = None
         self._ticking: Ticking | None = None
         broker = context._broker_instance
@@ -79,7 +79,7 @@ class OverloadProtection(BasePlugin):
         broker._handle_message_delivery = self._on_delivery
 
     async def close(self) -> None:
-        """The broker ends."""
+        """Stop the ticks at the end of the broker."""
         if self._ticking is not None:
             self._ticking.stop()
 
@@ -110,7 +110,7 @@ class OverloadProtection(BasePlugin):
             splitter.end()
 
     async def _on_delivery(self, session: Any, handler: Any, waiter: Any) -> bool:
-        """amqtt works on a PUBLISH: it is done when subscribers' queue has taken it."""
+        """Handle a PUBLISH; it is done when the queue to subscribers has taken it."""
         try:
             return await self._deliver(session, handler, waiter)
         finally:
@@ -121,8 +121,8 @@ class OverloadProtection(BasePlugin):
 
 @final
 class FairQueue(asyncio.Queue[dict[str, Any]]):
-    """Messages on their way to subscribers, whose places are given in turn: who comes to an
-    `asyncio.Queue` just as one is free passes all who wait, so that a flood leaves out the others.
+    """The queue to subscribers, with slots in order of request. In an `asyncio.Queue`, a newcomer
+    may take a slot as soon as it is free, so that a flood starves waiting publishers.
     """
 
     def __init__(self) -> None:
@@ -130,12 +130,12 @@ class FairQueue(asyncio.Queue[dict[str, Any]]):
         self._places = asyncio.Semaphore(BROADCASTS_MAX)
 
     async def put(self, item: dict[str, Any]) -> None:
-        """Wait for a place, and take it."""
+        """Wait for a slot, and take it."""
         await self._places.acquire()
         self.put_nowait(item)
 
     def get_nowait(self) -> dict[str, Any]:
-        """The next one; its place is free."""
+        """Return the next message, and free its slot."""
         item = super().get_nowait()
         self._places.release()
         return item
@@ -143,31 +143,31 @@ class FairQueue(asyncio.Queue[dict[str, Any]]):
 
 @final
 class GuardedReader:
-    """The stream that amqtt reads of a connection: packet by packet, as far as its window has room.
+    """The stream of a connection that amqtt reads, packet by packet within the client's window.
 
-    amqtt gives up reads when a keep-alive ends, and reads again: nothing is lost by that.
+    amqtt cancels a read when a keep-alive ends, and reads again; no data are lost.
     """
 
     def __init__(self, host: AsyncGuard, reader: Reader) -> None:
         self._host = host
         self._reader = reader
         self._partial = bytearray()
-        """A fixed header that has not come as a whole."""
+        """An incomplete fixed header."""
         self._frame = b""
-        """A packet that waits for room."""
+        """A packet that waits for capacity."""
         self._waiting: tuple[GuardedPacket, int] | None = None
-        """The same as the guard knows it, and its identifier."""
+        """The waiting packet as the guard has it, and its identifier."""
         self._room = asyncio.Event()
         self._readable = bytearray()
-        """Bytes that amqtt may have."""
+        """Bytes that amqtt may read."""
         self._by_id: dict[int, list[GuardedPacket]] = {}
-        """In process; more than one where a client sends one again before it is done."""
+        """Packets in process by identifier; several if a client repeats one before it is done."""
         self._qos_0: deque[GuardedPacket] = deque()
         self.client: GuardedClient = host.client()
         self.version = MQTT_311
 
     async def read_connect(self) -> bytes:
-        """The CONNECT, left for amqtt to read; raises `PeerError`, `EOFError`."""
+        """Read the CONNECT and keep it for amqtt; raises `PeerError`, `EOFError`."""
         frame = await self._read_frame(CONNECT_BYTES_MAX)
         decoder = PacketDecoder(CONNECT_BYTES_MAX)
         decoder.feed(frame)
@@ -182,7 +182,7 @@ class GuardedReader:
         return frame
 
     async def read(self, n: int = -1) -> bytes:
-        """Read so many bytes of admitted packets; fewer at the end."""
+        """Read `n` bytes of admitted packets; fewer at the end."""
         try:
             while len(self._readable) < n or (n < 0 and not self._readable):
                 await self._admit_next()
@@ -194,7 +194,7 @@ class GuardedReader:
         return data
 
     def feed_eof(self) -> None:
-        """No more will come."""
+        """End the stream."""
         self._reader.feed_eof()
 
     async def _admit_next(self) -> None:
@@ -219,12 +219,12 @@ class GuardedReader:
         if packet.admission.verdict is Verdict.DELAY:
             self._waiting = packet, packet_id
         elif packet.admission.verdict is Verdict.REJECT:
-            raise EOFError  # So many wait already that no more is remembered.
+            raise EOFError  # The maximum number of packets waits already.
         else:
             self._count(packet, packet_id)
 
     def _count(self, packet: GuardedPacket, packet_id: int) -> None:
-        """It is in process, until amqtt says that what has its identifier is done."""
+        """Count a packet as in process until amqtt has handled its identifier."""
         if packet_id:
             self._by_id.setdefault(packet_id, []).append(packet)
         else:
@@ -256,25 +256,25 @@ class GuardedReader:
     # --- what is done ------------------------------------------------------------------------
 
     def published(self, packet_id: int) -> None:
-        """A PUBLISH is worked on; 0: the oldest of QoS 0."""
+        """A PUBLISH was handled; `packet_id` 0: the oldest of QoS 0."""
         if packet_id:
             self.answered(packet_id)
         elif self._qos_0:
             self._host.guard.done(self._qos_0.popleft(), self._host.clock())
 
     def answered(self, packet_id: int) -> None:
-        """All with this identifier are done."""
+        """All packets with this identifier are done."""
         for packet in self._by_id.pop(packet_id, ()):
             self._host.guard.done(packet, self._host.clock())
 
     def accepted(self) -> None:
-        """CONNACK is on its way."""
+        """CONNACK was sent."""
         self._host.guard.answered(self.client, self._host.clock())
 
     def end(self) -> None:
-        """The connection is over: nothing of it is in process any more."""
+        """End the connection: none of its packets is in process any more."""
         if self._waiting is not None:
-            # It may have been admitted, and nobody has read it since.
+            # It may have been admitted, but amqtt has not read it.
             self._host.guard.done(self._waiting[0], self._host.clock())
             self._waiting = None
         for packet_id in list(self._by_id):
@@ -286,14 +286,14 @@ class GuardedReader:
 
 @final
 class GuardedWriter:
-    """amqtt's writer, looked at: CONNACK, SUBACK and UNSUBACK say that something is done."""
+    """amqtt's writer, observed: CONNACK, SUBACK and UNSUBACK complete a packet."""
 
     def __init__(self, reader: GuardedReader, writer: Any) -> None:
         self._reader = reader
         self._writer = writer
 
     def write(self, data: bytes) -> None:
-        """Packets of the broker, one at a time."""
+        """Write one packet of the broker."""
         kind = data[0] >> 4 if data else 0
         if kind in (tables.CONNACK, tables.SUBACK, tables.UNSUBACK):
             _, heads = FrameSplitter().scan(bytes(data))
@@ -308,7 +308,7 @@ class GuardedWriter:
 
 
 async def _refuse(writer: Any, version: int, refused: RefusedError) -> None:
-    """CONNACK 137 with the time to come back; 3.1.1: code 3."""
+    """Send CONNACK 0x89 (Server busy) with a retry-after hint; MQTT 3.1.1: code 3."""
     properties = NO_PROPERTIES
     if version == MQTT_5:
         after_ms = round(1_000 * refused.retry_after_s)
@@ -318,7 +318,7 @@ async def _refuse(writer: Any, version: int, refused: RefusedError) -> None:
 
 
 async def _close(writer: Any) -> None:
-    """Send what there is, and close; the peer may have gone."""
+    """Send pending data, and close; the peer may have disconnected."""
     with suppress(OSError):
         await writer.drain()
         await writer.close()

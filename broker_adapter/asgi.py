@@ -3,10 +3,10 @@
     app = Starlette(routes=[...])
     app.add_middleware(IngestionGuard, waiting_max=10)      # or: app = IngestionGuard(app)
 
-A request is a packet of its principal, in process until the application has answered it. Who has as
-many in process as its window allows waits, before a byte of the body is read; beyond `waiting_max`,
-or after `patience_s`, the answer is 503. WebSockets and lifespan pass untouched. For servers on
-asyncio (uvicorn, hypercorn).
+A request is a packet of its principal, in process until the application has answered it. A
+principal whose window is full waits before a byte of the body is read. Above `waiting_max` waiting
+requests, or after `patience_s`, the answer is 503. WebSockets and lifespan pass unchanged. For
+servers on asyncio (uvicorn, hypercorn).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def principal_of(scope: Scope) -> str:
-    """The value of its Authorization header, or the address it comes from."""
+    """Return the value of the Authorization header, or the client's address."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             return str(value, "latin-1")
@@ -36,7 +36,7 @@ def principal_of(scope: Scope) -> str:
 
 @final
 class IngestionGuard:
-    """One per application; `principal` says whose request it is, `cost` what it weighs."""
+    """One per application; `principal` returns a request's principal, `cost` its cost."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class IngestionGuard:
         self.guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
         self._loop: asyncio.AbstractEventLoop
         self._host: AsyncGuard | None = None
-        """On that loop; None: no request has come since it began."""
+        """The guard on that loop, or None before its first request."""
         self._ticking: Ticking | None = None
         self._clients: dict[str, tuple[GuardedClient, int]] = {}
-        """Principals with open requests, and how many."""
+        """Principals with open requests, and the number of these."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,7 +79,7 @@ class IngestionGuard:
             self._leave(name, host)
 
     def _begin(self) -> AsyncGuard:
-        """The first request of a loop, which will serve all of them."""
+        """Start at the first request of a loop, which will serve all of them."""
         self._end()
         self._loop = asyncio.get_running_loop()
         self._ticking = Ticking(self.guard, self._loop)
@@ -96,7 +96,8 @@ class IngestionGuard:
         return client
 
     def _leave(self, name: str, host: AsyncGuard) -> None:
-        """Forget who has no open request: names are as many as somebody invents."""
+        """Forget a principal without open requests, because clients can invent any number of
+        names."""
         client, count = self._clients[name]
         if count > 1:
             self._clients[name] = (client, count - 1)

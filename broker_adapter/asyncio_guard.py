@@ -23,7 +23,7 @@ async def open_guard(
     waiting_max: int = 100,
     patience_s: float | None = None,
 ) -> AsyncIterator[AsyncGuard]:
-    """A guard that is ticked until the block ends; see `HostGuard` for the arguments."""
+    """Yield a guard that is ticked until the block ends; see `HostGuard` for the arguments."""
     guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
     loop = asyncio.get_running_loop()
     ticking = Ticking(guard, loop)
@@ -35,7 +35,7 @@ async def open_guard(
 
 @final
 class Ticking:
-    """Ticks by a timer of the loop: no task, whose end somebody had to wait for."""
+    """Ticks by a timer of the loop, so that there is no task to wait for."""
 
     __slots__ = ("_guard", "_loop", "_timer")
 
@@ -49,14 +49,14 @@ class Ticking:
         self._guard.tick(self._loop.time())
 
     def stop(self) -> None:
-        """No tick comes any more, unless somebody begins again."""
+        """Stop the ticks until a new start."""
         self._timer.cancel()
         self._guard.rest()
 
 
 @final
 class AsyncioBell:
-    """For the running task."""
+    """A bell for the running task."""
 
     __slots__ = ("_event", "_loop", "_thread")
 

@@ -1,22 +1,23 @@
 """HostGuard: overload protection for a host of your own; five calls, no thread and no loop.
 
-The host tells what happens, and is told whether it may go on:
+The host reports events, and gets the guard's decision:
 
-| what happens | the host calls | and gets |
+| event | the host calls | result |
 |---|---|---|
-| a CONNECT has come | `offer`; `answered` after its answer | an `Admission`; or later, `decided` |
-| a packet starts | `start` | a `GuardedPacket`: admitted, or it waits, or it is refused |
-| a packet is done, or given up | `done` | nothing; who waited for its place is told |
-| a client is gone | `gone` | nothing is held for it any more |
-| time has passed | `tick`, every 100 ms | nothing; windows move, who waited too long is refused |
+| a CONNECT came | `offer`; `answered` after its answer | an `Admission`, or later a call of
+`decided` |
+| a packet starts | `start` | a `GuardedPacket`: admitted, waiting or rejected |
+| a packet is done or cancelled | `done` | none; a waiting packet may be admitted |
+| a client disconnected | `gone` | none; its waiting packets are dropped |
+| time passed | `tick`, every 100 ms | none; windows adapt, expired packets are rejected |
 
-It stands on `flowguard.flow.Guard`, the one door of the broker itself, and adds three things: a
-lock, so that the five calls may come from any thread; a bounded queue of packets for each client,
-so that who has no room need not ask again; and pressure that follows from the calls alone, which
-are how late a tick comes and how long packets are in process.
+It uses `flowguard.flow.Guard`, like the broker itself, and adds three things. A lock allows the
+five calls from any thread. A bounded queue of packets for each client means that a client without
+capacity need not ask again. The pressure follows from the calls alone: from the delay of ticks, and
+from the time that packets are in process.
 
-Callbacks run after the lock is given back, in the thread whose call made room: they may call the
-guard, and must not raise.
+Callbacks run after the lock is released, in the thread whose call freed the capacity. They may call
+the guard, and must not raise.
 """
 
 from collections import OrderedDict, deque
@@ -33,22 +34,23 @@ from flowguard.flow.load.signals import TICK_S
 from flowguard.flow.verdict import ADMITTED, WAITS
 
 MEMORY_BYTES: Final = 1024 * MIB
-"""For packets in process, where the settings do not say: a quarter of it is their budget."""
+"""Default memory limit; a quarter of it is the budget of packets in process."""
 WAITING_BYTES: Final = 4_096
-"""What a packet that waits takes besides its size: whoever waits for it, most of all."""
+"""Memory of a waiting packet besides its size, mostly of the task that waits for it."""
 LATE_MAX: Final = 1_000
-"""Packets refused in one tick for their patience: each costs a callback, and the lock is held."""
+"""Maximum number of packets rejected per tick after their timeout, because each needs a callback
+under the lock."""
 RETRY_MIN_S: Final = 0.5
 RETRY_MAX_S: Final = 60.0
 RATE_SHARE: Final = 0.1
-"""Of what is known of the rate, that a tick decides."""
+"""Weight of one tick in the moving average of the rate."""
 LEFT: Final = Admission(Verdict.DROP)
-"""Its client is gone, or has given it up."""
+"""The client has disconnected, or cancelled the packet."""
 
 
 @final
 class GuardedPacket:
-    """One piece of work, from the time it was offered; `HostGuard.done` ends it in any state."""
+    """One piece of work, from its offer on; `HostGuard.done` ends it in any state."""
 
     __slots__ = ("admission", "client", "cost", "pause", "since_s", "size_bytes", "told")
 
@@ -63,23 +65,24 @@ class GuardedPacket:
         self.cost = cost
         self.size_bytes = size_bytes
         self.since_s = since_s
-        """When it was offered; from its admission on: when it was admitted."""
+        """Time of the offer; from its admission on, time of the admission."""
         self.told: Told | None = None
         self.admission = WAITS
         self.pause: Pause | None = None
-        """Why it had to wait, and `told` hears the outcome, or has heard it; None: it had not."""
+        """Why it had to wait (then `told` is called with the outcome), or None if it did not
+        wait."""
 
 
 Told = Callable[[GuardedPacket], None]
-"""Hears that a packet that waited is admitted, or refused: see its `admission`."""
+"""Called when a waiting packet is admitted or rejected: see its `admission`."""
 Decided = Callable[[Admission], None]
-"""Hears what becomes of a CONNECT that waited."""
+"""Called with the outcome of a CONNECT that waited."""
 Call = Callable[[], None]
 
 
 @final
 class GuardedClient:
-    """One client of a host, or one principal: it has a window of its own. `HostGuard.client`."""
+    """One client or principal of a host, with its own window. Made by `HostGuard.client`."""
 
     __slots__ = (
         "client_id",
@@ -102,27 +105,28 @@ class GuardedClient:
         self.tenant = tenant
         self.window = window
         self.waiting: deque[GuardedPacket] = deque()
-        """Packets without room, in the order in which they came."""
+        """Packets without capacity, in order of arrival."""
         self.decided: Decided | None = None
-        """While its CONNECT waits."""
+        """Callback while its CONNECT waits."""
         self.waiting_bytes = 0
-        """What its packets that wait take."""
+        """Memory of its waiting packets."""
         self.runnable = runnable
 
     def schedule(self) -> None:
-        """There may be room now (`flowguard.flow.guard.Guarded`)."""
+        """Note that it may have capacity now (`flowguard.flow.guard.Guarded`)."""
         self.runnable[self] = None
 
 
 @final
 class HostGuard:
-    """One per host. `now_s`: seconds of any monotonic clock, the same one in all calls.
+    """The guard of a host. `now_s`: seconds of any monotonic clock, the same one in all calls.
 
-    Clients have `settings.window_max` packets in process at most, and `waiting_max` that wait for
-    room, for `patience_s` at most; what is beyond that is refused with a time to come back. What
-    all have waiting takes `settings.unfinished_bytes_max` at most, `WAITING_BYTES` for each besides
-    its size; from three quarters on whoever has less of it goes before whoever has more.
-    `settings.store_objective_s` is how long a packet may well be in process.
+    A client may have `settings.window_max` packets in process, and `waiting_max` packets that wait
+    for capacity, each for `patience_s` at most. Further packets are rejected with a retry-after
+    hint. The waiting packets of all clients may take `settings.unfinished_bytes_max`, with
+    `WAITING_BYTES` for each besides its size. From three quarters of it on, clients that hold less
+    of it go first. `settings.store_objective_s` is the objective for the time that a packet is in
+    process.
 
     A wrong argument raises ValueError, and nothing is changed.
     """
@@ -135,7 +139,7 @@ class HostGuard:
         patience_s: float | None = None,
         draw: Callable[[], float] | None = None,
     ) -> None:
-        """`patience_s`: None: that of CONNECTs; `draw`: in [0, 1), for jitter."""
+        """`patience_s`: by default the timeout of CONNECTs; `draw`: random in [0, 1), for jitter."""
         settings = settings or FlowSettings()
         memory_bytes = settings.memory_max_bytes or MEMORY_BYTES
         if settings.unfinished_bytes_max is None:
@@ -151,21 +155,21 @@ class HostGuard:
         self._waiting_max = waiting_max
         self._patience_s = settings.connect_patience_s if patience_s is None else patience_s
         self._in_process: dict[GuardedPacket, bool | None] = {}
-        """The oldest first."""
+        """Packets in process, oldest first."""
         self._waiting: OrderedDict[GuardedPacket, None] = OrderedDict()
-        """Those of all clients, the oldest first."""
+        """Waiting packets of all clients, oldest first."""
         self._waiting_clients: dict[GuardedClient, None] = {}
-        """Who has a packet that waits."""
+        """Clients with a waiting packet."""
         self._waiting_budget = FairBudget(settings.unfinished_bytes_max)
         self._runnable: dict[GuardedClient, None] = {}
         self._calls: list[Call] = []
-        """Callbacks to be called when the lock is given back."""
+        """Callbacks to be called when the lock is released."""
         self._ticked_s: float | None = None
         self._finished = 0
         self._response_sum_s = 0.0
         self._rate_per_s = 0.0
         self.refused: dict[Reason, int] = {}
-        """Packets refused since the start; CONNECTs: `connects_refused`."""
+        """Packets rejected since the start; for CONNECTs see `connects_refused`."""
 
     # --- what can be seen --------------------------------------------------------------------
 
@@ -181,12 +185,12 @@ class HostGuard:
 
     @property
     def in_process_bytes(self) -> int:
-        """Their sizes."""
+        """Size of these packets, bytes."""
         return self._node.in_process_bytes
 
     @property
     def waiting_count(self) -> int:
-        """Packets that wait for room."""
+        """Packets that wait for capacity."""
         return len(self._waiting)
 
     @property
@@ -196,19 +200,19 @@ class HostGuard:
 
     @property
     def connects_waiting(self) -> int:
-        """CONNECTs that wait for a place, or for their refusal."""
+        """CONNECTs that wait for a slot or for their rejection."""
         return self._guard.gate.buffered
 
     @property
     def connects_refused(self) -> dict[Reason, int]:
-        """CONNECTs refused and dropped since the start, by reason."""
+        """CONNECTs rejected and dropped since the start, by reason."""
         return self._guard.gate.refused
 
     # --- clients -----------------------------------------------------------------------------
 
     def client(self, client_id: str = "", tenant: str = "") -> GuardedClient:
-        """A new client. `client_id`: a second CONNECT of the same supersedes the first, unless it
-        is empty; `tenant`: with whom it shares, while clients take turns."""
+        """Return a new client. `client_id`: a second CONNECT of a client with this id supersedes
+        the first, unless it is ""; `tenant`: the group whose clients take turns as one."""
         return GuardedClient(client_id, tenant, AdmissionWindow(self._node), self._runnable)
 
     def offer(
@@ -219,10 +223,10 @@ class HostGuard:
         size_bytes: int = 0,
         decided: Decided | None = None,
     ) -> Admission:
-        """A CONNECT has come. Who is admitted is `answered` in the end, or `gone`.
+        """Offer a CONNECT. Call `answered` or `gone` for each admitted one in the end.
 
-        If it has to wait (`Verdict.DELAY`), `decided` is told what becomes of it, once. A client
-        has one CONNECT at a time.
+        If it has to wait (`Verdict.DELAY`), `decided` is called once with the outcome. A client may
+        have one CONNECT at a time.
         """
         if size_bytes < 0:
             raise ValueError(f"size_bytes: 0 or more, not {size_bytes}")
@@ -238,7 +242,7 @@ class HostGuard:
         return admission
 
     def answered(self, client: GuardedClient, now_s: float) -> None:
-        """Its CONNECT is over, or given up: its place is free. Safe to repeat."""
+        """End a client's CONNECT, answered or cancelled, and free its slot. Safe to repeat."""
         with self._lock:
             self._guard.answered(client, now_s)
             self._on_decided(client, LEFT, now_s)
@@ -246,8 +250,8 @@ class HostGuard:
         _call(calls)
 
     def gone(self, client: GuardedClient, now_s: float) -> None:
-        """It is gone: what waits is dropped, and told so; what is in process counts until it is
-        `done`."""
+        """Remove a disconnected client. Waiting packets are dropped, with a call of `told`; packets
+        in process count until they are `done`."""
         with self._lock:
             while client.waiting:
                 self._forget(client.waiting.popleft(), LEFT)
@@ -268,10 +272,10 @@ class HostGuard:
         size_bytes: int = 0,
         told: Told | None = None,
     ) -> GuardedPacket:
-        """A packet is to be worked on: its `admission` says whether it may be, and why not.
+        """Offer a packet; its `admission` is the decision with its reason.
 
-        If it has to wait, which its `pause` says for good, `told` hears when it is admitted or
-        refused; whoever does not want to wait calls `done`. Else `told` hears nothing.
+        If it has to wait, its `pause` is set, and `told` is called when it is admitted or rejected.
+        To cancel the wait, call `done`. In all other cases `told` is not called.
         """
         if cost < 1 or size_bytes < 0:
             raise ValueError(f"cost: 1 or more; size_bytes: 0 or more; not {cost} and {size_bytes}")
@@ -298,7 +302,7 @@ class HostGuard:
         return packet
 
     def done(self, packet: GuardedPacket, now_s: float) -> None:
-        """It is done, or nobody waits for it any more: nothing is held for it. Safe to repeat."""
+        """End a packet, done or cancelled, and release what it holds. Safe to repeat."""
         self._acquire()
         try:
             client = packet.client
@@ -323,26 +327,27 @@ class HostGuard:
     # --- time --------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Every 100 ms: windows follow the pressure, and who waited too long is refused."""
+        """Every 100 ms: adapt windows to the pressure, and reject packets that waited too long."""
         with self._lock:
             self._observe(now_s)
             limit = self._node.limit
             self._guard.tick(now_s)
             if self._node.limit > limit:
-                # Who waits for one of its own, which may take long, has room without that now.
+                # Clients that wait for their own packets, which may take long, get capacity only
+                # now.
                 self._runnable.update(self._waiting_clients)
             for _ in range(LATE_MAX):
                 packet = next(iter(self._waiting), None)
                 if packet is None or now_s - packet.since_s < self._patience_s:
                     break
-                # Who came first among all came first among those of its client.
+                # The oldest of all waiting packets is also the oldest of its client.
                 packet.client.waiting.popleft()
                 self._forget(packet, self._refusal(Reason.GATE_DEADLINE))
             calls = self._settle(now_s)
         _call(calls)
 
     def rest(self) -> None:
-        """Nobody ticks for a while: the next tick, whenever it comes, is not late."""
+        """Pause the ticks: the next tick is not late, whenever it comes."""
         with self._lock:
             self._ticked_s = None
 
@@ -391,7 +396,7 @@ class HostGuard:
         return Admission(Verdict.REJECT, reason, retry_after_s)
 
     def _forget(self, packet: GuardedPacket, admission: Admission) -> None:
-        """It waits no more, and is taken from its client's queue already."""
+        """End the wait of a packet that was taken from its client's queue."""
         client, size_bytes = packet.client, WAITING_BYTES + packet.size_bytes
         del self._waiting[packet]
         if not client.waiting:
@@ -399,7 +404,7 @@ class HostGuard:
         client.waiting_bytes -= size_bytes
         self._waiting_budget.give_back(size_bytes, client.waiting_bytes)
         if admission is not ADMITTED:
-            client.window.needs = 1  # What whoever is next weighs is not known before it is asked.
+            client.window.needs = 1  # The cost of the next packet is not known before it is asked.
         packet.admission = admission
         self._runnable[client] = None
         if packet.told is not None:
@@ -411,7 +416,7 @@ class HostGuard:
             self._calls.append(partial(decided, admission))
 
     def _run(self, client: GuardedClient, now_s: float) -> None:
-        """Admit what waits, as far as there is room."""
+        """Admit waiting packets while there is capacity."""
         window, waiting = client.window, client.waiting
         while waiting and window.room() and window.fits(waiting[0].cost):
             packet = waiting.popleft()
@@ -426,7 +431,8 @@ class HostGuard:
             self._guard.paused(client, now_s)
 
     def _settle(self, now_s: float) -> "list[Call]":
-        """Until nobody has room who waits for it; the callbacks to be called without the lock."""
+        """Admit until no waiting packet has capacity; return the callbacks to call without the
+        lock."""
         guard, runnable = self._guard, self._runnable
         while runnable or guard.has_work:
             if not runnable:

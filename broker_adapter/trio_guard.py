@@ -23,14 +23,14 @@ async def open_guard(
     waiting_max: int = 100,
     patience_s: float | None = None,
 ) -> AsyncIterator[AsyncGuard]:
-    """A guard that is ticked until the block ends; see `HostGuard` for the arguments."""
+    """Yield a guard that is ticked until the block ends; see `HostGuard` for the arguments."""
     guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tick, guard)
         try:
             yield AsyncGuard(guard, trio.current_time, TrioBell)
-        except Exception as error:  # Raised as it is, in no group.
+        except Exception as error:  # Raised without an exception group.
             failure = error
         nursery.cancel_scope.cancel()
     if failure is not None:
@@ -45,7 +45,7 @@ async def _tick(guard: HostGuard) -> None:
 
 @final
 class TrioBell:
-    """For the running task."""
+    """A bell for the running task."""
 
     __slots__ = ("_event", "_token")
 

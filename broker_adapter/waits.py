@@ -5,11 +5,11 @@
     async with guard.packet(client, cost=1):       # a place in its window
         ...                                        # the work
 
-Both wait for a place, and raise `RefusedError` where there will be none. A block that is left, by
-its end, an error or a cancellation, gives its place back.
+Both wait for a slot, and raise `RefusedError` if they get none. A block frees its slot when it
+ends, also after an error or a cancellation.
 
-`flowguard.flow` gives overload as a value; in a block there is nobody to look at it, so here it is
-an exception.
+`flowguard.flow` returns overload as a value. A block has no value to check, so it raises an
+exception.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,49 +23,50 @@ from flowguard.flow import Admission, Reason, Verdict
 
 
 class RefusedError(FlowguardError):
-    """There is no place, and none to wait for; the work has not begun."""
+    """The guard has rejected the work, which has not begun."""
 
     def __init__(self, reason: Reason | None, retry_after_s: float) -> None:
         self.reason = reason
-        """Why; None: its client is gone."""
+        """Why, or None if the client has disconnected."""
         self.retry_after_s = retry_after_s
-        """When to come back; 0: there is no reason to."""
+        """Retry-after hint, seconds, or 0 if a retry is useless."""
         super().__init__(f"refused ({reason or 'gone'}), come back in {retry_after_s:.1f} s")
 
 
 class Bell(Protocol):
-    """Wakes one task, from whatever thread."""
+    """Wakes one task, from any thread."""
 
     def ring(self) -> None:
-        """Let the one who waits go on; safe to repeat."""
+        """Wake the waiting task; safe to repeat."""
 
     async def wait(self) -> None:
-        """Until it rings, at once if it has."""
+        """Wait until it rings; return at once if it has."""
 
 
 @final
 class AsyncGuard:
-    """Blocks over a guard, which its host goes on ticking (`open_guard` does)."""
+    """Blocks over a guard that its host ticks (as `open_guard` does)."""
 
     __slots__ = ("_bell", "clock", "guard")
 
     def __init__(
         self, guard: HostGuard, clock: Callable[[], float], bell: Callable[[], Bell]
     ) -> None:
-        """`clock`: of all calls, seconds, monotonic; `bell`: makes one for the running task."""
+        """`clock`: monotonic, seconds, used for all calls; `bell`: makes one for the running
+        task."""
         self.guard = guard
         self.clock = clock
         self._bell = bell
 
     def client(self, client_id: str = "", tenant: str = "") -> GuardedClient:
-        """A client of its own window, see `HostGuard.client`."""
+        """Return a client with its own window, see `HostGuard.client`."""
         return self.guard.client(client_id, tenant)
 
     @asynccontextmanager
     async def connecting(
         self, client: GuardedClient, size_bytes: int = 0
     ) -> AsyncIterator[GuardedClient]:
-        """A block in which its CONNECT is in process; an error in it means that it is gone."""
+        """A block in which a client's CONNECT is in process; an error in it ends the client."""
         bell, decided = self._bell(), list[Admission]()
 
         def decide(admission: Admission) -> None:
@@ -91,17 +92,17 @@ class AsyncGuard:
             raise
 
     def packet(self, client: GuardedClient, cost: int = 1, size_bytes: int = 0) -> "Starting":
-        """A block in which a packet of it is in process."""
+        """Return a block in which a client's packet is in process."""
         return Starting(self, client, cost, size_bytes, self._bell)
 
     def gone(self, client: GuardedClient) -> None:
-        """Its connection has ended; blocks of it that wait are refused."""
+        """End a client's connection; its waiting blocks raise `RefusedError`."""
         self.guard.gone(client, self.clock())
 
 
 @final
 class Starting:
-    """`AsyncGuard.packet`."""
+    """The block of `AsyncGuard.packet`."""
 
     __slots__ = ("_bell", "_client", "_cost", "_host", "_packet", "_size_bytes")
 

@@ -1,11 +1,11 @@
-"""The clock of a broker: read twenty times for a message that comes alone, so it is compiled."""
+"""The clock of a broker, compiled because a single message reads it twenty times."""
 
 from collections.abc import Callable
 from time import monotonic, time
 
 
 def unix_clock() -> Callable[[], float]:
-    """Seconds since the Unix epoch that never go backwards within this process."""
+    """Return a clock: seconds since the Unix epoch that never go backwards in this process."""
     offset_s = time() - monotonic()
 
     def now_s() -> float:

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 BUSY_MIN_S = 0.05
 """Time that the loop must have had work before the share in which it ran is computed."""
 RUNNING_SHARE_MIN = 0.1
-"""The least share assumed: refused clients are told so in the end, however busy the machine is."""
+"""Minimum share assumed, so that rejected clients are answered even on a busy machine."""
 TROUBLES = {
     Trouble.READING: "group unreadable; its messages wait",
     Trouble.COMMITS: "group acknowledgements not saved; messages may come again",
@@ -93,7 +93,7 @@ class _Tick:
             self._tell_troubles()
 
     def _tell_troubles(self) -> None:
-        """Log what is wrong with groups of several brokers, once, and once that it is over."""
+        """Log each fault of groups of several brokers once, and once when it ends."""
         for filter, trouble, why in self._node.router.queues.spread.take_troubles():
             group = printable(filter) or "all"
             if why:
@@ -150,8 +150,8 @@ async def keep_house(
 ) -> None:
     """Tick until cancelled; `onlookers` may change meanwhile.
 
-    An error of one part is told to `on_error`, and the others go on; only a `StoreError` ends
-    it.
+    An error of one part is passed to `on_error`, and the other parts continue. Only a `StoreError`
+    ends it.
     """
     jitter = SystemRandom().uniform
     with memory_gauge() as resident_bytes:

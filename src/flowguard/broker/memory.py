@@ -17,30 +17,30 @@ from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
 
 MEMORY_SHARE: Final = 0.75
-"""The share of the machine's or container's memory: the rest is the kernel's sockets."""
+"""Share of the memory of the machine or container; the rest is for the kernel's sockets."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-# The first two are not final: tests have smaller ones.
+# The first two are not final, because tests use shorter times.
 TRIM_S = 10.0
-"""Pause between two looks at what the allocator keeps."""
+"""Pause between two looks at the memory that the allocator keeps, seconds."""
 LOOK_S = 1.0
-"""The end of it, over which it is judged how busy the loop is."""
+"""The last part of that pause, in which the load of the loop is measured, seconds."""
 IDLE_SHARE: Final = 0.75
-"""Of which the loop must have waited for events: what memory is given back while it works costs
-whoever it works for."""
+"""Share of that time in which the loop must have waited for events, because returning memory delays
+the loop."""
 BUSY_MAX: Final = 60
-"""After so many such looks it is given back however busy the loop is."""
+"""Number of looks at a busy loop after which memory is returned anyway."""
 TRIM_S_MAX: Final = 640.0
-"""The longest pause, where it had nothing to give back again and again."""
+"""Longest pause between attempts, reached if repeated attempts return nothing."""
 TRIM_BYTES: Final = 32 * 1024 * 1024
-"""Memory that must be resident beyond what is counted: less is not worth the time."""
+"""Minimum of resident memory beyond what is counted; less is not worth the time."""
 TRIM_GAIN: Final = 8
-"""Unless an eighth of that comes back, the next look can wait for longer."""
+"""If less than one in `TRIM_GAIN` bytes of it is returned, the pause gets longer."""
 CALM: Final = 1.0
-"""Pressure below which memory is given back: above it a node has other things to do."""
+"""Pressure below which memory is returned to the system; above it a node has other work."""
 FEW: Final = 16
 """Connections whose buffers explain no resident memory above the limit."""
 
@@ -61,19 +61,19 @@ def memory_limit_bytes() -> int:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Every bound of a broker on this machine; raises ConfigError where they do not fit in."""
+    """Return every bound of a broker on this machine; raises ConfigError if they do not fit."""
     return Bounds.of(settings, settings.flow.memory_max_bytes or memory_limit_bytes())
 
 
 @contextmanager
 def memory_gauge() -> Iterator[Callable[[], int]]:
-    """A gauge of the resident set, bytes; opened once: later there may be no descriptor for it."""
+    """Yield a gauge of the resident set, bytes. The file stays open, as descriptors may run out."""
     with Path("/proc/self/statm").open("rb", buffering=0) as statm:
         yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
 
 def allocator_trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None: this C library has none."""
+    """Return glibc's `malloc_trim`, or None if this C library has none."""
     try:
         trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -82,15 +82,17 @@ def allocator_trim() -> Callable[[int], int] | None:
 
 
 async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
-    """While the node is calm, return memory that the allocator keeps to the system; until
-    cancelled. `idle_s`: how long the loop has waited for events, in all.
+    """Return memory that the allocator keeps to the system while the node is calm, until cancelled.
 
-    It may take tens of milliseconds, in a thread: meanwhile allocations of large blocks wait, as
-    those of OpenSSL. So it waits for a second in which the loop has little to do.
+    `idle_s`: total time in which the loop has waited for events.
 
-    Above the memory limit it waits for nothing: resident memory is the pressure then. The garbage
-    collector runs first if the node holds little, because it is quick then. It does not run by
-    itself while nothing is allocated."""
+    A trim runs in a thread and may take tens of milliseconds. Meanwhile allocations of large blocks
+    wait, such as those of OpenSSL. So it waits for a second in which the loop has little to do.
+
+    Above the memory limit it does not wait, because resident memory causes the pressure then. If
+    the node holds little, the garbage collector runs first, because it is quick then. The collector
+    does not run by itself while nothing is allocated.
+    """
     trim = allocator_trim()
     if trim is None:
         return
@@ -122,7 +124,7 @@ async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
 
 
 def _see_what_stays(node: Node, resident_bytes: int) -> None:
-    """Let memory that stays although all clients have left reject no newcomer."""
+    """Keep memory that remains after all clients have left from rejecting new clients."""
     guard, limit_bytes = node.guard, node.bounds.memory_bytes
     stuck_bytes = max(0, resident_bytes - limit_bytes)
     if node.connections_count > FEW:

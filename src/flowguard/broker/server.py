@@ -50,7 +50,7 @@ __all__ = ["Running", "listen", "serve", "unix_clock"]
 
 QUIET_POLL_S = 0.01
 FAREWELL_S = LINGER_S + 1.0
-"""Time for every peer to read our last word and close, or for the reactor to: a reset loses it."""
+"""Time for peers to read our last packets and close, seconds; a reset would lose them."""
 OTHER_POLICIES: Final = "simulations.baselines"
 """The package of other brokers' policies, by name: flowguard may not import from above."""
 
@@ -67,7 +67,7 @@ class Running:
     stop: trio.Event
     """Set it to drain and end."""
     backup: Callable[[Path], Awaitable[None]]
-    """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
+    """Copy the store to a new folder; raises `StoreError` if that fails."""
     onlookers: list[Onlooker]
     """Callbacks that are called with every tick; they must never raise."""
     reactor: Reactor
@@ -78,19 +78,19 @@ class Running:
     """The address of metrics, status and page, if they are served."""
 
     adopt: Callable[[socket.socket], None] = field(init=False)
-    """Serve a client of this very process, at the other end of a pair of sockets."""
+    """Serve a client of this process, at the other end of a pair of sockets."""
 
     def __post_init__(self) -> None:
         self.adopt = self.reactor.adopt
 
     @property
     def address(self) -> tuple[str, int]:
-        """The first TCP address of clients: host and port; without one ("", 0)."""
+        """The first TCP address for clients, host and port, or ("", 0) without one."""
         return next(((a.host, a.port) for a in self.addresses if a.port is not None), ("", 0))
 
 
 StartServices = Callable[[Running, trio.Nursery], Awaitable[None]]
-"""Starts what runs beside a started broker, in a nursery that ends after it."""
+"""Starts the services of a running broker, in a nursery that ends after it."""
 
 
 async def serve(
@@ -165,7 +165,7 @@ def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitSta
     opened = ExitStack()
     opened.callback(store.close)
     for doorway in doorways:
-        opened.callback(doorway.close)  # Until it listens, the reactor does not have it.
+        opened.callback(doorway.close)  # Until it listens, the reactor does not close it.
     opened.callback(reactor.close)
     return opened
 
@@ -189,7 +189,7 @@ def _listen(
 
 
 def _asked_by(checks: "IdentityChecks", hooks: Hooks) -> Hooks:
-    """The hooks, with who asks clients who they are."""
+    """Return the hooks, extended by the checks that authenticate clients."""
     return replace(hooks, checker=checks, methods={**(hooks.methods or {}), **checks.methods})
 
 
@@ -242,7 +242,7 @@ async def _check_who_comes(
 
 
 def _go_on(reactor: Reactor, clock: Callable[[], float]) -> None:
-    """A task has given conversations something to say: it leaves."""
+    """Run the loop again, because a task has output for connections."""
     reactor.turns.end_slice(clock())
     reactor.wake()
 
@@ -271,7 +271,7 @@ def _load_policies(*limits: FlowSettings | None) -> None:
 async def _drain(
     node: Node, reactor: Reactor, clock: Callable[[], float], overload_log: OverloadLog
 ) -> None:
-    """Refuse new work, finish what is in process, tell everybody, leave [MQTT 5.0, 4.13]."""
+    """Reject new work, finish what is in process, inform clients, stop [MQTT 5.0, 4.13]."""
     log.info("draining", clients=node.connected_count)
     reactor.stop_listening()
     node.drain(clock())

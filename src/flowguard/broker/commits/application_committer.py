@@ -1,6 +1,7 @@
-"""ApplicationCommitter: the journal of applications, and their pages, in a thread of its own.
+"""ApplicationCommitter: commits the journal of applications and reads their pages, in a thread.
 
-Their store may not answer for long. Whoever waits for it waits here; `Committer` goes on.
+The store of applications may take long to answer. Only this thread waits for it; `Committer`
+continues.
 """
 
 from collections import deque
@@ -27,18 +28,19 @@ from flowguard.stores import ApplicationStore, Store
 log = structlog.get_logger()
 
 COMMIT_EVERY_S: Final = 0.004
-"""Commits begin so far apart at least: however little is in one, it takes 1 to 2 ms of a processor,
-and a thousand messages a second would have the broker at it all the time."""
+"""Minimum time between two commits, seconds. Even a small commit takes 1 to 2 ms of a processor, so
+a thousand messages per second would otherwise occupy it all the time."""
 READ_REST: Final = 3
-"""Rest between two pages beside live work, in times of what the last one took; at most one tick.
-Pages rest only after twice as many messages were read as arrived: docs/develop/decisions/0016."""
+"""Pause between two pages during live work, as a multiple of the last page's duration; one tick at
+most. Pages pause only after twice as many messages were read as arrived:
+docs/develop/decisions/0016."""
 TO_READ_MAX: Final = 10_000
-"""Bound of that count: what comes to an application that is away is not read."""
+"""Maximum of that count, because messages of an unavailable application are not read."""
 
 
 @final
 class ApplicationCommitter:
-    """One thing at a time, as `Committer`."""
+    """Does one thing at a time, like `Committer`."""
 
     def __init__(self, node: Node, store: Store, clock: Callable[[], float]) -> None:
         self._node = node
@@ -53,33 +55,33 @@ class ApplicationCommitter:
         self._work = trio.Event()
         self._wanted: deque[Fetch] = deque()
         self._refused: Batch | None = None
-        """What the store has not taken yet; nothing overtakes it."""
+        """The batch that the store has not accepted yet; no later batch overtakes it."""
         self._is_waiting = False
-        """Whether the log says that commits wait."""
+        """True if the log has reported that commits wait."""
         self._ticked = False
         self._commit_due_s = self._read_due_s = -inf
         self._to_read_count = 0
-        """Messages that are to be read before pages rest: twice those that were committed for all
-        applications, less those that were read."""
+        """Messages that may be read before pages pause: twice the number committed for all
+        applications, less the number read."""
 
     def notify(self) -> None:
-        """Somebody waits, perhaps for this."""
+        """Wake the committer: a client may wait for one of its commits."""
         self._work.set()
 
     def tick(self) -> None:
-        """Time has passed: also for what nobody waits for, and for what could not be read."""
+        """Start pending work that no client waits for, and retry failed reads."""
         self._ticked = True
         self._work.set()
 
     def take_fetches(self, fetches: Sequence[Fetch]) -> list[Fetch]:
-        """Take those that are about applications; the others are left."""
+        """Take the fetches of applications; return the others."""
         names = self._names
         self._wanted += [fetch for fetch in fetches if fetch.client_id in names]
         self._work.set()
         return [fetch for fetch in fetches if fetch.client_id not in names]
 
     async def listen(self, reactor: Reactor) -> None:
-        """Until cancelled: do what comes of groups that other brokers have, too."""
+        """Handle news of groups that other brokers also serve, until cancelled."""
         groups = self._groups
         if groups is None:
             return
@@ -91,7 +93,7 @@ class ApplicationCommitter:
                 token.run_sync_soon(lambda: has_come.set(), idempotent=False)
 
         groups.on_news(wake)
-        self._take_news(reactor)  # What was said before woke nobody.
+        self._take_news(reactor)  # Earlier news have woken no task.
         while True:
             await has_come.wait()
             has_come = trio.Event()
@@ -122,7 +124,7 @@ class ApplicationCommitter:
         return is_due or self._reads or self._refused is not None
 
     def _rest_s(self) -> float:
-        """For how long no page is to be read that is wanted; infinite: none is."""
+        """Return the time before the next wanted page may be read; infinite if none is wanted."""
         if not self._wanted or not self._node.pages.has_room:
             return inf
         return max(0.0, self._read_due_s - self._clock())
@@ -133,11 +135,11 @@ class ApplicationCommitter:
 
     @property
     def _is_shared(self) -> bool:
-        """Whether live work is in the commits, of applications or of others."""
+        """True if commits contain live work, of applications or of others."""
         return self._node.journal.moving.is_shared or self._journal.moving.is_shared
 
     async def _work_once(self, reactor: Reactor) -> bool:
-        """False: the store takes nothing now."""
+        """Do one piece of work; return False if the store is unavailable now."""
         early_s = self._commit_due_s - self._clock()
         if early_s > 0:
             if self._reads:
@@ -146,7 +148,7 @@ class ApplicationCommitter:
             await trio.sleep(early_s)
             self._journal.is_early = False
         is_done = await self._commit(reactor)
-        # Who waits for the commit has been told by then: to read a page takes as long as that.
+        # Clients that wait for the commit are answered first, because a page takes as long to read.
         return is_done and await self._read(reactor)
 
     async def _commit(self, reactor: Reactor) -> bool:
@@ -159,7 +161,7 @@ class ApplicationCommitter:
         now_s = self._clock()
         self._refused = batch if error is not None else None
         if error is None:
-            # Before SUBACK: what others publish from now on is for its group.
+            # Before SUBACK, because messages that others publish from now on are for its group.
             self._node.router.queues.spread.take_news(now_s)
             journal.durable(batch, now_s, now_s - started_s)
             come_count = sum([isinstance(op, Append) for op in batch.ops])
@@ -170,7 +172,7 @@ class ApplicationCommitter:
         return error is None
 
     def _write(self, batch: Batch) -> NotNowError | None:
-        """In the thread; why the batch has to be tried again."""
+        """Write a batch, in the thread; return why it must be tried again, or None."""
         try:
             self._store.commit(batch.ops)
         except NotNowError as refusal:
@@ -204,7 +206,7 @@ class ApplicationCommitter:
         return [read_page(fetch, self._store) for fetch in fetches]
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
-        """Log once that they wait, and once that they go on."""
+        """Log once when commits wait, and once when they continue."""
         if (error is not None) == self._is_waiting:
             return
         self._is_waiting = error is not None

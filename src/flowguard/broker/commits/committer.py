@@ -1,4 +1,4 @@
-"""Committer: what the node wants of a store that blocks, in a thread, one thing at a time."""
+"""Committer: runs the node's commits and reads on a blocking store, one at a time, in a thread."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class _Backup:
 
 @final
 class Committer:
-    """While a batch syncs, the next one grows: group commit without a timer."""
+    """Group commit without a timer: the next batch grows while one syncs."""
 
     def __init__(self, node: Node, store: Store, clock: Callable[[], float]) -> None:
         self._node = node
@@ -53,29 +53,30 @@ class Committer:
         self.presence = Presence(store.lease_s, clock)
         self._work = trio.Event()
         self._refused: Batch | None = None
-        """What the store has not taken yet; nothing overtakes it."""
+        """The batch that the store has not accepted yet; no later batch overtakes it."""
         self._is_asking = False
         self._is_waiting = False
-        """Whether the last commit has to be tried again."""
+        """True if the last commit must be tried again."""
         self._ticked = False
         self._upkeep_in = 0
-        """Ticks until the store is looked after, unless it is told something."""
+        """Ticks until store upkeep runs, unless other work comes first."""
         self._upkeep_rides = False
-        """A tick came while a commit was under way: the next one takes upkeep along, and what
-        nobody waits for, or else the next tick without one sees to both."""
+        """True if a tick came during a commit. The next commit includes upkeep and the operations
+        that no client waits for; otherwise the next tick without a commit does both."""
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
-        """Pages that could not be asked for yet."""
+        """Pages that could not be requested yet."""
 
     def notify(self) -> bool:
-        """Somebody waits for a commit, or for a page of a backlog; whether the store is free."""
+        """Start work for a commit or a page that a client needs; return True if the store is
+        free."""
         self._work.set()
         if self._applications is not None:
             self._applications.notify()
         return not self._is_asking
 
     def tick(self) -> None:
-        """Time has passed: also for what nobody waits for."""
+        """Start pending work that no client waits for."""
         if self._postponed:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
@@ -91,9 +92,9 @@ class Committer:
             self._applications.tick()
 
     async def backup(self, folder: Path) -> None:
-        """A copy of the store, made between two commits; raises `StoreError`: there is none.
+        """Copy the store between two commits; raises `StoreError` if that fails.
 
-        Who waits no longer leaves the copy to itself.
+        A cancelled caller leaves the copy as it is.
         """
         backup = _Backup(folder)
         self._backups.append(backup)
@@ -130,8 +131,8 @@ class Committer:
                 self._plan_upkeep(await trio.to_thread.run_sync(self._store.maintain))
 
     async def _make_sure(self, reactor: Reactor) -> None:
-        """Ask, after a pause, whether the store is still this broker's; raises `LockedError`: it is
-        not. A store that is away itself leaves it at that."""
+        """Ask the store, after a pause, if it still belongs to this broker; raises `LockedError` if
+        not. If the store is unavailable, the question stays open."""
         pauses = self.presence.pauses
         await trio.to_thread.run_sync(self._store.maintain)
         self.presence.settle(pauses)
@@ -148,11 +149,11 @@ class Committer:
         try:
             await trio.to_thread.run_sync(self._store.backup, backup.folder)
         except SyncError:
-            raise  # Nobody knows what is on the disk: that is not about the copy.
+            raise  # The state of the disk is unknown, which concerns more than the copy.
         except StoreError as error:
             backup.error = error
         except Exception as error:
-            # Whatever a request brings to this thread concerns who has asked, and nobody else.
+            # Any error of a request concerns only its caller.
             backup.error = StoreError(f"{error.__class__.__name__}: {error}")
             log.error("backup failed", folder=repr(str(backup.folder)), exc_info=error)
         backup.done.set()
@@ -176,7 +177,7 @@ class Committer:
         now_s = self._clock()
         if upkept is not None:
             self._plan_upkeep(upkept.has_more)
-            started_s += upkept.took_s  # That is not how long the store takes for a commit.
+            started_s += upkept.took_s  # Upkeep is no part of the commit's duration.
         if batch is not None:
             self._refused = batch if error is not None else None
             self._tell_waiting(error)
@@ -198,7 +199,7 @@ class Committer:
         reactor.wake()
 
     def _pages_to_read(self) -> list[Fetch]:
-        """Take those that are asked for here; `Pages.came` follows if there are any."""
+        """Take the fetches for this thread; `Pages.came` follows if there are any."""
         fetches = self._node.pages.to_read()
         if self._applications is not None and fetches:
             fetches = self._applications.take_fetches(fetches)
@@ -209,11 +210,10 @@ class Committer:
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch], upkeep: bool
     ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None], _Upkept | None]:
-        """In the thread: commit, then read what there is time for, then a slice of upkeep; why the
-        batch has to be tried again.
+        """Commit, then read pages as time allows, then do a slice of upkeep, in the thread.
 
-        To call the thread for that slice alone takes ten times as long as the slice, while the next
-        commit waits for it.
+        Return why the batch must be tried again, or None. A separate call of the thread for upkeep
+        would take ten times as long as the slice, while the next commit waits.
         """
         error: NotNowError | None = None
         fenced = NOT_FENCED
@@ -229,7 +229,7 @@ class Committer:
             pages.append(read_page(fetch, self._store))
         upkept = None
         if upkeep and (error is None or isinstance(error, NoSpaceError)):
-            # Where there is no room, upkeep makes some: what the log has kept for long enough goes.
+            # On a full disk, upkeep frees space: expired parts of the log are deleted.
             began_s = self._clock()
             upkept = _Upkept(self._store.maintain(), self._clock() - began_s)
         self._is_asking = False
@@ -237,7 +237,7 @@ class Committer:
         return error, fenced, pages, upkept
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
-        """Log once that commits wait, and once that they go on."""
+        """Log once when commits wait, and once when they continue."""
         if (error is not None) == self._is_waiting:
             return
         self._is_waiting = error is not None

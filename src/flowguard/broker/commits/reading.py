@@ -1,4 +1,4 @@
-"""Reading: pages of what waits for somebody, from a store that blocks; in a thread."""
+"""Reading: read pages of queued messages from a blocking store, in a thread."""
 
 from typing import Final
 
@@ -10,13 +10,13 @@ from flowguard.session.outbound.fetch import Fetch
 from flowguard.stores import Store
 
 RETRY_S: Final = 0.05
-"""Between two tries of a batch that the store did not take: nothing of it was changed."""
+"""Pause before a rejected batch is tried again, seconds; the store has changed nothing."""
 
 log = structlog.get_logger()
 
 
 def read_page(fetch: Fetch, store: Store) -> list[QueueEntry] | None:
-    """A page; None: not now. What is wrong with one queue concerns no other one."""
+    """Return a page, or None if it cannot be read now. A damaged queue does not affect others."""
     known = fetch.owner.damage
     page: list[QueueEntry] = []
     try:

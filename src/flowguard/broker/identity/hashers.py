@@ -1,10 +1,10 @@
-"""Hashers: threads for work that takes tens of milliseconds, beside a loop that others wait for.
+"""Hashers: threads for work that takes tens of milliseconds, beside a loop with clients.
 
-A thread that is nice gets a tenth of the processor that both want, but in pieces as long as the
-kernel's tick, and who is connected waits for each. One that takes only what is left (`SCHED_IDLE`)
-is never waited for; where nothing is left, because of the loop or of another program, it gets next
-to nothing, and may hold the interpreter's lock meanwhile. So it is asked where the loop has slept
-enough lately and had a processor whenever it wanted one, and the nice one where it has not.
+A thread with a high nice value gets a tenth of a processor that the loop also wants. But it gets
+that in pieces as long as the kernel's tick, and each piece delays all clients. A thread with
+`SCHED_IDLE` delays no other work. But if the loop or another program takes the whole processor, it
+hardly runs, and may hold the interpreter's lock meanwhile. So the idle thread is used if the loop
+has slept enough lately and always got a processor when it wanted one; otherwise the nice thread.
 """
 
 import threading
@@ -19,22 +19,22 @@ import trio
 from flowguard.priority import give_way, take_what_is_left
 
 LOOK_S: Final = 0.1
-"""Time over which it is judged what is left, at least, seconds."""
+"""Minimum time over which spare processor time is measured, seconds."""
 LATELY_S: Final = 1.0
-"""What it was over a longer time says nothing of now, seconds."""
+"""Maximum time of a measurement; a longer one does not describe the present, seconds."""
 IDLE_SHARE: Final = 0.2
-"""Of that time the loop must have slept."""
+"""Minimum share of that time in which the loop must have slept."""
 RUNNING_SHARE: Final = 0.8
-"""Of the rest it must have run."""
+"""Minimum share of the remaining time in which the loop must have run."""
 LATE_S: Final = 0.5
-"""Work that takes longer there is begun anew by the nice thread, seconds."""
+"""Time after which the nice thread repeats the idle thread's unfinished work, seconds."""
 
 T = TypeVar("T")
 
 
 @final
 class SpareTime:
-    """Whether the loop leaves time of its processor, and nobody else takes it."""
+    """Measures if the loop leaves processor time that no other program takes."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SpareTime:
         idle_s: Callable[[], float],
         ran_s: Callable[[], float] = thread_time,
     ) -> None:
-        """How long the loop has waited for events, and how long it has run, both in all."""
+        """`idle_s`: total time the loop has waited for events; `ran_s`: total time it has run."""
         self._asked = (clock, idle_s, ran_s)
         self._seen = self._look()
         self._is_left = False
@@ -52,7 +52,7 @@ class SpareTime:
 
     @property
     def is_left(self) -> bool:
-        """As it was lately; False as long as nothing is known. Only the loop's thread asks."""
+        """The last measurement, or False before the first. Only the loop's thread may call it."""
         seen = self._look()
         elapsed_s, idle_s, ran_s = (now - then for now, then in zip(seen, self._seen, strict=True))
         if elapsed_s >= LOOK_S:
@@ -65,15 +65,15 @@ class SpareTime:
 
 @final
 class Hashers:
-    """Does work of this kind, one piece at a time; a context, whose end waits for what the nice
-    thread has begun. What is left of a processor may be nothing: nobody waits for the other one."""
+    """Runs such work, one piece at a time. The end of the context waits for work of the nice thread
+    only, because the idle thread may never finish."""
 
     def __init__(self, spare: SpareTime) -> None:
         self._spare = spare
         self._nice = ThreadPoolExecutor(1, "identities-nice", _give_way)
         self._last = ThreadPoolExecutor(1, "identities-last", _take_what_is_left)
         self._begun: Future[Any] | None = None
-        """What the latter has begun last."""
+        """The last work of the idle thread."""
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +88,7 @@ class Hashers:
         self._nice.shutdown()
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, and raise what it raises. It may be done twice."""
+        """Return what `work` returns, and raise what it raises. `work` may run twice."""
         if self._spare.is_left and (self._begun is None or self._begun.done()):
             with trio.move_on_after(LATE_S):
                 return await self._result(self._last, work)
@@ -116,4 +116,4 @@ def _tell(token: trio.lowlevel.TrioToken, done: trio.Event) -> None:
     try:
         token.run_sync_soon(done.set)
     except trio.RunFinishedError:
-        pass  # Nobody waits any more.
+        pass  # No task waits any more.

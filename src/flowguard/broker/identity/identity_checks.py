@@ -1,9 +1,10 @@
-"""IdentityChecks: who a CONNECT is from, asked off the loop.
+"""IdentityChecks: authenticate the client of a CONNECT, outside the loop.
 
-A hash takes longer than all else that a connection costs together, so it is made in a thread
-(`broker.hashers`), one at a time; meanwhile the CONNECT counts as in process, and the gate in front
-bounds how many wait here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at
-once. What was right is remembered, and an address that is wrong too often is not checked any more.
+A password hash costs more than the rest of a connection, so it runs in a thread
+(`broker.identity.hashers`), one at a time. Meanwhile the CONNECT counts as in process, and the
+connect gate limits the number of waiting checks. The thread also checks token signatures. SCRAM
+costs only a few hashes, so it runs in the loop. Successful checks are remembered, and an address
+with too many failures is not checked any more.
 """
 
 from collections import deque
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from flowguard.identity.tokens import TokenFile
 
 QUESTIONS_MAX: Final = 10_000
-"""The gate lets in far fewer at once; the others have left since, and are passed over."""
+"""Maximum number of waiting checks. The gate admits far fewer at once; the others belong to clients
+that have left, and are skipped."""
 TOKEN: Final = "token"
 NAMELESS: Final = "it says no user name, and has no certificate"
 LIMITED: Final = "too many wrong passwords from its address"
@@ -45,7 +47,7 @@ SCRAM: Final = "SCRAM-SHA-256"
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Users and keys as their files had them when they were read; None: there are none."""
+    """Users and keys as last read from their files, or None without such a file."""
 
     users: "PasswordFile | None" = None
     tokens: "TokenFile | None" = None
@@ -62,14 +64,14 @@ class _Question(NamedTuple):
 
 @final
 class IdentityChecks:
-    """Judges user names, passwords and tokens (`node.authentication.Checker`)."""
+    """Checks user names, passwords and tokens (`node.connect.authentication.Checker`)."""
 
     def __init__(
         self, network: NetworkSettings, key: bytes, clock: Callable[[], float], *, anonymous: bool
     ) -> None:
-        """`network` names the files; `anonymous`: who says no name may come, too.
+        """`network` names the files; `anonymous`: clients without a name may connect, too.
 
-        Raises ConfigError, and ModuleNotFoundError without what the files need.
+        Raises ConfigError, and ModuleNotFoundError if a package for the files is missing.
         """
         self._network = network
         self.clock = clock
@@ -85,7 +87,7 @@ class IdentityChecks:
 
     @property
     def asks(self) -> bool:
-        """Whether clients must prove their identity by more than a certificate."""
+        """True if clients must prove their identity by more than a certificate."""
         return self._network.asks
 
     def read(self) -> Proofs:
@@ -98,7 +100,7 @@ class IdentityChecks:
         return Proofs(users, read_tokens(self._network))
 
     def use(self, proofs: Proofs) -> None:
-        """These are users and keys from now on; what was remembered is forgotten."""
+        """Use these users and keys from now on; forget remembered checks."""
         self._proofs = proofs
         self._passwords.forget()
         self._tokens.forget()
@@ -106,12 +108,12 @@ class IdentityChecks:
     def check(
         self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
     ) -> None:
-        """`answer` is called with SUCCESS or the reason for a refusal, now or later."""
+        """Call `answer` with SUCCESS or the reason for a rejection, now or later."""
         user, password = connect.username, connect.password
         is_token = self._wants_token(connection)
         is_asked = self._proofs.tokens is not None if is_token else self._proofs.users is not None
         says_nothing = user is None and not (is_token and password is not None)
-        if says_nothing or not is_asked:  # Where nobody is asked a name is only said.
+        if says_nothing or not is_asked:  # Without a check the name proves nothing.
             proved = _certificate_name(connection)
             connection.principal = None if proved is None else Principal(proved)
             may = proved is not None or self._anonymous
@@ -149,7 +151,7 @@ class IdentityChecks:
     def _known(
         self, user: str | None, password: bytes, now_s: float, *, is_token: bool
     ) -> Principal | None:
-        """Find whose it is, if it was right lately."""
+        """Return the principal if the same proof was accepted lately."""
         if is_token:
             return self._tokens.whose(password, user, now_s)
         known = user is not None and self._passwords.knows(user, password)
@@ -169,7 +171,7 @@ class IdentityChecks:
         return ScramExchange(ScramServer(users.scram), self, connection, connect)
 
     def allows(self, connection: ServerConnection, now_s: float) -> bool:
-        """Whether the address of a connection may be wrong once more."""
+        """True if the address of a connection may fail once more."""
         return self._failures.allows(_address(connection), now_s)
 
     def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
@@ -184,10 +186,10 @@ class IdentityChecks:
         on_answer: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Check one after the other until cancelled; `on_answer` is called after each.
+        """Check one question after the other until cancelled; `on_answer` is called after each.
 
-        Outcomes are counted in `door`. A check that fails is told to `on_error`, proves nothing,
-        and concerns nobody else.
+        Outcomes are counted in the accept state. A check that fails with an error is passed to
+        `on_error`, rejects its client, and affects no other one.
         """
         self._door = door
         with hashers:
@@ -208,7 +210,7 @@ class IdentityChecks:
         proofs = self._proofs
         try:
             principal = await hashers.do(partial(_judged, question, proofs, time()))
-            if principal.expires_at_s is not None:  # Ours need not be the clock of tokens.
+            if principal.expires_at_s is not None:  # The broker's clock may differ from UTC.
                 principal.expires_at_s += self.clock() - time()
         except UnprovedError as error:
             self._refuse(question, str(error))
@@ -242,14 +244,14 @@ class IdentityChecks:
 
 
 def _judged(question: _Question, proofs: Proofs, now_s: float) -> Principal:
-    """Judge who it is, in a thread; raises UnprovedError."""
+    """Authenticate a client, in a thread; raises UnprovedError."""
     if question.is_token:
         if proofs.tokens is None:
             raise UnprovedError("there are no keys any more")
         return proofs.tokens.verify(question.password, question.user, now_s)
     user, users = question.user, proofs.users
     if user is None or users is None or not users.verify(user, question.password):
-        raise UnprovedError("")  # Not even the log learns which names there are.
+        raise UnprovedError("")  # Even the log must not reveal which names exist.
     return Principal(user)
 
 
@@ -265,12 +267,12 @@ def read_tokens(network: NetworkSettings) -> "TokenFile | None":
 
 
 def _certificate_name(connection: ServerConnection) -> str | None:
-    """The name in the client's certificate, which was accepted; None: it has none."""
+    """Return the name in the client's accepted certificate, or None."""
     link = connection.transport
     return link.layer.identity if isinstance(link, Link) and link.layer is not None else None
 
 
 def _address(connection: ServerConnection) -> str:
-    """The address of the other end, as it counts for failures."""
+    """Return the address for which failures count."""
     link = connection.transport
     return origin_of(link.peer().rpartition(":")[0]) if isinstance(link, Link) else ""

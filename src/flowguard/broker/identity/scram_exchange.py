@@ -3,10 +3,10 @@
     CONNECT  client-first   ->
                             <-  AUTH 0x18  server-first
     AUTH 0x18 client-final  ->
-                            <-  CONNACK, or AUTH 0x00 where the connection is open: server-final
+                            <-  CONNACK, or AUTH 0x00 on an open connection: server-final
 
-It costs the broker a few hashes, so it is done at once. A guess counts against its address as a
-wrong password does.
+It costs the broker only a few hashes, so it runs in the loop. A wrong guess counts against its
+address like a wrong password.
 """
 
 from typing import TYPE_CHECKING, Protocol, final
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class ProofCounter(Protocol):
-    """A count of what came of proofs, per address."""
+    """Counts the outcomes of proofs, per address."""
 
     def allows(self, connection: ServerConnection, now_s: float) -> bool:
-        """Whether its address may be wrong once more."""
+        """True if the address may fail once more."""
 
     def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
-        """Count what came of it."""
+        """Count an outcome."""
 
 
 @final
 class ScramExchange:
-    """One authentication (`node.authentication.Exchange`)."""
+    """One authentication (`node.connect.authentication.Exchange`)."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ScramExchange:
         connection: ServerConnection,
         connect: Connect,
     ) -> None:
-        """`connect`: a user name in it, or one that was proved before, is whoever proves it now."""
+        """`connect`: its user name, and one proved before, must match the user of this proof."""
         self._server = server
         self._counter = counter
         self._connection = connection

@@ -1,8 +1,8 @@
-"""Layer: something between a socket and MQTT that looks to the reactor like the socket itself.
+"""Layer: a stream between a socket and MQTT that the reactor uses like a socket.
 
 A layer has the five methods of a socket that the reactor uses, with the same errors: `recv` and
-`send` raise `BlockingIOError` where there is nothing, or no room. One more, `flush`, sends what the
-layer itself has to say. Layers stand on each other: WebSocket on TLS on a socket.
+`send` raise `BlockingIOError` if no data came or no data can be sent. One more, `flush`, sends the
+layer's own output. Layers stack: WebSocket on TLS on a socket.
 """
 
 from contextlib import suppress
@@ -12,22 +12,22 @@ from typing import Final, Protocol
 from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 PENDING_MAX_BYTES: Final = 64 * 1024
-"""Bytes of a layer that the stream below does not take; a peer that has caused more without reading
-is closed."""
+"""Maximum output of a layer that the stream below does not take; a peer that causes more without
+reading is closed, bytes."""
 FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
 
 class ByteStream(Protocol):
-    """A socket, as far as reactor and layers want to know it."""
+    """The part of a socket that reactor and layers use."""
 
     def recv(self, size_bytes: int, flags: int = 0, /) -> bytes:
-        """Bytes that have come; empty: the stream has ended. Raises BlockingIOError, OSError."""
+        """Return data, or b"" at the end of the stream. Raises BlockingIOError, OSError."""
 
     def send(self, data: bytes, flags: int = 0, /) -> int:
-        """Send as many as there is room for; returns how many. Raises BlockingIOError, OSError."""
+        """Send what fits; return the number of bytes sent. Raises BlockingIOError, OSError."""
 
     def shutdown(self, how: int, /) -> None:
-        """Say that nothing more is sent. Raises OSError."""
+        """Shut down the sending half. Raises OSError."""
 
     def getsockopt(self, level: int, option: int, size_bytes: int, /) -> bytes:
         """Return an option of the socket. Raises OSError."""
@@ -39,29 +39,29 @@ class ByteStream(Protocol):
         """Return the address of this end. Raises OSError."""
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket; -1: it is closed."""
+        """Return the descriptor of the socket, or -1 if it is closed."""
 
     def close(self) -> None:
-        """Close the socket, without a word."""
+        """Close the socket, without any packet."""
 
 
 class Layer(ByteStream, Protocol):
-    """A stream that speaks a protocol of its own on another one."""
+    """A stream that runs its own protocol on another stream."""
 
     @property
     def established(self) -> bool:
-        """Whether both sides have agreed, and bytes of the conversation may pass."""
+        """True if the handshake is complete, and MQTT bytes may pass."""
 
     @property
     def begun(self) -> bool:
-        """Whether the costly part of agreeing is behind it: it has answered its peer."""
+        """True if the costly part of the handshake is done, because we have answered the peer."""
 
     @property
     def identity(self) -> str | None:
-        """The name that the peer has proved to have; None: none, or it was not asked."""
+        """The name that the peer has proved, or None."""
 
     def flush(self) -> bool:
-        """Send what the layer has to say; False: the socket takes no more of it now.
+        """Send the layer's output; return False if the socket takes no more of it now.
 
         Raises OSError.
         """
@@ -74,7 +74,7 @@ def end_reading(stream: ByteStream) -> None:
 
 
 class OnSocket:
-    """The part of a layer that the stream below it answers, at last the socket."""
+    """The part of a layer that the stream below it, or finally the socket, implements."""
 
     __slots__ = ("_sock",)
 
@@ -110,7 +110,7 @@ class Answering(OnSocket):
         self._said_last = False
 
     def flush(self) -> bool:
-        """Send them; False: some are left."""
+        """Send pending bytes; return False if some are left."""
         while self._pending:
             try:
                 sent_bytes = self._sock.send(self._pending, FLAGS)

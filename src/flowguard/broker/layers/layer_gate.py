@@ -1,11 +1,11 @@
-"""LayerGate: how many handshakes of TLS and WebSocket are in process, before any CONNECT is heard.
+"""LayerGate: limits the TLS and WebSocket handshakes in process, before any CONNECT is read.
 
-A handshake costs more than the rest of a connection's start, so a crowd of them is what the CONNECT
-gate comes too late for. The law is the same with another unit: in process is a handshake from its
-admission until our part of it is done, while its peer thinks nobody waits for it. Whoever has no
-place stays unread: its first bytes wait in the kernel, and no cryptography is done for them. Those
-who have left meanwhile are closed without any. Steps are done in slices between the
-reactor's turns, and who has begun goes before who has not.
+A handshake costs more than the rest of a connection's start, so the CONNECT gate acts too late for
+a crowd of them. This gate uses the same rule with another unit. A handshake is in process from its
+admission until our part of it is done and its peer can continue. A connection without a slot stays
+unread: its first bytes wait in the kernel and cost no cryptography. If its client disconnects
+meanwhile, it is closed without a handshake. Handshakes run in slices between the reactor's turns,
+and those that have begun run first.
 """
 
 from collections import deque
@@ -24,23 +24,23 @@ from flowguard.flow.verdict import Verdict
 from flowguard.node.connect.accept_state import Door, LayerFault
 
 TURN_S: Final = 0.0003
-"""Least time for handshakes in a turn, seconds; one step at least."""
+"""Minimum time for handshakes per turn, seconds; at least one step."""
 OFFERS_S: Final = 0.00025
-"""So long whoever has come to say something is heard of in a turn."""
+"""Maximum time per turn for noting links with new data, seconds."""
 WAITING_MAX: Final = 1_024
-"""So many wait unread before listeners leave the others to the kernel's backlog."""
+"""Maximum number of unread links before listeners leave further ones in the kernel's backlog."""
 PATIENCE_S: Final = 60.0
-"""So long a peer is left to wait, seconds. Whether it is still there is seen before its handshake
-costs anything; one that is there and is closed comes again, and nobody is served by that."""
+"""Maximum wait of a peer, seconds. The gate checks if it is still connected before its handshake.
+Closing a connected peer would not help, because it would connect again."""
 PLACE_BYTES: Final = CONNECTION_BYTES + TLS_BYTES
-"""Memory that each socket has while TLS is spoken (`flowguard.bounds`)."""
+"""Memory of each socket that uses TLS (`flowguard.bounds`)."""
 FREE_BYTES: Final = 1024 * 1024
-"""Memory of unfinished TLS handshakes that takes no socket's."""
+"""Memory for unfinished TLS handshakes that counts for no socket."""
 SILENT_S: Final = 1.0
 """Time after which an unfinished handshake may be ended for another."""
 MEMORY: Final = "TLS handshake: it did not end, and another one needed its memory"
 CLOSING_S: Final = 0.00005
-"""What it takes to close a connection whose handshake has not begun, seconds."""
+"""Cost of closing a connection whose handshake has not begun, seconds."""
 
 
 C = TypeVar("C", bound=Carried)
@@ -48,7 +48,7 @@ C = TypeVar("C", bound=Carried)
 
 @final
 class LayerGate(Generic[C]):
-    """The handshakes of one reactor that are not over."""
+    """The unfinished handshakes of one reactor."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class LayerGate(Generic[C]):
         begun: Callable[[C, float], None],
         links: Mapping[int, Link[C]],
     ) -> None:
-        """`step` reads a link once and listens to it again; `close` closes it without a word;
-        `begun` is told when our part of a handshake is done; `links`: all connections."""
+        """`step` reads a link once and watches it again; `close` closes it without any packet;
+        `begun` is called when our part of a handshake is done; `links`: all connections."""
         patient = settings.model_copy(update={"connect_patience_s": PATIENCE_S})
         self.gate: ConnectGate[Link[C]] = ConnectGate(patient)
         self._clock = clock
@@ -71,39 +71,39 @@ class LayerGate(Generic[C]):
         self._close = close
         self._begun = begun
         self._arrived: deque[Link[C]] = deque()
-        """Links with first bytes, of which the gate has not heard."""
+        """Links with first bytes that the gate has not seen."""
         self._admitted: deque[Link[C]] = deque()
-        """Links whose bytes are to be read."""
+        """Links whose bytes may be read."""
         self._links = links
         self._unfinished: dict[Link[C], tuple[float, int]] = {}
-        """Links whose peer has our answer of TLS: since when, and the memory each may take."""
+        """Links that have our TLS answer, with its time and the memory that each may take."""
         self._waits_for_memory = False
-        """True while the next handshake would take more memory than there is."""
+        """True while the next handshake would exceed the memory for handshakes."""
         door.handshakes = self.gate
 
     @property
     def has_work(self) -> bool:
-        """Whether `run` would find something to do."""
+        """True if `run` has something to do."""
         if self._waits_for_memory:
             return len(self._arrived) > 0
         return bool(self._arrived or self._admitted) or self.gate.is_ready
 
     @property
     def places(self) -> int:
-        """The number of sockets whose memory unfinished handshakes take besides their own."""
+        """Number of sockets whose memory equals that of the unfinished handshakes."""
         return _places_of(self._door.handshake_bytes)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether whoever comes had better wait in the kernel's backlog."""
+        """True if further connections should wait in the kernel's backlog."""
         return len(self._arrived) + self.gate.buffered >= WAITING_MAX
 
     def heard(self, link: Link[C]) -> None:
-        """There is something to read on a link whose handshake is not over."""
+        """Note that a link with an unfinished handshake has data to read."""
         layer = link.layer
         assert layer is not None
         if layer.begun:
-            self._admitted.appendleft(link)  # Our part of the work is behind it.
+            self._admitted.appendleft(link)  # Our part of the work is done.
             self._waits_for_memory = False
         else:
             self._arrived.append(link)
@@ -124,7 +124,7 @@ class LayerGate(Generic[C]):
         self._share.end(now_s - began_s)
 
     def _offer(self, now_s: float) -> float:
-        """Tell the gate of who has come, for `OFFERS_S`; returns the time then."""
+        """Offer the links with new data to the gate, for `OFFERS_S`; return the time then."""
         until_s = now_s + OFFERS_S
         while self._arrived and now_s < until_s:
             link = self._arrived.popleft()
@@ -139,7 +139,7 @@ class LayerGate(Generic[C]):
         return now_s
 
     def _has_memory(self, link: Link[C], now_s: float) -> bool:
-        """Whether a handshake may go on; one that stands still is closed if it takes its memory."""
+        """Return True if a handshake may continue; close a stalled one that blocks its memory."""
         layer, places = link.layer, self._door.places
         size_bytes = 0 if link.doorway is None else link.doorway.handshake_bytes
         if not size_bytes or layer is None or layer.begun or places is None:
@@ -182,11 +182,12 @@ class LayerGate(Generic[C]):
                 self._door.handshake_bytes += size_bytes
         if layer.established:
             self._finished(link)
-            # Its client's patience began when it came, not when we found the time for it.
+            # The connect timeout began when the client connected, not when the broker found time.
             link.connection.waited_s += now_s - link.connection.last_received_s
 
     def _admit(self, now_s: float) -> bool:
-        """Let in who is next, or turn away who is late; False: there is nobody, or no place."""
+        """Admit the next link or reject an expired one; return False if there is no link or
+        slot."""
         waiting = self.gate.admit_next(now_s)
         if waiting is None:
             return False
@@ -198,7 +199,7 @@ class LayerGate(Generic[C]):
         return True
 
     def tick(self, now_s: float, pressure: Pressure) -> None:
-        """Every `TICK_S`: adapt the limit, and turn away whoever is late."""
+        """Every `TICK_S`: adapt the limit and reject expired links."""
         self._waits_for_memory = False
         self.gate.tick(Sample(now_s), pressure)
         for _ in range(self.gate.buffered):
@@ -206,13 +207,13 @@ class LayerGate(Generic[C]):
                 break
 
     def left(self, link: Link[C]) -> None:
-        """A link is closed: its place is free."""
+        """Note that a link is closed, which frees its slot."""
         self._finished(link)
         if self.gate.holds(link):
             self.gate.settle(link, self._clock())
 
     def _turn_away(self, link: Link[C], now_s: float) -> None:
-        """Close it before it costs anything."""
+        """Close a link before it uses resources."""
         if link.fd >= 0:
             link.connection.end(None, now_s)
             self._close(link)
@@ -224,7 +225,7 @@ def _places_of(handshake_bytes: int) -> int:
 
 
 def has_left(fd: int) -> bool:
-    """Whether the peer has closed the connection or its sending half; its data is still here."""
+    """True if the peer has closed the connection or its sending half; its data remain readable."""
     asked = poll()
     asked.register(fd, POLLRDHUP)
     return bool(asked.poll(0))

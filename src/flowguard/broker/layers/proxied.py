@@ -1,8 +1,8 @@
-"""ProxiedStream: a socket whose first bytes say whose connection it is, by PROXY protocol v2.
+"""ProxiedStream: a socket that begins with the client's address, by PROXY protocol v2.
 
-Who may say that is decided by the address that the kernel knows; the others are closed before a
-byte of theirs is looked at. No byte behind the header is read before it is asked for, so that the
-layers above find their own first byte.
+Only addresses that are configured as proxies may send this header; the kernel knows the address.
+Other connections are closed before a byte is read. No byte after the header is read before a layer
+asks for it, so that the layers above find their own first byte.
 
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
 """
@@ -19,11 +19,12 @@ Network = IPv4Network | IPv6Network
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 FIXED_BYTES: Final = 16
 BODY_BYTES_MAX: Final = 2_048
-"""Addresses take 36 bytes; what a proxy adds may be as long again many times, and is not read."""
+"""Maximum size of a header after its fixed part, bytes. Addresses take 36 bytes; extensions of a
+proxy may be much longer, and are ignored."""
 LOCAL: Final = 0x20
 PROXY: Final = 0x21
 ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
-"""TCP over IPv4 and IPv6."""
+"""Size of an address by family, bytes: TCP over IPv4 and IPv6."""
 
 
 @final
@@ -46,8 +47,8 @@ class ProxiedStream(OnSocket):
         trusted: Collection[Network],
         on_fault: OnFault,
     ) -> None:
-        """`trusted`: the proxies that may say whose a connection is, besides those of this machine
-        that come by a Unix socket."""
+        """`trusted`: the proxies that may name the client's address, besides those of this machine
+        that use a Unix socket."""
         super().__init__(sock)
         self._trusted = trusted
         self._on_fault = on_fault
@@ -61,7 +62,7 @@ class ProxiedStream(OnSocket):
     def handed_over(
         cls, sock: ByteStream, peer: tuple[str, int] | None, identity: str | None
     ) -> Self:
-        """The stream of a client whose address and identity another worker has learned."""
+        """Return the stream of a client whose address and identity another worker has learned."""
         stream = cls(sock, (), _no_fault)
         stream._peer = peer
         stream.identity = identity
@@ -70,16 +71,16 @@ class ProxiedStream(OnSocket):
 
     @property
     def begun(self) -> bool:
-        """Nothing of it is costly."""
+        """True at once, because no step is costly."""
         return self.established
 
     def getpeername(self) -> object:
-        """Return the client's address, as far as the proxy has said it."""
+        """Return the client's address if the proxy has sent it, otherwise the proxy's."""
         return self._peer or self._sock.getpeername()
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
-        """Bytes behind the header. Raises BlockingIOError, OSError; where the stream ends before,
-        too: so no layer above counts that once more."""
+        """Return bytes after the header. Raises BlockingIOError, OSError. It also raises OSError if
+        the stream ends in the header, so that no layer above counts that again."""
         if not self.established:
             if not self._is_trusted:
                 self._check_sender()
@@ -88,15 +89,15 @@ class ProxiedStream(OnSocket):
         return self._sock.recv(size_bytes, flags)
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """Send as many as there is room for."""
+        """Send what fits; return the number of bytes sent."""
         return self._sock.send(data, flags)
 
     def flush(self) -> bool:
-        """It has nothing to say."""
+        """Do nothing, because the layer has no output."""
         return True
 
     def shutdown(self, how: int) -> None:
-        """Say that nothing more is sent."""
+        """Shut down the sending half."""
         self._sock.shutdown(how)
 
     def _check_sender(self) -> None:
@@ -106,7 +107,7 @@ class ProxiedStream(OnSocket):
         self._is_trusted = True
 
     def _read_header(self) -> None:
-        """Read on. Raises BlockingIOError, ConnectionResetError."""
+        """Read the next part of the header. Raises BlockingIOError, ConnectionResetError."""
         wanted_bytes = FIXED_BYTES
         if len(self._header) >= FIXED_BYTES:
             wanted_bytes += int.from_bytes(self._header[14:16])
@@ -127,7 +128,7 @@ class ProxiedStream(OnSocket):
             self._take(self._header[12], self._header[13], self._header[FIXED_BYTES:])
 
     def _take(self, command: int, family: int, body: bytes) -> None:
-        """The header is complete; of what is no TCP the address is the proxy's."""
+        """Use the complete header; for anything but TCP, keep the proxy's own address."""
         size_bytes = ADDRESS_BYTES.get(family)
         if command == PROXY and size_bytes is not None:
             if len(body) < 2 * size_bytes + 4:
@@ -147,7 +148,7 @@ def _no_fault(fault: LayerFault, stream: object, why: str) -> None:
 
 
 def is_within(host: str, networks: Collection[Network]) -> bool:
-    """Whether an address is in one of these; one of IPv4 also where IPv6 has wrapped it."""
+    """True if an address is in one of the networks; also for IPv4 addresses mapped to IPv6."""
     address = ip_address(host.partition("%")[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

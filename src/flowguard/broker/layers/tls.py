@@ -1,9 +1,9 @@
 """TLS: an object with the methods of a socket, over the memory buffers of the standard library.
 
-A `recv` decrypts all that has come, so that a socket without events has no plaintext behind it. A
-`send` encrypts a record at a time and goes on while the socket takes them; so at most one record,
-and what the protocol itself has to say, waits outside of the outbox. Neither the peer's pace nor
-its bytes decide how much is held: `PENDING_MAX_BYTES` bounds it.
+A `recv` decrypts all data that came, so that no plaintext is left without an event. A `send`
+encrypts one record at a time while the socket takes them. So at most one record, and output of TLS
+itself, waits outside of the outbox. `PENDING_MAX_BYTES` bounds it, whatever the peer sends or
+reads.
 """
 
 import ssl
@@ -20,7 +20,7 @@ from flowguard.network_settings import ListenerSettings, NamedCertificate, Netwo
 from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 RECORD_BYTES: Final = 16 * 1024
-"""The most plaintext of a TLS record."""
+"""Maximum plaintext of a TLS record, bytes."""
 HELLO_MAX_BYTES: Final = 16 * 1024
 """Maximum size of a ClientHello. OpenSSL takes 131 KB, and allocates them as soon as it knows the
 length. Key shares, tickets and names of today need 2 to 4 KB."""
@@ -77,7 +77,8 @@ class TlsFiles:
 
     @classmethod
     def of(cls, listener: ListenerSettings, network: NetworkSettings) -> "TlsFiles":
-        """The listener's own, else those of all; raises ConfigError where one is missing."""
+        """Return the listener's own files, or else the common ones; raises ConfigError without
+        one."""
         cert, key = listener.cert or network.cert, listener.key or network.key
         if cert is None or key is None:
             raise ConfigError(
@@ -99,7 +100,7 @@ class TlsFiles:
         return cls(cert, key, client_ca, crl, version_min, listener.certs, listener.chain)
 
     def load(self) -> ssl.SSLContext:
-        """Read them, for new connections; raises ConfigError with the file that is wrong."""
+        """Load the files for new connections; raises ConfigError that names an invalid file."""
         context = self._load(self.cert, self.key)
         named = {each.server_name: self._load(each.cert, each.key) for each in self.named}
         if named:
@@ -121,7 +122,7 @@ class TlsFiles:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 1
         try:
-            # An encrypted key would be asked for at the terminal.
+            # OpenSSL would ask for the password of an encrypted key at the terminal.
             context.load_cert_chain(cert, key, password="")
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(
@@ -140,7 +141,7 @@ class TlsFiles:
 
 
 def by_name(named: Mapping[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
-    """Return what is for a server name, itself or its `*`; None: nothing is."""
+    """Return the context for a server name or its wildcard (`*.`), or None."""
     if name is None:
         return None
     name = name.lower().removesuffix(".")
@@ -149,12 +150,12 @@ def by_name(named: Mapping[str, ssl.SSLContext], name: str | None) -> ssl.SSLCon
 
 @final
 class TlsKeeper:
-    """The certificates of a listener, which may be read anew while it serves."""
+    """The certificates of a listener, which may be reloaded while it serves."""
 
     __slots__ = ("_context", "_files", "_on_fault")
 
     def __init__(self, files: TlsFiles, on_fault: OnFault) -> None:
-        """Raises ConfigError; `on_fault` is told why a connection failed."""
+        """Raises ConfigError; `on_fault` is called with the cause of each failed connection."""
         self._files = files
         self._context = files.load()
         self._on_fault = on_fault
@@ -164,7 +165,7 @@ class TlsKeeper:
         return self._files.load()
 
     def use(self, context: ssl.SSLContext) -> None:
-        """New connections see this; the others keep what they began with."""
+        """Use this context for new connections; others keep theirs."""
         self._context = context
 
     @property
@@ -173,17 +174,17 @@ class TlsKeeper:
 
     @property
     def handshake_bytes(self) -> int:
-        """Memory that an unfinished handshake takes besides that of its connection, at most."""
+        """Maximum memory of an unfinished handshake besides that of its connection."""
         return CHAIN_BYTES if self.requires_certificate else HANDSHAKE_BYTES
 
     def accept(self, sock: ByteStream) -> "TlsStream":
-        """The server's end of TLS on a socket that has just been accepted."""
+        """Return the server's end of TLS on an accepted socket."""
         return TlsStream(sock, self._context, self._on_fault)
 
 
 @final
 class TlsStream(Answering):
-    """TLS on a stream (`broker.layer`)."""
+    """TLS on a stream (`broker.layers.layer`)."""
 
     __slots__ = (
         "_chain_bytes",
@@ -205,14 +206,14 @@ class TlsStream(Answering):
         on_fault: OnFault,
         server: str | None = None,
     ) -> None:
-        """`server`: whose name the other end has to prove; None: this is the server's end."""
+        """`server`: the name that the other end must prove, or None at the server's end."""
         super().__init__(sock, on_fault)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._context = context
         self._server = server
         self._tls: ssl.SSLObject | None = None
-        """None: nothing has come yet, and whoever waits unread takes no memory for it."""
+        """TLS state, or None until data came, so that an unread link takes no memory for it."""
         self._hello: bytes | None = b"" if server is None else None
         """The start of a ClientHello that is not complete, or None if none is expected."""
         self._chain_bytes = 0
@@ -228,7 +229,7 @@ class TlsStream(Answering):
         server: str,
         on_fault: OnFault,
     ) -> Self:
-        """The client's end, on a socket that is connected; it begins."""
+        """Return the client's end on a connected socket; start the handshake."""
         stream = cls(sock, context, on_fault, server)
         try:
             stream._begin().do_handshake()
@@ -237,7 +238,7 @@ class TlsStream(Answering):
         return stream
 
     def _begin(self) -> ssl.SSLObject:
-        """The state of TLS, made when it is needed first."""
+        """Return the TLS state; create it on first use."""
         if self._tls is None:
             self._tls = self._context.wrap_bio(
                 self._incoming,
@@ -248,10 +249,10 @@ class TlsStream(Answering):
         return self._tls
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
-        """Plaintext of what has come, at most a record more than `size_bytes`.
+        """Return plaintext of the data that came, at most a record more than `size_bytes`.
 
-        What TLS itself has to say is sent, or, behind what came with the end of the handshake, left
-        for the next `send` or `flush`.
+        Output of TLS itself is sent. If plaintext follows the end of the handshake, the output is
+        left for the next `send` or `flush`.
         """
         data = self._sock.recv(size_bytes, flags)
         if not data:
@@ -259,7 +260,7 @@ class TlsStream(Answering):
                 self._fail(LayerFault.LEFT, self._why_left())
             return b""
         if self._said_last:
-            raise BlockingIOError  # Nobody listens any more.
+            raise BlockingIOError  # Data after our close are ignored.
         is_hello = self._hello is not None
         data = self._greeted(data)
         self._incoming.write(data)
@@ -285,8 +286,8 @@ class TlsStream(Answering):
         finally:
             self.begun = self.begun or self._outgoing.pending > 0
             if was_established or not plain:
-                self._leave()  # Any of it may have produced an answer, or an alert.
-            # Else the last of the handshake leaves with the answer to what came behind it.
+                self._leave()  # Any step may have produced an answer or an alert.
+            # Else the last handshake output is sent with the answer to the plaintext.
         return plain
 
     def _why_left(self) -> str:
@@ -298,7 +299,7 @@ class TlsStream(Answering):
         return "TLS: the client closed after the broker's answer; does it trust the certificate?"
 
     def _greeted(self, data: bytes) -> bytes:
-        """Return what has come, a ClientHello only once it is complete.
+        """Return the data that came, a ClientHello only once it is complete.
 
         Raises BlockingIOError before that, and ConnectionResetError if it is too long.
         """
@@ -315,7 +316,7 @@ class TlsStream(Answering):
         return hello
 
     def _goes_on(self, size_bytes: int, *, is_hello: bool) -> None:
-        """The handshake needs more bytes; raises ConnectionResetError if it may have no more."""
+        """Continue the handshake; raises ConnectionResetError if it may not have more bytes."""
         if not is_hello:
             self._chain_bytes += size_bytes
             if self._chain_bytes > CHAIN_MAX_BYTES and self._server is None:
@@ -335,8 +336,9 @@ class TlsStream(Answering):
     def _decrypted(self, tls: ssl.SSLObject) -> bytes:
         pieces: list[bytes] = []
         try:
-            # A record is read whole: without ciphertext there is no plaintext, and to be told so by
-            # OpenSSL costs as much as a record.
+            # A record is read whole: without ciphertext there is no plaintext. Asking OpenSSL would
+            # cost as
+            # much as a record.
             while self._incoming.pending:
                 piece = tls.read(RECORD_BYTES)
                 if not piece:  # close_notify
@@ -350,7 +352,7 @@ class TlsStream(Answering):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """Encrypt and send as much as the socket takes, in records; what was encrypted counts."""
+        """Encrypt and send what the socket takes, in records; encrypted data count as sent."""
         if self._pending and not self.flush():
             raise BlockingIOError
         tls = self._tls
@@ -365,13 +367,13 @@ class TlsStream(Answering):
         return sent_bytes
 
     def flush(self) -> bool:
-        """Send ciphertext; False: some is left."""
+        """Send ciphertext; return False if some is left."""
         if self._outgoing.pending:
             self._pending += self._outgoing.read()
         return super().flush()
 
     def shutdown(self, how: int) -> None:
-        """Say close_notify, and that nothing follows; what comes is not looked at any more."""
+        """Send close_notify and end the stream; ignore later data."""
         if how == SHUT_WR and not self._said_last:
             self._said_last = True
             if not self.established:
@@ -380,13 +382,13 @@ class TlsStream(Answering):
                 try:
                     self._tls.unwrap()
                 except ssl.SSLError:
-                    pass  # It waits for the peer's answer, or there was no handshake.
+                    pass  # OpenSSL waits for the peer's close_notify, or there was no handshake.
                 self.flush()
         self._sock.shutdown(how)
 
 
 def _hello_of(data: bytes) -> tuple[bool, bool]:
-    """Whether a ClientHello is complete, and whether it is too long.
+    """Return whether a ClientHello is complete, and whether it is too long.
 
     Other bytes are complete: OpenSSL rejects them.
     """
@@ -410,7 +412,7 @@ def _hello_of(data: bytes) -> tuple[bool, bool]:
 
 
 def _fault(error: ssl.SSLError) -> LayerFault:
-    """The error of OpenSSL, as one of a few reasons."""
+    """Return the kind of an OpenSSL error."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in reason:
         return LayerFault.CERTIFICATE
@@ -422,7 +424,7 @@ def _fault(error: ssl.SSLError) -> LayerFault:
 
 
 def _identity(tls: ssl.SSLObject) -> str | None:
-    """The common name of the peer's certificate, else the first of its alternative names."""
+    """Return the common name of the peer's certificate, or its first alternative name."""
     found: Mapping[str, Any] = tls.getpeercert() or {}
     for part in found.get("subject", ()):
         for name, value in part:

@@ -1,9 +1,8 @@
 """WebSocket: an object with the methods of a socket, for MQTT in binary frames [RFC 6455].
 
-The library `websockets` judges the opening handshake. Frames are taken apart here, because here
-nothing of a frame is kept until it is complete: what has come of its payload goes on at once, so
-that a peer can make us hold no more than a header, or a control frame of 125 bytes. There are no
-extensions, so nothing is compressed.
+The library `websockets` checks the opening handshake. This module parses frames, because it passes
+on payload before a frame is complete. So a peer can make the broker hold only a header, or a
+control frame of 125 bytes. There are no extensions, so nothing is compressed.
 """
 
 import logging
@@ -31,7 +30,7 @@ except ImportError:
 SUBPROTOCOL: Final = "mqtt"
 REQUEST_MAX_BYTES: Final = 8 * 1024
 FRAME_BYTES: Final = 16 * 1024
-"""The largest frame that is sent: as much may wait for the socket."""
+"""Maximum payload of a sent frame, and of framed data that wait for the socket, bytes."""
 CONTROL_MAX_BYTES: Final = 125
 ANY: Final = "*"
 
@@ -51,8 +50,8 @@ PROTOCOL_ERROR: Final = 1002
 UNSUPPORTED: Final = 1003
 NOT_UTF_8: Final = 1007
 SAYABLE: Final = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
-"""Codes that an endpoint may send: 1004 to 1006 and 1015 mean what no frame says, others nothing
-[RFC 6455, 7.4]; 1012 to 1014 were registered later."""
+"""Close codes that an endpoint may send. 1004 to 1006 and 1015 stand for events without a frame,
+others have no meaning [RFC 6455, 7.4]; 1012 to 1014 were registered later."""
 REJECTED: Final = {
     LayerFault.NOT_WEBSOCKET: "WebSocket handshake: the request is not valid",
     LayerFault.ORIGIN: "WebSocket handshake: the web page's origin is not in network.origins",
@@ -68,7 +67,7 @@ silent.propagate = False
 
 @mypyc_attr(native_class=False)
 class _Broken(ConnectionResetError):
-    """The peer breaks WebSocket; it is told by this close code."""
+    """The peer violates WebSocket; the answer is this close code."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -78,16 +77,16 @@ class _Broken(ConnectionResetError):
 @final
 @dataclass(frozen=True, slots=True)
 class OriginRule:
-    """Web pages that may connect; whoever is no web page says no origin, and may always."""
+    """Web pages that may connect. A client that is no web page sends no origin, and may always."""
 
     origins: Collection[str] = ()
-    """As a browser says them, `https://shop.example`; `*`: all."""
+    """Origins as a browser sends them, such as `https://shop.example`, or `*` for all."""
 
     def allows(self, origin: str | None, host: str | None) -> bool:
-        """Whether a page of `origin` may speak to a broker that it calls `host`.
+        """Return True if a page of `origin` may connect to the broker under the name `host`.
 
-        A page from the broker's own address may. One from a name that is the broker's may not,
-        unless it is listed: any page can give a name of its own our address (DNS rebinding).
+        A page from the broker's own IP address may. A page from a host name of the broker may only
+        if that is listed, because any page can point its own name to our address (DNS rebinding).
         """
         if origin is None or ANY in self.origins or origin.lower() in self.origins:
             return True
@@ -111,19 +110,19 @@ def _is_address(name: str) -> bool:
 
 @final
 class FrameReader:
-    """Takes frames of a client apart, wherever they are cut."""
+    """Splits the byte stream of a client into frames."""
 
     __slots__ = ("_is_open", "_left_bytes", "_mask", "_rest", "broken", "controls")
 
     def __init__(self) -> None:
         self._rest = b""
-        """Of a header, or a control frame, that is not complete."""
+        """Incomplete header or control frame."""
         self._left_bytes = 0
-        """Of the payload of the present data frame."""
+        """Bytes of the current data frame's payload that have not come."""
         self._mask = b"\0\0\0\0"
-        """Rotated, so that it begins with the byte for the next one of the payload."""
+        """Mask, rotated so that it begins with the byte for the next one of the payload."""
         self._is_open = False
-        """The present message goes on in another frame."""
+        """True if the current message continues in another frame."""
         self.controls: list[tuple[int, bytes]] = []
         """Control frames that have come: opcode and payload."""
         self.broken: _Broken | None = None
@@ -135,7 +134,7 @@ class FrameReader:
         return len(self._rest)
 
     def feed(self, data: bytes) -> bytes:
-        """The payload in it; `controls` gets what else there is, CLOSE at the end.
+        """Return the payload in `data`; add control frames to `controls`, with CLOSE as the last.
 
         Raises `ConnectionResetError` if it breaks WebSocket, or is text [MQTT-6.0.0-1]. If payload
         came before that, it is returned, and `broken` is set.
@@ -159,18 +158,18 @@ class FrameReader:
             except _Broken as broken:
                 if not payload:
                     raise
-                self.broken = broken.with_traceback(None)  # Else it would keep its frames.
+                self.broken = broken.with_traceback(None)  # It would keep its frames in memory.
                 break
             if not header_bytes:
                 self._rest = data[place:]
                 break
             place += header_bytes
             if self.controls and self.controls[-1][0] == CLOSE:
-                break  # Nothing that follows counts.
+                break  # Data after a close frame are ignored.
         return payload[0] if len(payload) == 1 else b"".join(payload)
 
     def _header(self, data: bytes, place: int) -> int:
-        """Read a header, and a control frame to its end; returns its size, 0: it is not here."""
+        """Read a header, and a control frame to its end; return its size, or 0 if incomplete."""
         if len(data) - place < 2:
             return 0
         first, second = data[place], data[place + 1]
@@ -223,9 +222,9 @@ class FrameReader:
 
 
 def broken_close(payload: bytes) -> int:
-    """The code by which a close frame is answered that breaks WebSocket; 0: it does not.
+    """Return the close code that answers an invalid close frame, or 0 if the frame is valid.
 
-    It says nothing, or a code and perhaps a reason in UTF-8 [RFC 6455, 5.5.1].
+    A valid payload is empty, or a code and optionally a reason in UTF-8 [RFC 6455, 5.5.1].
     """
     if not payload:
         return 0
@@ -240,7 +239,7 @@ def broken_close(payload: bytes) -> int:
 
 @final
 class WebSocketStream(Answering):
-    """WebSocket on a stream (`broker.layer`), which may be TLS."""
+    """WebSocket on a stream (`broker.layers.layer`), which may be TLS."""
 
     __slots__ = (
         "_lower",
@@ -257,7 +256,7 @@ class WebSocketStream(Answering):
         origins: OriginRule,
         on_fault: OnFault,
     ) -> None:
-        """`lower`: the layer that `sock` is, None: it is a socket."""
+        """`lower`: the layer that `sock` is, or None if it is a socket."""
         super().__init__(sock, on_fault)
         self._lower = lower
         self._origins = origins
@@ -267,16 +266,16 @@ class WebSocketStream(Answering):
 
     @property
     def begun(self) -> bool:
-        """Whether the costly part of agreeing is behind it: below, or else here."""
+        """True if the costly part of the handshake is done, in the layer below or in this one."""
         return self.established if self._lower is None else self._lower.begun
 
     @property
     def identity(self) -> str | None:
-        """The name that the peer has proved to have below."""
+        """The name that the peer has proved in the layer below."""
         return None if self._lower is None else self._lower.identity
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
-        """Payload of the frames that have come."""
+        """Return payload of the frames that came."""
         data = self._sock.recv(size_bytes, flags)
         if not data:
             if not (self.established or self._said_last):
@@ -284,7 +283,7 @@ class WebSocketStream(Answering):
                 self._fail(LayerFault.LEFT, why)
             return b""
         if self._said_last:
-            raise BlockingIOError  # Nobody listens any more.
+            raise BlockingIOError  # Data after our close are ignored.
         try:
             if not self.established:
                 data = self._open(data)
@@ -302,13 +301,13 @@ class WebSocketStream(Answering):
         return payload
 
     def _break(self, broken: _Broken) -> None:
-        """Tell the peer by a close frame that it breaks WebSocket."""
+        """Send the peer a close frame for its violation."""
         self._fail(LayerFault.FRAME, f"WebSocket: {broken}")
         self._pending += _frame(CLOSE, SHORT.pack(broken.code))
         self._leave()
 
     def _open(self, data: bytes) -> bytes:
-        """The opening handshake; returns what has come behind it."""
+        """Do the opening handshake; return the data after it."""
         self._request += data
         head, end, rest = self._request.partition(b"\r\n\r\n")
         if len(head) > REQUEST_MAX_BYTES or (not end and not b"GET ".startswith(head[:4])):
@@ -332,14 +331,14 @@ class WebSocketStream(Answering):
         return rest
 
     def _judge(self, protocol: ServerProtocol) -> LayerFault | None:
-        """Answer the request; returns why it is refused, None: it is accepted."""
+        """Answer the request; return why it is rejected, or None if it is accepted."""
         events = protocol.events_received()
         if not events:
             return LayerFault.NOT_WEBSOCKET
         request: Any = events[0]
         try:
             origin, host = request.headers.get("Origin"), request.headers.get("Host")
-        except LookupError:  # There are several of them.
+        except LookupError:  # The header occurs several times.
             origin, host = "", None
         if not self._origins.allows(origin, host):
             protocol.send_response(protocol.reject(403, "This origin may not connect.\n"))
@@ -354,7 +353,7 @@ class WebSocketStream(Answering):
         return LayerFault.SUBPROTOCOL if is_other else LayerFault.NOT_WEBSOCKET
 
     def _answer(self) -> None:
-        """Answer pings; a close frame is answered, and then the stream has ended."""
+        """Answer pings; answer a close frame and end the stream."""
         controls, self._reader.controls = self._reader.controls, []
         for opcode, payload in controls:
             if opcode == PING:
@@ -370,8 +369,8 @@ class WebSocketStream(Answering):
             end_reading(self._sock)
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """Send as much as the stream below takes, in frames; what is in one counts, and so does all
-        that comes behind a close frame, where nobody may send any more."""
+        """Send as much as the stream below takes, in frames. Framed data count as sent, and so do
+        data after a close frame, which must not be sent any more."""
         if self._said_last:
             return len(data)
         if not self.established or not self.flush():
@@ -386,11 +385,11 @@ class WebSocketStream(Answering):
         return sent_bytes
 
     def flush(self) -> bool:
-        """Send what was framed; False: some is left, here or below."""
+        """Send framed data; return False if some are left, in this layer or below."""
         return super().flush() and (self._lower is None or self._lower.flush())
 
     def shutdown(self, how: int) -> None:
-        """Send a close frame, and say below that nothing follows."""
+        """Send a close frame, and end the stream below."""
         if how == SHUT_WR and not self._said_last:
             self._said_last = True
             if self.established:
@@ -403,11 +402,11 @@ class WebSocketStream(Answering):
     def _fail(self, fault: LayerFault, why: str) -> None:
         self._said_last = True
         if self._lower is None or self._lower.established:
-            self._on_fault(fault, self, why)  # Else it has been counted below.
+            self._on_fault(fault, self, why)  # Otherwise the layer below has counted it.
 
 
 def _frame(opcode: int, payload: bytes) -> bytes:
-    """A whole frame of a server, which masks nothing."""
+    """Return a whole frame of a server, which uses no mask."""
     size_bytes = len(payload)
     if size_bytes < 126:
         return bytes((FINAL | opcode, size_bytes)) + payload

@@ -1,9 +1,10 @@
-"""LocalClient: a client in the broker's own process, with the back-pressure of any other one.
+"""LocalClient: a client in the broker's own process, with the usual back-pressure.
 
-It speaks MQTT 5.0 over a pair of sockets, so it has a window, a queue, a session and its place at
-the gate like everybody else, and hooks are asked for it. Publishing waits while the broker does not
-read on; messages of QoS 1 and 2 that nobody takes stay in the broker (Receive Maximum), those of
-QoS 0 wait here, bounded in number and bytes, and what is beyond is dropped and counted.
+It speaks MQTT 5.0 over a pair of sockets. So it has a window, a queue, a session and a CONNECT at
+the gate like any other client, and hooks are called for it. Publishing waits while the broker does
+not read. Undelivered messages of QoS 1 and 2 stay in the broker (Receive Maximum). Those of QoS 0
+wait in the client, limited in number and bytes; messages beyond these limits are dropped and
+counted.
 """
 
 from collections import deque
@@ -45,29 +46,29 @@ from flowguard.types import (
 )
 
 INBOX_MESSAGES: Final = 100
-"""Messages that wait to be taken: of QoS 1 and 2 (Receive Maximum), and as many of QoS 0."""
+"""Maximum number of untaken messages of QoS 1 and 2 (Receive Maximum), and of QoS 0."""
 INBOX_BYTES: Final = MIB
-"""The payloads of QoS 0 that wait to be taken."""
+"""Maximum size of untaken QoS 0 payloads, bytes."""
 OUTGOING_BYTES: Final = 64 * KIB
-"""Encoded packets that wait for the broker; beyond it publishing waits."""
+"""Encoded packets that may wait for the broker, bytes; above it publishing waits."""
 READ_BYTES: Final = 64 * KIB
 FAILURE: Final = 0x80
-"""Reason codes from here on are refusals."""
+"""Reason codes from this value on are failures."""
 
 
 class NotAcceptedError(FlowguardError):
-    """The broker has refused a CONNECT, a message or a subscription."""
+    """The broker has rejected a CONNECT, a message or a subscription."""
 
     def __init__(self, reason_code: int, retry_after_s: float = 0.0) -> None:
         name = ReasonCode(reason_code).name.lower() if reason_code in list(ReasonCode) else ""
         super().__init__(f"refused by the broker: 0x{reason_code:02X} {name}".rstrip())
         self.reason_code = reason_code
         self.retry_after_s = retry_after_s
-        """When to come back; 0: the broker does not say."""
+        """Retry-after hint of the broker, seconds, or 0 without one."""
 
 
 class EndedError(FlowguardError):
-    """The connection is over: the client was closed, or the broker has ended it."""
+    """The connection has ended: the client was closed, or the broker has ended it."""
 
 
 @final
@@ -83,7 +84,7 @@ class _Exchange:
 
 @final
 class _Inbox:
-    """Messages that came and were not taken."""
+    """Received messages that were not taken."""
 
     def __init__(self) -> None:
         self.messages: deque[Publish] = deque()
@@ -91,10 +92,10 @@ class _Inbox:
         self.dropped = 0
         self._qos_0 = 0
         self._bytes = 0
-        """Payloads of QoS 0."""
+        """Size of the QoS 0 payloads."""
 
     def put(self, message: Publish) -> None:
-        """Keep a message, unless it is one of QoS 0 too many."""
+        """Keep a message, or drop one of QoS 0 beyond the limits."""
         if not message.qos:
             size_bytes = self._bytes + len(message.payload)
             if self._qos_0 >= INBOX_MESSAGES or (self._qos_0 and size_bytes > INBOX_BYTES):
@@ -132,20 +133,20 @@ class LocalClient:
         self._exchanges: dict[int, _Exchange] = {}
         self._packet_id = 0
         self._quota = trio.Semaphore(0)
-        """Places for messages of QoS 1 and 2 that are not acknowledged (Receive Maximum)."""
+        """Quota of unacknowledged messages of QoS 1 and 2 (Receive Maximum)."""
         self._packet_size_max = PACKET_SIZE_MAX
         self._qos_max = 2
         self._retain_available = True
         self._keep_alive_s = 0
-        """The broker's own (`session.keep_alive_max_s`); 0: it has none."""
+        """Keep-alive that the broker requires (`session.keep_alive_max_s`), or 0 without one."""
         self._inbox = _Inbox()
         self._taken: Publish | None = None
-        """The message that was taken last: acknowledged when the next one is asked for."""
+        """The message taken last, which is acknowledged when the next one is requested."""
         self.ended = False
         self.client_id = ""
 
     async def connect(self, packet: Connect) -> None:
-        """Say CONNECT; raises `NotAcceptedError` and `EndedError`."""
+        """Send CONNECT; raises `NotAcceptedError` and `EndedError`."""
         try:
             await self._stream.send_all(encode(packet, MQTT_5))
             connack = await self._next()
@@ -166,7 +167,7 @@ class LocalClient:
             self._quota.release()
 
     async def run(self) -> None:
-        """Move its bytes until it is closed, or the broker ends it."""
+        """Transfer bytes until the client is closed or the broker ends the connection."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             if self._keep_alive_s:
@@ -175,14 +176,14 @@ class LocalClient:
                 while (packet := await self._next()) is not None:
                     self._handle(packet)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # It is over, whoever ended it.
+                pass  # The client or the broker has ended the connection.
             finally:
                 self._end()
                 await trio.aclose_forcefully(self._stream)
             nursery.cancel_scope.cancel()
 
     async def close(self) -> None:
-        """Say DISCONNECT; safe to repeat, and after the end of the broker."""
+        """Send DISCONNECT; safe to repeat, and after the end of the broker."""
         try:
             if not self.ended:
                 self._put(Disconnect())
@@ -204,10 +205,11 @@ class LocalClient:
         retain: bool = False,
         properties: Properties = NO_PROPERTIES,
     ) -> None:
-        """Publish a message; of QoS 1 and 2 until the broker has stored it.
+        """Publish a message; for QoS 1 and 2, wait until the broker has stored it.
 
-        Raises TypeError and ValueError where an argument is wrong, before anything is sent;
-        `NotAcceptedError`; and `EndedError`: nobody knows what became of it.
+        Raises TypeError and ValueError for a wrong argument, before anything is sent. Raises
+        `NotAcceptedError` if the broker rejects the message, and `EndedError` if its outcome is
+        unknown.
         """
         packet = publish_packet(topic, payload, qos, retain, properties)
         self._check(packet)
@@ -231,10 +233,9 @@ class LocalClient:
             raise NotAcceptedError(answer.reason_code)
 
     async def subscribe(self, *filters: str, qos: int = 2) -> None:
-        """Subscribe to all of these; messages come through `receive`.
+        """Subscribe to all of these filters; messages come through `receive`.
 
-        Raises TypeError and ValueError where an argument is wrong, `NotAcceptedError`, and
-        `EndedError`.
+        Raises TypeError and ValueError for a wrong argument, `NotAcceptedError`, and `EndedError`.
         """
         await self._request(subscribe_packet(filters, qos))
 
@@ -262,7 +263,7 @@ class LocalClient:
             raise EndedError("the connection has ended")
 
     def _check(self, packet: Publish | Subscribe | Unsubscribe) -> None:
-        """Raise ValueError where the broker has said that it takes no such packet."""
+        """Raise ValueError if the broker has announced that it takes no such packet."""
         if isinstance(packet, Publish):
             size_bytes = self._checked_size(packet)
         else:
@@ -274,7 +275,7 @@ class LocalClient:
             )
 
     def _checked_size(self, packet: Publish) -> int:
-        """Its size on the wire, bytes, whether or not a packet may be so large."""
+        """Return its size on the wire, bytes, even if it exceeds the limit."""
         if packet.qos > self._qos_max:
             raise ValueError(
                 f"qos is {packet.qos}; the broker takes {self._qos_max} at most "
@@ -286,8 +287,8 @@ class LocalClient:
         return len(head) + len(tail) + (2 if packet.qos else 0)
 
     def _ask(self, packet: Publish | Subscribe | Unsubscribe) -> _Exchange:
-        """Send a request; what cannot be sent takes no identifier."""
-        while True:  # The quota and the loop of one task leave some of 65,535 free.
+        """Send a request; one that cannot be sent takes no identifier."""
+        while True:  # The quota, and one request per task, leave some of 65,535 free.
             self._packet_id = self._packet_id % 65_535 + 1
             if self._packet_id not in self._exchanges:
                 break
@@ -299,7 +300,8 @@ class LocalClient:
     # --- receiving ---------------------------------------------------------------------------
 
     async def receive(self) -> Publish:
-        """The next message; the one before is acknowledged now. Raises `EndedError` at the end."""
+        """Return the next message and acknowledge the one before. Raises `EndedError` at the
+        end."""
         self._acknowledge()
         inbox = self._inbox
         while not inbox.messages:
@@ -315,7 +317,7 @@ class LocalClient:
         return self._inbox.dropped
 
     async def __aiter__(self) -> AsyncIterator[Publish]:
-        """Messages until the connection ends."""
+        """Yield messages until the connection ends."""
         while True:
             try:
                 message = await self.receive()
@@ -358,7 +360,7 @@ class LocalClient:
         for exchange in self._exchanges.values():
             exchange.done.set()
         self._exchanges.clear()
-        self._quota.release()  # Who waits for a place finds the end there, and passes it on.
+        self._quota.release()  # The next publisher finds the end, and releases the one after it.
         self._inbox.wake()
         self._written.set()
         self._to_write.set()
@@ -366,7 +368,7 @@ class LocalClient:
     # --- bytes -------------------------------------------------------------------------------
 
     def _put(self, packet: Packet) -> None:
-        """Acknowledgements are bounded by what they acknowledge; all else asks `_have_room`."""
+        """Queue a packet. Packets other than acknowledgements must wait for `_have_room` first."""
         self._outgoing += encode(packet, MQTT_5)
         self._to_write.set()
 
@@ -381,16 +383,16 @@ class LocalClient:
                 self._written.set()
                 self._written = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # The reader hears of it, too.
+            pass  # The reader gets the same error.
 
     async def _ping(self) -> None:
         while True:
             await trio.sleep(self._keep_alive_s / 2)
-            if not self._outgoing:  # Else that will say that it lives.
+            if not self._outgoing:  # Pending output also keeps the connection alive.
                 self._put(Pingreq())
 
     async def _next(self) -> Packet | None:
-        """The next packet; None: there will be none."""
+        """Return the next packet, or None at the end."""
         while (packet := self._decoder.next()) is None:
             data = await self._stream.receive_some(READ_BYTES)
             if not data:

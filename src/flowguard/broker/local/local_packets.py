@@ -1,7 +1,7 @@
-"""Packets of a `LocalClient`, from what a program gives it: wrong arguments are refused by name.
+"""Packets of a `LocalClient`, built from its arguments; a wrong argument is named in the error.
 
-A broker ends the connection of whoever sends what MQTT forbids. Here it is the caller who would,
-and who can be told: by TypeError and ValueError, before anything is taken or sent.
+A broker ends the connection of a client that violates MQTT. For a local client, the caller gets a
+TypeError or ValueError instead, before anything is taken or sent.
 """
 
 from reprlib import repr as shortened
@@ -34,9 +34,9 @@ from flowguard.types import (
 )
 
 FIELD_BYTES_MAX: Final = 65_535
-"""Of a text in UTF-8, or of binary data: MQTT writes their lengths in two bytes."""
+"""Maximum size of a UTF-8 text or of binary data, bytes: MQTT stores lengths in two bytes."""
 _PACKET_ID: Final = 1
-"""Until the client gives them a free one: encoded, all have two bytes."""
+"""Placeholder until the client assigns a free identifier; each takes two bytes on the wire."""
 _EXPECTED: Final = {
     BYTE: (int, "0 or 1 is expected"),
     U16: (int, "a number up to 65,535 is expected"),
@@ -46,13 +46,13 @@ _EXPECTED: Final = {
     BINARY: (bytes, "bytes are expected, 65,535 at most"),
     PAIR: (tuple, "a tuple of pairs of str is expected, each of at most 65,535 bytes in UTF-8"),
 }
-"""The type of a property and what it has to be, by its type on the wire."""
+"""Python type of a property and its description, by its type on the wire."""
 
 
 def publish_packet(
     topic: str, payload: bytes, qos: int, retain: bool, properties: Properties
 ) -> Publish:
-    """A PUBLISH; raises TypeError and ValueError, which name the argument and what it may be."""
+    """Return a PUBLISH; raises TypeError and ValueError with the argument and its valid values."""
     payload = _checked_bytes("payload", payload)
     qos, retain = _checked_message("", topic, qos, retain, properties, t.PUBLISH)
     packet_id = _PACKET_ID if qos else 0
@@ -60,14 +60,14 @@ def publish_packet(
 
 
 def subscribe_packet(filters: tuple[str, ...], qos: int) -> Subscribe:
-    """A SUBSCRIBE for all filters; raises TypeError and ValueError."""
+    """Return a SUBSCRIBE for all filters; raises TypeError and ValueError."""
     _check_filters(filters)
     options = SubscriptionOptions(_checked_qos("qos", qos))
     return Subscribe(_PACKET_ID, tuple((filter, options) for filter in filters))
 
 
 def unsubscribe_packet(filters: tuple[str, ...]) -> Unsubscribe:
-    """An UNSUBSCRIBE for all filters; raises TypeError and ValueError."""
+    """Return an UNSUBSCRIBE for all filters; raises TypeError and ValueError."""
     _check_filters(filters)
     return Unsubscribe(_PACKET_ID, filters)
 
@@ -82,7 +82,7 @@ def connect_packet(
     will: Will | None,
     receive_maximum: int,
 ) -> Connect:
-    """A CONNECT without a keep-alive: its client lives and dies with the broker.
+    """Return a CONNECT without a keep-alive, because client and broker share a process.
 
     `session_expiry_s` 0: the session ends with the connection. Raises TypeError and ValueError.
     """
@@ -114,7 +114,8 @@ def _checked_will(will: object) -> Will:
 def _checked_message(
     of: str, topic: str, qos: int, retain: bool, properties: Properties, packet_type: int | None
 ) -> tuple[int, bool]:
-    """QoS and retain flag; `of`: a prefix of the arguments' names; `packet_type`: None: a will."""
+    """Check QoS and retain flag; `of`: prefix of the arguments' names; `packet_type` None: a
+    will."""
     _check_text(f"{of}topic", topic)
     if has_wildcard(topic):
         raise ValueError(f"{of}topic {shortened(topic)} has wildcards, which are for filters")
@@ -143,7 +144,8 @@ def _check_filters(filters: tuple[str, ...]) -> None:
 
 
 def _check_properties(name: str, properties: object, packet_type: int | None) -> None:
-    """Each as it would be read: which packet may carry it, and what it may be, is known there."""
+    """Check each property against the codec's table: its value, and the packets that may have
+    it."""
     if not isinstance(properties, Properties):
         raise _wrong_type(name, properties, "Properties")
     for row in TABLE:
@@ -156,7 +158,7 @@ def _check_properties(name: str, properties: object, packet_type: int | None) ->
 
 
 def _why_not(row: Property, value: object, packet_type: int | None) -> str:
-    """Why a property cannot be sent; "": it can."""
+    """Return why a property cannot be sent, or "" if it can."""
     kind, expected = _EXPECTED[row.wire]
     if not isinstance(value, kind):
         return expected
@@ -185,7 +187,7 @@ def _check_text(name: str, text: object) -> None:
 
 
 def _checked_field(name: str, data: object) -> bytes:
-    """Binary data with a length of two bytes."""
+    """Return binary data that fit in two bytes of length."""
     data = _checked_bytes(name, data)
     if len(data) > FIELD_BYTES_MAX:
         raise ValueError(f"{name} has {len(data):,} bytes; 65,535 are the most")
@@ -205,7 +207,7 @@ def _checked_qos(name: str, qos: object) -> int:
 
 
 def _checked_number(name: str, number: object, most: int) -> int:
-    """A whole number as an int, also one that Python only takes for it: 3600.0, or True for 1."""
+    """Return a whole number as an int; accepts equal values such as 3600.0, or True for 1."""
     if not (isinstance(number, int) or (isinstance(number, float) and number.is_integer())):
         raise _wrong_type(name, number, "an int")
     if not 0 <= number <= most:
@@ -214,7 +216,7 @@ def _checked_number(name: str, number: object, most: int) -> int:
 
 
 def _checked_flag(name: str, flag: object) -> bool:
-    """True or false, or the numbers that stand for them."""
+    """Return a flag as a bool; accepts 0 and 1."""
     if not isinstance(flag, int) or flag not in (0, 1):
         raise _wrong_type(name, flag, "a bool")
     return bool(flag)

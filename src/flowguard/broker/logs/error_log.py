@@ -1,6 +1,6 @@
 """Errors of single connections, for readers of the log: a few lines per interval.
 
-A hook that fails for every client of a crowd, or a crowd that is refused, must not fill a disk.
+A hook that fails for each client of a crowd, or a rejected crowd, must not fill a disk.
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ GATE_TEXTS: Final[dict[str, str]] = {
     Reason.GATE_RATE: "too many CONNECTs per second",
     Reason.GATE_SUPERSEDED: "its client id has sent another CONNECT",
 }
-"""Reason of the gate to reject a CONNECT -> its words in the log."""
+"""Words in the log for each reason of the gate to reject a CONNECT."""
 
 log = structlog.get_logger()
 
 
 class BoundedLog:
-    """Shows the first few of a kind in an interval; `run` it, so that the others are counted."""
+    """Shows the first few entries of each kind per interval; `run` logs the number of others."""
 
     def __init__(self, event: str, level: Literal["warning", "error"] = "warning") -> None:
         self._event = event
@@ -48,7 +48,7 @@ class BoundedLog:
         self._suppressed: Counter[str] = Counter()
 
     def may_show(self, kind: str) -> bool:
-        """Whether one more is shown; if not, it is counted under its kind."""
+        """Return True if one more entry is shown; otherwise count it under its kind."""
         if self._shown[kind] < SHOWN_MAX:
             self._shown[kind] += 1
             return True
@@ -62,7 +62,7 @@ class BoundedLog:
         getattr(log, self._level)(event, **fields)
 
     def flush(self) -> None:
-        """End the interval: say how many were not shown, and show again."""
+        """End the interval: log the number of suppressed entries, and show new ones again."""
         if self._suppressed:
             self._say(f"{self._event}, not shown", self._suppressed)
         self._shown.clear()
@@ -92,10 +92,10 @@ class ErrorLog(BoundedLog):
 
 @final
 class PeerLog(BoundedLog):
-    """Peers that were turned away: which, from which address, and why."""
+    """Rejected clients, with their address and the reason."""
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
-        """`why`: more than the reason code says, or empty."""
+        """`why`: details beyond the reason code, or ""."""
         gate_text = GATE_TEXTS.get(why)
         if not self.may_show(why if gate_text else reason.name.lower()):
             return
@@ -122,7 +122,7 @@ class RequestLog(BoundedLog):
 
 @final
 class FaultLog(BoundedLog):
-    """Connections that failed in TLS, in WebSocket or in the PROXY header; a `Door` calls it."""
+    """Connections that failed in TLS, WebSocket or the PROXY header; called by `AcceptState`."""
 
     def __call__(self, fault: LayerFault, stream: object, why: str) -> None:
         if self.may_show(fault):
@@ -131,10 +131,10 @@ class FaultLog(BoundedLog):
 
 @final
 class LimitLog(BoundedLog):
-    """Addresses whose passwords are not checked any more, after too many wrong ones."""
+    """Addresses whose passwords are no longer checked, after too many wrong ones."""
 
     def __call__(self, address: str) -> None:
-        """`address`: empty if the clients come by a Unix socket."""
+        """`address`: "" if the clients use a Unix socket."""
         if self.may_show("addresses"):
             self.show(
                 address=address or LOCAL,
@@ -149,6 +149,6 @@ def _code_text(reason: ReasonCode) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a client's text without control characters, which a terminal would obey."""
+    """Return a client's text without control characters, which a terminal would execute."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:TEXT_MAX])
     return shown if len(text) <= TEXT_MAX else f"{shown}..."

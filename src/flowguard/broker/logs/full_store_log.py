@@ -1,4 +1,4 @@
-"""A store without room, for readers of the log: once that it is so, and once that it is over."""
+"""Log when a store becomes full, and when it is writable again."""
 
 from typing import final
 
@@ -13,14 +13,14 @@ ROOM = {
     "redis": "delete something in Redis, or raise its maxmemory",
     "rocks": "free space on the disk, or lower store.disk_reserve_bytes",
 }
-"""What makes room, by kind of the store."""
+"""Ways to free space, by kind of the store."""
 
 
 @final
 class FullStoreLog:
-    """Tells each change once; call `tick` every 100 ms, after the store was looked at.
+    """Logs each change once; call `tick` every 100 ms, after the store's load was read.
 
-    A disk that is full again and again at the edge of its reserve is told once per interval.
+    A disk that fills repeatedly at its reserve is logged once per interval.
     """
 
     def __init__(self, node: Node) -> None:

@@ -38,9 +38,9 @@ class Descriptors:
 
 
 def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
-    """The descriptors of this process, as of now; `on_disk`: its store opens files.
+    """Count the descriptors of this process now; `on_disk`: its store opens files.
 
-    Raises `UnreadyError` where there would be none for clients.
+    Raises `UnreadyError` if none would be left for clients.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir(OPEN_FILES))
@@ -62,7 +62,7 @@ def places_for(bounds: Bounds, descriptors: Descriptors) -> int:
 
 
 def shortfalls(bounds: Bounds, descriptors: Descriptors) -> list[str]:
-    """Return a sentence for each capacity that the settings ask for and that there is not."""
+    """Return a sentence for each configured capacity that cannot be provided."""
     asked = bounds.asked
     places = places_for(bounds, descriptors)
     by = "ulimit -n" if places == descriptors.places else "node.connections_max"
@@ -77,10 +77,11 @@ def shortfalls(bounds: Bounds, descriptors: Descriptors) -> list[str]:
 
 
 def widen_table(count: int) -> None:
-    """Have the kernel's table of this process's descriptors hold so many, if it may have them.
+    """Grow the kernel's table of this process's descriptors to `count` entries, if allowed.
 
-    It doubles the table on demand, and where there are threads each time waits until no processor
-    looks at the old one: 5 to 80 ms in an `accept`, again and again while a crowd comes in
+    The kernel doubles the table on demand. In a process with threads, each growth waits until no
+    processor uses the old table. This takes 5 to 80 ms in an `accept`, several times while many
+    clients connect
     (`expand_fdtable` and `synchronize_rcu` in Linux).
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -90,6 +91,6 @@ def widen_table(count: int) -> None:
         if highest > lowest:
             os.close(fcntl.fcntl(lowest, fcntl.F_DUPFD_CLOEXEC, highest))
     except OSError:
-        pass  # That one is open, or there is no memory: the table grows when it has to.
+        pass  # It is open already, or memory is short: the table grows on demand.
     finally:
         os.close(lowest)

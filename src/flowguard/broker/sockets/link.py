@@ -1,4 +1,4 @@
-"""A socket and the conversation it carries."""
+"""A socket and its connection."""
 
 from socket import IPPROTO_TCP, MSG_DONTWAIT, TCP_INFO, socket
 from struct import Struct
@@ -9,31 +9,31 @@ from flowguard.broker.sockets.listening import Doorway
 from flowguard.types import ReasonCode
 
 LAST_DATA_RECV: Final = Struct("=52xI")
-"""`tcpi_last_data_recv` in struct tcp_info of Linux: since data or the connection came, ms."""
+"""`tcpi_last_data_recv` in struct tcp_info of Linux: time since data or the connection came, ms."""
 
 
 LOCAL: Final = "this machine"
 
 
 class Carried(Protocol):
-    """A conversation, as far as its link is concerned."""
+    """A connection, as its link needs it."""
 
     transport: object | None
-    """Its link; None: that is closed."""
+    """The link, or None if it is closed."""
     waited_s: float
-    """How long what its peer sent has waited, before it was heard."""
+    """Time that the peer's data waited before they were read, seconds."""
     last_received_s: float
 
     @property
     def ended(self) -> bool:
-        """Whether it is over; a last word may be left to be sent."""
+        """True if the connection has ended; last bytes may still have to be sent."""
 
     @property
     def may_close(self) -> bool:
-        """Whether it is over, and its link need not stay open for anything else."""
+        """True if it has ended and its link may be closed."""
 
     def end(self, reason: ReasonCode | None, now_s: float) -> None:
-        """End it; None: without a word."""
+        """End it with a reason code, or without any packet if `reason` is None."""
 
 
 C = TypeVar("C", bound=Carried)
@@ -41,7 +41,7 @@ C = TypeVar("C", bound=Carried)
 
 @final
 class Link(Generic[C]):
-    """A socket with its conversation, as a loop keeps it."""
+    """A socket with its connection, as a loop keeps it."""
 
     __slots__ = (
         "connection",
@@ -55,14 +55,14 @@ class Link(Generic[C]):
     )
 
     def __init__(self, sock: socket, interest: int, doorway: Doorway | None = None) -> None:
-        """`doorway`: where it came in, which says what stands between socket and MQTT."""
+        """The layers below MQTT depend on the listener that accepted the connection."""
         self.doorway = doorway
         self.layer: Layer | None = None if doorway is None else doorway.layer(sock)
         self.sock: ByteStream = sock if self.layer is None else self.layer
         self.fd = sock.fileno()
         self.interest = interest
         self.lingers = False
-        """True once the conversation is over and only a last word may still be on its way."""
+        """True if the connection has ended and only its last bytes may still be in transit."""
         self.peer_closed = False
         self.connection: C
 
@@ -71,9 +71,9 @@ class Link(Generic[C]):
         return peer_of(self.sock, "this process" if self.doorway is None else LOCAL)
 
     def read(self, size_bytes: int) -> bytes | None:
-        """Read at most so many bytes; empty: the stream has ended. None: there are none now.
+        """Read at most `size_bytes`; return b"" at the end of the stream, or None if no data came.
 
-        What is no OSError is raised: a layer is broken.
+        Any error but an OSError is raised, because it means that a layer is broken.
         """
         try:
             return self.sock.recv(size_bytes, MSG_DONTWAIT) if size_bytes else None
@@ -83,8 +83,8 @@ class Link(Generic[C]):
             return b""
 
     def waited_s(self) -> float:
-        """How long the data of the peer has waited in the kernel; without data: since it
-        connected. 0: that is not known, as of a Unix socket."""
+        """Return how long the peer's data have waited in the kernel, seconds. Without data, it is
+        the time since the peer connected. 0 if unknown, as for a Unix socket."""
         try:
             info = self.sock.getsockopt(IPPROTO_TCP, TCP_INFO, LAST_DATA_RECV.size)
         except OSError:
@@ -98,7 +98,7 @@ def peer_of(stream: ByteStream, unnamed: str = LOCAL) -> str:
     try:
         name = stream.getpeername()
     except OSError:
-        return "unknown"  # It is gone already.
+        return "unknown"  # The peer has disconnected.
     if not isinstance(name, tuple):
         return unnamed
     host, port, *_ = name

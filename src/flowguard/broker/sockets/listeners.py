@@ -1,10 +1,10 @@
-"""Listeners: accept connections as far as gate and descriptors allow; the others wait in the
-kernel.
+"""Listeners: accept connections as far as connect gate and descriptors allow.
 
-They wait in the kernel's backlog, first come, first served; the kernel is asked how long when
-one is accepted. A listener that may not accept rests until the next tick: its event is
-level-triggered, and would spin. If it rests because there is no place, connections that their
-clients close meanwhile are closed unread: the next place is for a client that still waits."""
+Further connections stay in the kernel's backlog, in order of arrival. After accepting one, the
+kernel reports how long it has waited. A listener that may not accept rests until the next tick,
+because its level-triggered event would spin. If it rests without a free slot, connections that
+clients close meanwhile are closed unread, so that the next slot is for a client that still waits.
+"""
 
 import errno
 import select
@@ -25,11 +25,10 @@ from flowguard.node.loop.turns import ACCEPTS_MAX
 from flowguard.session.counters import Counters
 
 ACCEPT_S: Final = 0.00025
-"""So long connections with layers are taken in, per turn and listener: there are few places for
-their handshakes, and nothing is won by having more of them wait here."""
+"""Maximum time for accepting connections with layers, seconds per turn and listener. Slots for
+their handshakes are few, so accepting more of them gains nothing."""
 SILENT_S: Final = 1.0
-"""A connection silent for this long, without a CONNECT, makes room where there is none for
-another."""
+"""A connection without a CONNECT may be closed after this many seconds if capacity is exhausted."""
 SOCKETS_OF_PIPE: Final = 2
 READ: Final = select.EPOLLIN
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -39,34 +38,36 @@ C = TypeVar("C", bound=Carried)
 
 
 class Host(Protocol[C]):
-    """A node, or a proxy: connections are opened for it."""
+    """A node or a proxy that owns the accepted connections."""
 
     @property
     def guard(self) -> Guard[Any]:
-        """The guard whose gate says whether anybody may come in."""
+        """The guard whose gate decides if connections are accepted."""
 
     @property
     def door(self) -> Door:
-        """Where it is written why somebody may not."""
+        """The state that records why connections are not accepted."""
 
     @property
     def counters(self) -> Counters:
-        """Where it is counted who was turned away."""
+        """The counters of rejected connections."""
 
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> C:
-        """A socket was accepted; `waited_s`: in the kernel, with what it sent."""
+        """Open a connection for an accepted socket; `waited_s`: time in the kernel, with its
+        data."""
 
     def shook_hands(self, connection: C, now_s: float) -> None:
-        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+        """Our part of a layer's handshake is done: the connect timeout begins now."""
 
     def awaits_connect(self, connection: C) -> bool:
-        """Whether no CONNECT has come yet."""
+        """True if no CONNECT has come yet."""
 
     def closed(self) -> None:
         """A socket was closed, whatever the reason."""
 
     def broke(self, error: Exception) -> None:
-        """A layer has failed at a connection, which is closed; raises it where nobody is told."""
+        """Report that a layer has failed and its connection is closed; raise it if no one
+        listens."""
 
 
 @final
@@ -81,7 +82,7 @@ class Listeners(Generic[C]):
         close: Callable[[Link[C]], None],
         layer_gate: LayerGate[C],
     ) -> None:
-        """`links`: the reactor's, by descriptor; `close` closes one of them at once."""
+        """`links`: the reactor's links by descriptor; `close` closes one of them at once."""
         self._host = host
         self._epoll = epoll
         self._links = links
@@ -90,15 +91,15 @@ class Listeners(Generic[C]):
         self._door = host.door
         self._places = 0
         self.descriptors_max = maxsize
-        """Maximum number of descriptors of connections, of pipes, too."""
+        """Maximum number of descriptors of connections and pipes."""
         self.pipes_count = 0
-        """Connections whose bytes are passed on to other workers. Each has two sockets. The owner
+        """Connections whose bytes are forwarded to other workers. Each has two sockets. The owner
         of the session counts the client."""
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
         self._behind: set[int] = set()
-        """Listeners that have rested because there was no place, and may still have connections
-        from that time. Elsewhere the gate learns from clients that leave."""
+        """Listeners that rested because no slot was free, and may still have connections from that
+        time. In other cases the gate learns from clients that disconnect."""
         self.newcomers: dict[Link[C], float] = {}
         """New connections with the instant they came, oldest first; removed by a tick after their
         CONNECT."""
@@ -114,7 +115,7 @@ class Listeners(Generic[C]):
         self._epoll.register(sock.fileno(), READ)
 
     def adopt(self, sock: socket, now_s: float) -> None:
-        """Serve a client of this very process, at the other end of `sock`."""
+        """Serve a client of this process, at the other end of `sock`."""
         sock.setblocking(False)
         link: Link[C] = Link(sock, READ)
         self._epoll.register(link.fd, READ)
@@ -146,7 +147,7 @@ class Listeners(Generic[C]):
 
     @property
     def has_place(self) -> bool:
-        """True if one more connection may be served; unfinished handshakes take memory, too."""
+        """True if one more connection may be served; unfinished handshakes also take memory."""
         return len(self._links) + self._layer_gate.places < self._places and self.has_descriptor
 
     @property
@@ -155,7 +156,7 @@ class Listeners(Generic[C]):
         return len(self._links) + SOCKETS_OF_PIPE * self.pipes_count < self.descriptors_max
 
     def close(self) -> None:
-        """Close every listener: new clients are refused by the kernel."""
+        """Close every listener; the kernel then refuses new connections."""
         for fd, doorway in self._doorways.items():
             if fd not in self._resting:
                 self._epoll.unregister(fd)
@@ -167,14 +168,14 @@ class Listeners(Generic[C]):
     def sweep(self) -> None:
         """The tick: accept again, and forget connections that have sent CONNECT."""
         waits = self._host.awaits_connect
-        # In one pass: whoever looks for a dict's first entry passes the places of those removed.
+        # One pass, because finding the first entry of a dict skips all removed entries again.
         for link in list(takewhile(lambda link: not waits(link.connection), self.newcomers)):
             del self.newcomers[link]
         while self._resting:
             try:
                 self._epoll.register(self._resting[-1], READ)
             except OSError:
-                return  # The kernel has no room for another watch; the next tick asks again.
+                return  # No memory for another watch; the next tick tries again.
             self._resting.pop()
         self._door.resting = None
 
@@ -196,11 +197,11 @@ class Listeners(Generic[C]):
         if not gate.may_accept(now_s):
             self._rest(sock, Rest.REFUSALS)
             return
-        started_s = thread_time()  # What others do on this machine meanwhile is not our work.
+        started_s = thread_time()  # Processor time, so that other programs' work does not count.
         if gate.closes(now_s):
             self._close_all(sock)
         else:
-            if doorway.is_full:  # Then a place that becomes free elsewhere is of no use here.
+            if doorway.is_full:  # A slot that another listener frees does not help.
                 self._make_room(doorway, heard_s, now_s)
             elif not self.has_place:
                 self._make_room(None, heard_s, now_s)
@@ -208,17 +209,16 @@ class Listeners(Generic[C]):
         gate.spent(thread_time() - started_s, now_s)
 
     def _make_room(self, doorway: Doorway | None, heard_s: float, now_s: float) -> None:
-        """Close connections through it, None: through any, that have been silent for a while:
-        others wait to say something.
+        """Close connections of one listener, or of any, that have been silent for a while.
 
-        Otherwise a few silent sockets would keep everybody out until they time out.
+        Otherwise a few silent sockets would lock out other clients until their connect timeout.
         """
         until_s = heard_s - SILENT_S
         silent = takewhile(lambda each: each[1] <= until_s, self.newcomers.items())
         here = (link for link, _ in silent if doorway is None or link.doorway is doorway)
         for link in list(islice(here, ACCEPTS_MAX)):
             if not link.interest & READ:
-                continue  # It waits for us.
+                continue  # The client waits for the broker, not the reverse.
             if self._host.awaits_connect(link.connection):
                 self._host.counters.drop(Reason.DESCRIPTORS)
                 link.connection.end(None, now_s)
@@ -245,7 +245,7 @@ class Listeners(Generic[C]):
                 self._epoll.register(link.fd, READ)
             except Exception as error:
                 sock.close()
-                if not isinstance(error, OSError):  # Else the kernel has no room for a watch.
+                if not isinstance(error, OSError):  # An OSError: no memory for a watch.
                     self._host.broke(error)
                 continue
             waited_s = link.waited_s()
@@ -262,14 +262,14 @@ class Listeners(Generic[C]):
         self._rest(listener, Rest.DESCRIPTORS)
 
     def _close_all(self, listener: socket) -> None:
-        """Close the waiting connections before they cost anything."""
+        """Close the waiting connections before they use resources."""
         for sock in self._arrivals(listener):
             sock.close()
             self._host.counters.connections_closed += 1
 
     def _arrivals(self, listener: socket) -> Iterator[socket]:
-        """The connections accepted in a turn; the listener rests where descriptors are at their
-        end."""
+        """Yield the connections accepted in a turn; the listener rests if descriptors are
+        exhausted."""
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, _ = listener.accept()
@@ -280,7 +280,7 @@ class Listeners(Generic[C]):
                 if error.errno in OUT_OF_DESCRIPTORS:
                     self._rest(listener, Rest.DESCRIPTORS)
                     return
-                continue  # The peer has left already.
+                continue  # The peer has disconnected already.
             if listener.fileno() in self._behind and has_left(sock.fileno()):
                 sock.close()
                 continue

@@ -1,4 +1,4 @@
-"""Doorway: a listening socket, with the layers between its connections and MQTT."""
+"""A listening socket, with the layers between its connections and MQTT."""
 
 import errno
 import socket
@@ -16,17 +16,17 @@ from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 BACKLOG: Final = 4_096
-"""Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
+"""Length of the listen queue: SYNs that do not fit are sent again after a second."""
 WebSocketMaker = Callable[[ByteStream, Layer | None, OnFault], Layer]
 _Wanted = tuple[ListenerSettings, Address, TlsFiles | None, WebSocketMaker | None]
 OF_TLS: Final = ("cert", "key", "certs", "chain", "client_ca", "crl")
-"""Settings of a listener that are for TLS alone."""
+"""Settings of a listener that apply to TLS only."""
 DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
 
 
 @final
 class Doorway:
-    """A listening socket; `connections_max` at once may come in through it, None: any number."""
+    """A listening socket with at most `connections_max` connections at once (None: no limit)."""
 
     __slots__ = (
         "_is_shared",
@@ -49,8 +49,8 @@ class Doorway:
         *,
         is_shared: bool = False,
     ) -> None:
-        """`websocket` makes that layer, None: there is none. `is_shared`: other processes listen on
-        the socket, too. Raises ConfigError for a certificate that cannot be used."""
+        """`websocket` makes that layer, or None without one. `is_shared`: other processes also
+        listen on the socket. Raises ConfigError for a certificate that cannot be used."""
         self.sock = sock
         self._is_shared = is_shared
         self.settings = settings
@@ -58,19 +58,19 @@ class Doorway:
         self._proxies = settings.proxies
         self._websocket = websocket
         self.count = 0
-        """Connections that came in here and are open."""
+        """Open connections that this listener has accepted."""
         self._on_fault: OnFault = lambda *_: None
         self.tls = None if files is None else TlsKeeper(files, self._on_layer_fault)
 
     def report(self, on_fault: OnFault) -> None:
-        """`on_fault` is told from now on why layers of connections failed."""
+        """Call `on_fault` with the cause of each failed layer from now on."""
         self._on_fault = on_fault
 
     def _on_layer_fault(self, fault: LayerFault, stream: object, why: str) -> None:
         self._on_fault(fault, stream, why)
 
     def layer(self, sock: socket.socket) -> Layer | None:
-        """The top layer on a socket accepted here; None: MQTT speaks to the socket itself."""
+        """Return the top layer on a socket accepted by this listener, or None for plain MQTT."""
         below: Layer | None = None
         if self._proxies:
             below = ProxiedStream(sock, self._proxies, self._on_layer_fault)
@@ -82,27 +82,27 @@ class Doorway:
 
     @property
     def has_layers(self) -> bool:
-        """Whether something has to be said or agreed on before MQTT begins."""
+        """True if a handshake or header comes before MQTT."""
         return bool(self.tls is not None or self._websocket is not None or self._proxies)
 
     @property
     def handshake_bytes(self) -> int:
-        """Memory that an unfinished handshake takes besides that of its connection, at most."""
+        """Maximum memory of an unfinished handshake besides that of its connection."""
         return 0 if self.tls is None else self.tls.handshake_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether as many connections have come in here as may."""
+        """True if this listener has reached its maximum number of connections."""
         return self.connections_max is not None and self.count >= self.connections_max
 
     @property
     def scheme(self) -> Scheme:
-        """The layers that are spoken here."""
+        """The scheme of the address, which names the layers."""
         return Address.parse(self.settings.address).scheme
 
     @property
     def address(self) -> Address:
-        """The address that clients reach, with the port that the system has chosen."""
+        """The address that clients connect to, with the port that the system has chosen."""
         name = self.sock.getsockname()
         if isinstance(name, str):
             return Address(self.scheme, name, None)
@@ -110,7 +110,7 @@ class Doorway:
         return Address(self.scheme, host, port)
 
     def close(self) -> None:
-        """Stop listening; a Unix socket's file goes, too, unless other processes listen on it."""
+        """Stop listening; remove a Unix socket's file unless other processes listen on it."""
         if self.sock.fileno() < 0:
             return
         name = self.sock.getsockname()
@@ -120,12 +120,12 @@ class Doorway:
 
 
 def check_doorways(network: NetworkSettings) -> int:
-    """Check that the settings would open doorways; how many. Raises ConfigError."""
+    """Check that listeners can be opened as configured; return their number. Raises ConfigError."""
     return len(_wanted(network))
 
 
 def _wanted(network: NetworkSettings) -> list[_Wanted]:
-    """Read what is to be opened; nothing listens where one of it is wrong. Raises ConfigError."""
+    """Read and check the settings of all listeners before one is opened. Raises ConfigError."""
     wanted = [
         (
             listener,
@@ -146,7 +146,7 @@ def _wanted(network: NetworkSettings) -> list[_Wanted]:
 
 
 def _check_unused(network: NetworkSettings) -> None:
-    """Where nothing speaks TLS, nobody can be asked for a certificate; raises ConfigError."""
+    """Raise ConfigError for settings of client certificates if no listener uses TLS."""
     if network.client_ca is not None:
         raise ConfigError(
             f"network.client_ca: {network.client_ca} has no effect, as no listener speaks TLS: "
@@ -160,7 +160,7 @@ def _check_unused(network: NetworkSettings) -> None:
 
 
 def open_doorways(network: NetworkSettings) -> list[Doorway]:
-    """Listen wherever the settings say; raises ConfigError, and OSError with the address in it."""
+    """Open all configured listeners; raises ConfigError, and OSError with the address in it."""
     wanted = _wanted(network)
     doorways: list[Doorway] = []
     try:
@@ -190,8 +190,8 @@ def shared_doorways(network: NetworkSettings, descriptors: Sequence[int]) -> lis
 
 
 def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSettings) -> None:
-    """Other machines reach only what has TLS and identities, unless the settings say in as many
-    words that they may; raises ConfigError."""
+    """Raise ConfigError for a listener beyond loopback without TLS or authentication, unless the
+    settings explicitly allow it."""
     if address.is_local:
         return
     if not address.scheme.has_tls and not network.allow_plaintext:
@@ -209,7 +209,7 @@ def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSet
 
 
 def _files(listener: ListenerSettings, network: NetworkSettings) -> TlsFiles | None:
-    """The files that a listener speaks TLS by; None: it speaks none. Raises ConfigError."""
+    """Return the TLS files of a listener, or None if it uses no TLS. Raises ConfigError."""
     if Address.parse(listener.address).scheme.has_tls:
         return TlsFiles.of(listener, network)
     said = [name for name in OF_TLS if getattr(listener, name)]
@@ -222,11 +222,11 @@ def _files(listener: ListenerSettings, network: NetworkSettings) -> TlsFiles | N
 
 
 def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocketMaker | None:
-    """The maker of the WebSocket layer of a listener; None: it has none. Raises ConfigError."""
+    """Return the maker of a listener's WebSocket layer, or None. Raises ConfigError."""
     if not Address.parse(listener.address).scheme.has_websocket:
         return None
     try:
-        # Here, because it needs websockets, which only who listens so has to have.
+        # Imported on demand: only WebSocket listeners need the websockets package.
         from flowguard.broker.layers.websocket import OriginRule, WebSocketStream
     except ModuleNotFoundError as error:
         raise UnreadyError(
@@ -238,14 +238,15 @@ def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocke
 
 
 def listen(host: str, port: int, *, ipv6_only: bool = False) -> socket.socket:
-    """A listening TCP socket; port 0: a free one. Accepted sockets inherit the options."""
+    """Return a listening TCP socket; port 0 selects a free one. Accepted sockets inherit
+    options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if family == socket.AF_INET6:  # The system's default may be either.
+        if family == socket.AF_INET6:  # The system's default varies.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
         sock.bind((host, port))
         sock.listen(BACKLOG)
@@ -262,7 +263,7 @@ def _bound(address: Address, *, ipv6_only: bool) -> socket.socket:
 
 
 def _listen_unix(path: Path) -> socket.socket:
-    """A listening Unix socket; a file that a dead process has left there is replaced."""
+    """Return a listening Unix socket; the file of a dead process at its path is replaced."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
@@ -280,7 +281,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether it is the file of a Unix socket on which nobody listens."""
+    """True if it is the file of a Unix socket on which no process listens."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

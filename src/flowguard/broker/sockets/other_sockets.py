@@ -24,7 +24,7 @@ class OtherSockets:
         return len(self._sockets)
 
     def watch(self, fd: int, interest: int, call: Callable[[], None]) -> None:
-        """Call when one of these events is ready, until `unwatch`; `call` raises nothing.
+        """Call `call` for each of these events, until `unwatch`; `call` must not raise.
 
         Raises OSError.
         """
@@ -36,7 +36,7 @@ class OtherSockets:
         other = self._sockets[fd]
         if interest == other.interest:
             return
-        if not interest:  # Else epoll would report a hang-up for ever.
+        if not interest:  # With an empty interest epoll would report a hang-up for ever.
             self._epoll.unregister(fd)
         elif not other.interest:
             self._epoll.register(fd, interest)
@@ -51,7 +51,7 @@ class OtherSockets:
             self._epoll.unregister(fd)
 
     def serve(self, fd: int) -> bool:
-        """Call because of an event; False if the descriptor is not watched."""
+        """Call the callback of a descriptor; return False if it is not watched."""
         other = self._sockets.get(fd)
         if other is None:
             return False

@@ -1,13 +1,13 @@
-"""OtherTasks: whether any task beside ours can run, so that ours may wait in trio's place.
+"""OtherTasks: report if any other task can run, so that ours may wait in trio's place.
 
-To wait in trio costs a pass of its scheduler and a wait of its own for each message that comes
-alone. A task that serves sockets can do without while no other one has anything to do: it waits in
-its own epoll set, in which trio's is one descriptor, and no longer than until trio's next deadline.
-Whatever wakes trio (a socket, a thread, a signal) then ends that wait.
+Waiting in trio costs a pass of its scheduler and an extra wait for each single message. A task that
+serves sockets avoids this while no other task has work. It waits in its own epoll set, which
+contains trio's epoll descriptor, until trio's next deadline at most. A socket, thread or signal
+that wakes trio then ends that wait.
 
-An empty run queue does not say that nobody can run: trio runs tasks in batches, and who comes after
-us in ours is in no queue. So tasks are counted from when they are scheduled until they run. Trio
-tells that, and its deadlines, to everybody; its epoll descriptor it keeps to itself.
+An empty run queue does not mean that no task can run: trio runs tasks in batches, and the later
+tasks of our batch are in no queue. So tasks are counted from their scheduling until they run. Trio
+publishes this and its deadlines, but keeps its epoll descriptor private.
 """
 
 from typing import Final, final
@@ -15,23 +15,23 @@ from typing import Final, final
 import trio
 
 AHEAD_MAX_S: Final = 60.0
-"""Where no task has a deadline."""
+"""Maximum wait if no task has a deadline, seconds."""
 
 
 @final
 class OtherTasks(trio.abc.Instrument):
-    """The tasks of this run; whoever asks is not among them, for it runs."""
+    """The runnable tasks of this run, without the caller's own task."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        """Readable while trio has something to do that it has not seen."""
+        """Readable while trio has an event that it has not handled."""
         self.runnable: set[trio.lowlevel.Task] = set()
-        """Complete after two checkpoints."""
+        """The runnable tasks; complete after two checkpoints."""
         trio.lowlevel.add_instrument(self)
 
     @classmethod
     def watch(cls) -> "OtherTasks | None":
-        """Count them from now on, until `close`; None: this trio has its descriptor elsewhere."""
+        """Count tasks from now on until `close`; return None if trio's descriptor is not found."""
         descriptor = epoll_descriptor()
         return None if descriptor is None else cls(descriptor)
 
@@ -39,7 +39,7 @@ class OtherTasks(trio.abc.Instrument):
         trio.lowlevel.remove_instrument(self)
 
     def rest_s(self) -> float:
-        """How long nobody can run unless something comes, seconds, where nobody can run now."""
+        """Return how long no task can run unless an event comes, seconds, if none can run now."""
         ahead_s = trio.lowlevel.current_statistics().seconds_to_next_deadline
         return min(AHEAD_MAX_S, max(0.0, ahead_s))
 
@@ -53,7 +53,7 @@ class OtherTasks(trio.abc.Instrument):
 
 
 def epoll_descriptor() -> int | None:
-    """The set in which trio waits; None: it is not where it was in the versions that we know."""
+    """Return the descriptor of trio's epoll set, or None if this version keeps it elsewhere."""
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 

@@ -1,9 +1,11 @@
 """Reactor: one trio task over one epoll set; connections are objects, not tasks.
 
-What a turn does, and when other trio tasks get their chance, is `flowguard.node.loop.turns`. Here
-are its sockets: a turn polls once, without waiting, and a connection with something to say gets one
-non-blocking send at the end of a slice. Only reading ever pauses: a socket whose conversation does
-not want bytes leaves the read set.
+`flowguard.node.loop.turns` defines the work of a turn and when other trio tasks run. This module
+has
+the sockets: each turn polls once, without waiting. At the end of a slice, each connection with
+output
+gets one non-blocking send. Only reading pauses: a socket leaves the read set while its connection
+accepts no bytes.
 """
 
 from collections.abc import Callable
@@ -45,10 +47,10 @@ class Reactor(NodePorts[Event]):
         *,
         alone: bool = False,
     ) -> None:
-        """`on_work` is told that the store is to be asked; whether only its turn is missing.
+        """`on_work` is called when the store has work; it returns whether the store is free.
 
         `alone`: it may wait in trio's place (`flowguard.broker.sockets.other_tasks`). `presence`:
-        in doubt nothing leaves until `let_go`.
+        while it is in doubt, nothing is sent until `let_go`.
         """
         super().__init__(node, clock, immediate=store.immediate)
         self._alone = alone
@@ -56,7 +58,7 @@ class Reactor(NodePorts[Event]):
         self._on_work = on_work
         self._presence = presence or Presence(None, clock)
         self._held: dict[ServerConnection, None] = {}
-        """They have something to say that must not leave yet."""
+        """Connections with output that must not be sent yet."""
         self.sockets: SocketSet[ServerConnection] = SocketSet(
             node, node.settings.flow, clock, self._shake_hands
         )
@@ -64,7 +66,7 @@ class Reactor(NodePorts[Event]):
         self._chunks: list[tuple[ServerLink, bytes]] = []
         """Read in this slice."""
         self._has_strangers = False
-        """Some of it is of who is no client yet, and may be refused."""
+        """True if this slice has data from connections that are not accepted yet."""
         self._is_tight = False
         """So little memory is left for input that each is asked for how much it may bring."""
         self.on_slice: Callable[[], None] | None = None
@@ -85,7 +87,7 @@ class Reactor(NodePorts[Event]):
         return self.sockets.idle_s + self.turns.idle_s
 
     def heard_s(self, now_s: float) -> float:
-        """Until when whatever had come has been read: not yet now, where the loop was away."""
+        """Return the time until which all arrived data are read; earlier than now after a stall."""
         if self.sockets.is_idle and self.sockets.is_silent:
             self.turns.has_heard(now_s)
         return self.turns.heard_s
@@ -127,7 +129,7 @@ class Reactor(NodePorts[Event]):
         return len(data)
 
     def _write_first(self, link: ServerLink, kind: int, now_s: float) -> bool:
-        """Send where the socket takes more; whether there is something to read, too."""
+        """Send if the socket takes more; return True if there is also something to read."""
         if kind & WRITE:
             if self._presence.in_doubt:
                 self._held[link.connection] = None
@@ -149,7 +151,7 @@ class Reactor(NodePorts[Event]):
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
         count = guard.refused_count - before
-        if count:  # Each took its part of what this slice was not letting anybody in for.
+        if count:  # Each rejection gets its share of the time left by accepted clients.
             took_s = thread_time() - started_s - (guard.observer.connecting_s - let_in_s)
             guard.refused(took_s * count / len(chunks), now_s, count)
 
@@ -179,7 +181,7 @@ class Reactor(NodePorts[Event]):
                 self.sockets.linger(link, now_s)
 
     def let_go(self, now_s: float) -> None:
-        """Nobody else has the store: what was held back leaves."""
+        """Send what was held back, because no other broker has the store."""
         held, self._held = self._held, {}
         for connection in held:
             link = connection.transport
@@ -284,7 +286,7 @@ class Reactor(NodePorts[Event]):
         self.sockets.listen(doorway, places)
 
     def adopt(self, sock: socket) -> None:
-        """Serve a client of this very process, at the other end of `sock`."""
+        """Serve a client of this process, at the other end of `sock`."""
         self.sockets.listeners.adopt(sock, self._clock())
 
     def take_over(
@@ -296,7 +298,7 @@ class Reactor(NodePorts[Event]):
         version: int,
         data: bytes,
     ) -> None:
-        """Serve a client that another worker has accepted; `data` is what it has sent so far."""
+        """Serve a client that another worker has accepted; `data`: the bytes that it has sent."""
         now_s = self._clock()
         is_full = doorway.is_full
         link = self.sockets.listeners.take_over(sock, doorway, layer, waited_s, now_s)
@@ -311,23 +313,23 @@ class Reactor(NodePorts[Event]):
             self._update_interest(link)
 
     def stop_listening(self) -> None:
-        """Close every listener: new clients are refused by the kernel."""
+        """Close every listener; the kernel then refuses new connections."""
         self.sockets.listeners.close()
 
     def close(self) -> None:
-        """Close every socket, without a word."""
+        """Close every socket, without any packet."""
         self.sockets.close()
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing in process: journal empty, nobody runnable, nothing dirty."""
+        """True if nothing is in process: the journal is empty, no connection runnable or dirty."""
         return self.turns.is_quiet and not self._node.dirty
 
     def connections(self) -> list[ServerConnection]:
-        """Every conversation that is not over."""
+        """Return every connection that has not ended."""
         return [link.connection for link in self._links.values() if not link.connection.ended]
 
     @property
     def is_empty(self) -> bool:
-        """Whether every socket of a client is closed."""
+        """True if every socket of a client is closed."""
         return not self._links and not self.sockets.listeners.pipes_count

@@ -1,8 +1,8 @@
-"""SocketSet: the sockets of one loop, in one epoll set: clients, listeners, and who says goodbye.
+"""SocketSet: the sockets of one loop, in one epoll set: clients, listeners, lingering connections.
 
-It is the same for whoever drives `flowguard.node.loop.turns` with sockets, whatever its connections
-do: the broker's reactor, and the proxy's. They read and send; here is what becomes ready, who is
-accepted, whose handshake of TLS or WebSocket has its turn, and who is closed after a last word.
+Both the broker's reactor and the proxy's use it to drive `flowguard.node.loop.turns`. They read and
+send. This module polls for events, accepts connections, runs TLS and WebSocket handshakes, and
+closes sockets after their last bytes.
 """
 
 import select
@@ -26,7 +26,7 @@ from flowguard.flow.load.signals import Pressure
 from flowguard.node.loop.turns import IDLE, TURN, Turns
 
 LINGER_S: Final = 2.0
-"""How long we wait for a peer to close after our last word, so that no reset destroys it."""
+"""Time for a peer to close after our last packet, so that no reset destroys it, seconds."""
 LINGERING_MAX: Final = 10_000
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
@@ -35,7 +35,7 @@ BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 C = TypeVar("C", bound=Carried)
 
 Event = tuple[int, int]
-"""A descriptor, and what the kernel says of it."""
+"""A descriptor and its epoll events."""
 
 
 @final
@@ -49,14 +49,15 @@ class SocketSet(Generic[C]):
         clock: Callable[[], float],
         shake_hands: Callable[[Link[C], float], None],
     ) -> None:
-        """`shake_hands` reads a link once whose handshake is not over, and listens to it again."""
+        """`shake_hands` reads once from a link with an unfinished handshake, and watches it
+        again."""
         self._host = host
         self._clock = clock
         self._epoll = select.epoll()
         self._wakeup = eventfd(0)
         self._epoll.register(self._wakeup, READ)
         self.links: dict[int, Link[C]] = {}
-        """All that are open, by their descriptor."""
+        """All open links, by descriptor."""
         self.layer_gate: LayerGate[C] = LayerGate(
             settings, clock, host.door, shake_hands, self.close_link, host.shook_hands, self.links
         )
@@ -65,24 +66,24 @@ class SocketSet(Generic[C]):
         )
         self._lingering: deque[tuple[float, Link[C]]] = deque()
         self.is_idle = False
-        """Whether it waits for events."""
+        """True if it waits for events."""
         self.idle_s = 0.0
-        """How long others ran, or nobody did, because there was nothing to do here, in all."""
+        """Total time in which this loop had no work, seconds."""
         self._others: OtherTasks | None = None
-        """Who is looked at, so that it may wait in trio's place; None: trio waits."""
+        """The other tasks, watched so that this one may wait in trio's place; otherwise None."""
         self._runnable: set[trio.lowlevel.Task] = set()
-        """The same set as theirs."""
+        """The runnable ones of these tasks: the set of `OtherTasks`."""
         self._their_event: Event = (-1, 0)
-        """Trio has something to do for them."""
+        """The event that trio has work for other tasks."""
         self._spare_until_s = 0.0
         self.others = OtherSockets(self._epoll)
 
     # --- events ------------------------------------------------------------------------------
 
     async def drive(self, turns: Turns[Event, Any, Any, Any], *, alone: bool = False) -> None:
-        """Let turns go on, and wait where they have nothing to do, until cancelled.
+        """Run turns until cancelled, and wait if they have nothing to do.
 
-        `alone`: in trio's place, of which nobody else in this process must know.
+        `alone`: wait in trio's place; only one loop of a process may do so.
         """
         others = OtherTasks.watch() if alone else None
         if others is not None:
@@ -90,7 +91,7 @@ class SocketSet(Generic[C]):
             self._their_event = (others.descriptor, READ)
             self._epoll.register(others.descriptor, READ)
         try:
-            await trio.lowlevel.checkpoint()  # With the next one they are complete.
+            await trio.lowlevel.checkpoint()  # After the next checkpoint the tasks are complete.
             await self._let_others_run()
             await self._drive(turns)
         finally:
@@ -129,25 +130,25 @@ class SocketSet(Generic[C]):
             self._spare_until_s = self._clock() + others.rest_s()
 
     def spare_s(self, now_s: float) -> float:
-        """How long no other task can run, unless something comes that `poll` waits for, too."""
+        """Return how long no other task can run, unless an event comes that `poll` also watches."""
         if self._runnable or now_s >= self._spare_until_s:
             return 0.0
         return self._spare_until_s - now_s
 
     def wake(self) -> None:
-        """Wait no longer; from any thread."""
+        """End the wait; may be called from any thread."""
         eventfd_write(self._wakeup, 1)
 
     @property
     def count(self) -> int:
-        """How many may be ready at once, at most."""
+        """Maximum number of events that may be ready at once."""
         return len(self.links) + self.listeners.count + len(self.others) + 1
 
     def poll(self, count_max: int, stay_s: float) -> list[Event]:
-        """Return what is ready now, or becomes so within `stay_s`; handshakes go before."""
+        """Return the events that are ready now or within `stay_s`; handshakes run first."""
         if self.layer_gate.has_work:
             self.layer_gate.run()
-        epoll = self._epoll  # A number that is not whole costs it as much as a look at a clock.
+        epoll = self._epoll  # A float argument costs epoll as much as reading a clock.
         events = epoll.poll(stay_s, count_max) if stay_s else epoll.poll(0, count_max)
         if len(events) == 1 and events[0] == self._their_event:
             self._spare_until_s = 0.0
@@ -156,11 +157,11 @@ class SocketSet(Generic[C]):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is ready."""
+        """True if no event is ready."""
         return all(event == self._their_event for event in self._epoll.poll(0, 2))
 
     def serve_other(self, fd: int, heard_s: float, now_s: float) -> None:
-        """An event of what is no link: a listener, other tasks, or `wake`."""
+        """Handle an event without a link: of a listener, other tasks, or `wake`."""
         if fd == self._wakeup:
             eventfd_read(fd)
         elif fd == self._their_event[0]:
@@ -169,12 +170,12 @@ class SocketSet(Generic[C]):
             self.listeners.accept(fd, heard_s, now_s)
 
     def add(self, link: Link[C]) -> None:
-        """One more, with the interest that it says. Raises OSError: the kernel has no room."""
+        """Add a link with its interest. Raises OSError if the kernel has no memory for it."""
         self._epoll.register(link.fd, link.interest)
         self.links[link.fd] = link
 
     def set_interest(self, link: Link[C], interest: int) -> None:
-        """Look for these events of it from now on."""
+        """Watch these events of the link from now on."""
         if interest == link.interest or link.fd < 0:
             return
         # A socket without interest leaves the set: epoll would report its hang-up for ever.
@@ -185,7 +186,7 @@ class SocketSet(Generic[C]):
                 self._epoll.register(link.fd, interest)
             else:
                 self._epoll.modify(link.fd, interest)
-        except OSError as error:  # The kernel has no room for another watch.
+        except OSError as error:  # The kernel has no memory for another watch.
             self.broke(link, error, self._clock())
             return
         link.interest = interest
@@ -195,10 +196,11 @@ class SocketSet(Generic[C]):
     def read(
         self, link: Link[C], size_bytes: int, now_s: float, *, flushes: bool = True
     ) -> bytes | None:
-        """Read at most so many bytes, and send what the layer answers; empty: the stream has ended.
+        """Read at most `size_bytes` and send the layer's answer; return b"" at the end of the
+        stream.
 
-        None: there are none now, or the link is broken. `flushes`: False leaves the layer's answer
-        to the caller where bytes have come.
+        Returns None if no data came or the link is broken. If `flushes` is False and data came, the
+        caller sends the layer's answer.
         """
         try:
             data = link.read(size_bytes)
@@ -210,8 +212,8 @@ class SocketSet(Generic[C]):
         return data
 
     def broke(self, link: Link[C], error: Exception, now_s: float) -> None:
-        """It is closed without a word. Its peer or the kernel has ended it; where the error is none
-        of theirs a layer has failed, which is told. The others are served on."""
+        """Close a link without any packet. An OSError comes from its peer or the kernel. Any other
+        error means that a layer has failed; it is reported, and other links are still served."""
         link.connection.end(None, now_s)
         self.close_link(link)
         if not isinstance(error, OSError):
@@ -220,7 +222,7 @@ class SocketSet(Generic[C]):
     # --- layers ------------------------------------------------------------------------------
 
     def is_left_unread(self, link: Link[C]) -> bool:
-        """Whether the handshake of a layer is not over: what has come waits for its gate."""
+        """True if a layer's handshake is unfinished; its data then wait for the handshake gate."""
         layer = link.layer
         assert layer is not None
         if layer.established or link.connection.ended:
@@ -230,13 +232,13 @@ class SocketSet(Generic[C]):
         return True
 
     def flush_layer(self, link: Link[C], now_s: float) -> bool:
-        """Send what the layer has to say; False: nothing more can be sent now."""
+        """Send the layer's pending output; return False if nothing more can be sent now."""
         assert link.layer is not None
         try:
             if link.layer.flush():
                 return True
         except OSError:
-            return True  # Whoever reads or writes next is told.
+            return True  # The next read or write raises it again.
         except Exception as error:
             self.broke(link, error, now_s)
             return False
@@ -248,7 +250,7 @@ class SocketSet(Generic[C]):
     # --- the end -----------------------------------------------------------------------------
 
     def say_last(self, link: Link[C], now_s: float) -> None:
-        """Everything is sent and the conversation is over: let the peer read it, then close."""
+        """Close a link whose data are all sent, after its peer has had time to read them."""
         if link.peer_closed:
             self.close_link(link)
             return
@@ -261,7 +263,7 @@ class SocketSet(Generic[C]):
         self.linger(link, now_s)
 
     def linger(self, link: Link[C], now_s: float) -> None:
-        """Close the socket soon, whether or not the peer takes our last word."""
+        """Close the socket soon, even if the peer does not read the last bytes."""
         if link.lingers or not link.connection.may_close:
             return
         link.lingers = True
@@ -270,7 +272,7 @@ class SocketSet(Generic[C]):
             self.close_link(self._lingering.popleft()[1])
 
     def sweep(self, heard_s: float, pressure: Pressure) -> None:
-        """The tick: close what has lingered long enough; accept again where listeners rested."""
+        """Tick: close links that have lingered long enough; let resting listeners accept again."""
         while self._lingering and self._lingering[0][0] <= heard_s:
             self.close_link(self._lingering.popleft()[1])
         self.layer_gate.tick(self._clock(), pressure)
@@ -279,15 +281,15 @@ class SocketSet(Generic[C]):
         self.listeners.sweep()
 
     def close_link(self, link: Link[C]) -> None:
-        """Close it at once, without a word; safe to repeat."""
+        """Close a link at once, without any packet; safe to repeat."""
         if link.fd < 0:
             return
         self._forget(link)
         link.sock.close()
 
     def release(self, link: Link[C]) -> None:
-        """Forget an open link; its stream is the caller's."""
-        if link.interest:  # Another process may keep the socket open, and thereby its watch.
+        """Remove an open link; the caller keeps its stream."""
+        if link.interest:  # Another process may keep the socket, and thereby its watch, open.
             self._epoll.unregister(link.fd)
         self._forget(link)
 
@@ -308,7 +310,7 @@ class SocketSet(Generic[C]):
         self.listeners.listen(doorway, places)
 
     def close(self) -> None:
-        """Close every socket, without a word."""
+        """Close every socket, without any packet."""
         self.listeners.close()
         for link in list(self.links.values()):
             self.close_link(link)
