@@ -139,7 +139,7 @@ class HostGuard:
         patience_s: float | None = None,
         draw: Callable[[], float] | None = None,
     ) -> None:
-        """`patience_s`: by default the timeout of CONNECTs; `draw`: random in [0, 1), for jitter."""
+        """`patience_s`: by default the timeout of CONNECTs; `draw`: random in [0, 1)."""
         settings = settings or FlowSettings()
         memory_bytes = settings.memory_max_bytes or MEMORY_BYTES
         if settings.unfinished_bytes_max is None:

@@ -1,4 +1,4 @@
-"""`flowguard proxy`: overload protection in front of somebody else's broker."""
+"""`flowguard proxy`: overload protection in front of another broker."""
 
 import errno
 import os
@@ -35,8 +35,8 @@ from flowguard.errors import ConfigError
 from flowguard.flow.load.signals import TICK_S
 
 UPSTREAM_CONNECTS = 64
-"""Mosquitto and amqtt keep 100 connections that they have not accepted; TCP asks again for one more
-after a second."""
+"""CONNECTs in process at once per upstream. Mosquitto and amqtt keep 100 unaccepted connections;
+TCP repeats a further one after a second."""
 
 log = structlog.get_logger()
 
@@ -84,7 +84,7 @@ def proxy(
         "KEY": key,
         "CLIENT_CA": client_ca,
         "ALLOW_PLAINTEXT": allow_plaintext or None,
-        "ALLOW_ANONYMOUS": True,  # It is the upstream that asks who they are.
+        "ALLOW_ANONYMOUS": True,  # The upstream authenticates clients.
     }
     chosen = {f"FLOWGUARD_NETWORK__{key}": str(it) for key, it in said.items() if it is not None}
     with start_signals():
@@ -126,15 +126,15 @@ def _opened(
 
 
 def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
-    """The settings in force: unless they say otherwise, no more CONNECTs at once than fit into the
-    upstreams' listen backlogs."""
+    """Return the effective settings. By default, CONNECTs in process at once are limited to what
+    fits into the upstreams' listen backlogs."""
     if "connects_in_process_max" in flow.model_fields_set:
         return flow
     return flow.model_copy(update={"connects_in_process_max": UPSTREAM_CONNECTS * upstream_count})
 
 
 def resolved(text: str, ca: Path | None) -> Upstream:
-    """An upstream with all addresses of its name, which is asked for once. Raises ConfigError."""
+    """Return an upstream with all addresses of its name, resolved once. Raises ConfigError."""
     address = Address.parse(text)
     if address.scheme.has_websocket:
         raise ConfigError(f"--upstream {text}: expected mqtt:// or mqtts://")
@@ -211,7 +211,7 @@ async def reload(doorways: list[Doorway], in_order: trio.Lock) -> None:
 
 
 async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:
-    """Every 100 ms: the law, and what has become of upstreams, until cancelled."""
+    """Every 100 ms, until cancelled: adapt the windows and check the upstreams."""
     were_up = {upstream: upstream.is_up for upstream in core.upstreams}
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The CONNECT of a client: where it ends, what is to be known of it, and how it is refused."""
+"""The CONNECT of a client: its end, the values that the proxy needs, and its rejection."""
 
 from typing import final
 
@@ -13,9 +13,9 @@ from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonC
 
 
 def connect_size_bytes(data: bytearray, size_bytes_max: int) -> int:
-    """The size of the CONNECT that these first bytes of a client begin; 0: not all of it has come.
+    """Return the size of the CONNECT at the start of a client's bytes, or 0 if it is incomplete.
 
-    Raises `MalformedPacket` where they begin none, or one that is larger than `size_bytes_max`.
+    Raises `MalformedPacket` for other bytes, or for a CONNECT larger than `size_bytes_max`.
     """
     if data[0] >> 4 != tables.CONNECT:
         raise MalformedPacket("the first packet is no CONNECT")
@@ -31,12 +31,12 @@ def connect_size_bytes(data: bytearray, size_bytes_max: int) -> int:
 
 @final
 class ReadConnect:
-    """A whole CONNECT as far as it is read; one that we cannot read is the upstream's to refuse."""
+    """The values of a whole CONNECT. A malformed one is left for the upstream to reject."""
 
     __slots__ = ("arrival", "tenant", "version")
 
     def __init__(self, data: bytes, waited_s: float) -> None:
-        """`waited_s`: how long the client has waited to be accepted."""
+        """`waited_s`: time that the client has waited to be accepted, seconds."""
         size_bytes = len(data)
         decoder = PacketDecoder(size_bytes)
         decoder.feed(data)
@@ -54,7 +54,7 @@ class ReadConnect:
 
 
 def refusal(version: int, reason: ReasonCode, retry_after_s: float) -> bytes:
-    """The CONNACK that refuses, with the time to come back for those who understand it."""
+    """Return the CONNACK of a rejection, for MQTT 5 with a retry-after hint."""
     properties = NO_PROPERTIES
     after_ms = round(1_000 * retry_after_s)
     if version == MQTT_5 and after_ms:

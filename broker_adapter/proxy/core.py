@@ -1,16 +1,16 @@
-"""ProxyCore: what all pairs of a proxy share, without sockets: the guard, the upstreams' health.
+"""ProxyCore: the state that all pairs of a proxy share, without sockets: guard and upstreams.
 
-Pressure is what can be seen of an upstream from here, by fixed objectives: how long packets stay
-unacknowledged, and those of QoS 0 unsent (`store_objective_s`); how long it takes to its CONNACK,
-which the gate measures itself (`connect_objective_s`); that it refuses for being busy; that it is
-not there.
+Pressure is what the proxy can observe of an upstream, by fixed objectives: the time for which
+packets stay unacknowledged, or unsent for QoS 0 (`store_objective_s`); the time to its CONNACK,
+which the gate measures itself (`connect_objective_s`); rejections because it is busy; and its
+absence.
 
-Of several upstreams a CONNECT goes to the one with the least pressure, and of those that are calm
-to the one with the fewest clients. One that is not there is tried again by one CONNECT at a time,
-which goes elsewhere if it still is not. While none is there the others wait, in their places at the
-gate and behind it, until their patience is over: 136 "Server unavailable", with a time to come
-back. When one is back the gate begins with 4 CONNECTs in process, as for a node that has lost a
-peer. An upstream is there if one of the addresses of its name answers.
+A CONNECT goes to the upstream with the least pressure, and among calm ones to that with the fewest
+clients. An unavailable upstream is tried by one CONNECT at a time, which goes to another one if
+that fails. While no upstream is available, all CONNECTs wait in and behind the gate until their
+timeout; then they get 0x88 (Server unavailable) with a retry-after hint. When an upstream is
+available again, the gate begins with 4 CONNECTs in process, as for a node that has lost a peer. An
+upstream is available if one of the addresses of its name answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,17 +28,18 @@ from flowguard.session.counters import Counters
 from flowguard.types import ReasonCode
 
 PROBE_S: Final = 0.5
-"""Between two tries to reach an upstream that was not there."""
+"""Time between two tries of an unavailable upstream, seconds."""
 CONNECT_BYTES_MAX: Final = 512 * KIB
 LOOKAHEAD_BYTES: Final = 64 * KIB
-"""So far a client without room is read ahead, for the control lane."""
+"""Maximum number of bytes read ahead of a client without capacity, for the control lane."""
 
 
 @final
 class ProxyCore(PairHost[ProxyPair]):
-    """Its owner dials whom it finds in `to_dial`, sends what `take_dirty` pairs have and then lets
-    them `weigh`, runs the `runnable`, calls `turn` after a slice of work, and `tick` every 100
-    ms."""
+    """Shared by the pairs of a proxy. The owner dials the pairs in `to_dial`. It sends the output
+    of pairs from `take_dirty`, and then calls their `weigh`. It runs the `runnable` pairs, and
+    calls `turn` after a slice of work and `tick` every 100 ms.
+    """
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ProxyCore(PairHost[ProxyPair]):
         lookahead_bytes: int = LOOKAHEAD_BYTES,
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised."""
+        """`draw`: random in [0, 1); `on_error`: called with errors, which are raised without it."""
         self._on_error = on_error
         self.guard: Guard[ProxyPair] = Guard(settings, memory_bytes, self._decided, draw=draw)
         super().__init__(
@@ -67,21 +68,21 @@ class ProxyCore(PairHost[ProxyPair]):
         self._draw = draw
         self._was_tight = False
         self.pairs: dict[ProxyPair, None] = {}
-        """Those that have not ended."""
+        """Pairs that have not ended."""
         self.to_dial: list[ProxyPair] = []
-        """Pairs whose connection to their `broker` is to be opened; some may have ended."""
+        """Pairs that need a connection to their `broker`; some may have ended."""
         self._dialing: dict[ProxyPair, Dial] = {}
         self._parked: dict[ProxyPair, None] = {}
-        """Admitted, while no upstream is there."""
+        """Admitted pairs, while no upstream is available."""
         self._newcomers: dict[ProxyPair, None] = {}
-        """Pairs that have not said CONNECT, the oldest first."""
+        """Pairs that have not sent CONNECT, oldest first."""
         self._leaving: dict[ProxyPair, float] = {}
-        """Pairs at an upstream whose client sends or hears no more: since when nothing of them has
-        moved, the longest first."""
+        """Pairs at an upstream whose client has stopped sending or receiving, with the time of
+        their last progress, oldest first."""
 
     @property
     def is_up(self) -> bool:
-        """Whether an upstream was there when it was last asked."""
+        """True if an upstream answered the last try."""
         return any(upstream.is_up for upstream in self.upstreams)
 
     @property
@@ -90,7 +91,7 @@ class ProxyCore(PairHost[ProxyPair]):
         return sum(len(upstream.in_process) for upstream in self.upstreams)
 
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ProxySide:
-        """A client's socket was accepted (`flowguard.broker.sockets.listeners.Host`)."""
+        """Make a pair for an accepted socket (`flowguard.broker.sockets.listeners.Host`)."""
         self.counters.connections_accepted += 1
         pair = ProxyPair(self, now_s, waited_s)
         pair.client.transport = transport
@@ -99,23 +100,23 @@ class ProxyCore(PairHost[ProxyPair]):
         return pair.client
 
     def closed(self) -> None:
-        """A socket was closed; its pair knows, or has not ended yet."""
+        """Do nothing, because the pair of the closed socket knows or ends soon."""
 
     def broke(self, error: Exception) -> None:
-        """A layer has failed at a connection, which is closed."""
+        """Report that a layer has failed and its connection is closed."""
         if self._on_error is None:
             raise error
         self._on_error(error)
 
     def shook_hands(self, connection: ProxySide, now_s: float) -> None:
-        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+        """Our part of a layer's handshake is done: the connect timeout begins now."""
         pair = connection.pair
         if self._newcomers.pop(pair, pair) is None:
             pair.opened_s = now_s
             self._newcomers[pair] = None
 
     def awaits_connect(self, connection: ProxySide) -> bool:
-        """Whether no CONNECT has come yet."""
+        """True if no CONNECT has come yet."""
         return connection.pair.state is OPENED
 
     # --- the gate ----------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class ProxyCore(PairHost[ProxyPair]):
     # --- the upstreams -----------------------------------------------------------------------
 
     def dial(self, pair: ProxyPair, now_s: float) -> None:
-        """It has a place: its connection to an upstream is to be opened."""
+        """Choose an upstream for an admitted pair, and have it dialed."""
         upstream = self._choose(now_s)
         if upstream is None:
             self._parked[pair] = None
@@ -155,7 +156,7 @@ class ProxyCore(PairHost[ProxyPair]):
         self.to_dial.append(pair)
 
     def _choose(self, now_s: float) -> Upstream | None:
-        """The one that is tried again, else that with the least pressure; None: none is there."""
+        """Return an upstream to try again, or the one with the least pressure, or None."""
         best: Upstream | None = None
         least = (0.0, 0)
         for upstream in self.upstreams:
@@ -169,7 +170,7 @@ class ProxyCore(PairHost[ProxyPair]):
         return best
 
     def _hang_up(self, pair: ProxyPair) -> None:
-        """It is not with its upstream, or on its way to it, any more."""
+        """Remove a pair from its upstream."""
         upstream = pair.broker
         if upstream is None:
             return
@@ -179,11 +180,11 @@ class ProxyCore(PairHost[ProxyPair]):
             upstream.dials -= 1
 
     def place_of(self, pair: ProxyPair) -> Place:
-        """The address at which its upstream is to be dialed now."""
+        """Return the address at which a pair's upstream is dialed now."""
         return self._dialing[pair].place
 
     def dialed(self, pair: ProxyPair, now_s: float) -> None:
-        """The connection is there: so is the upstream."""
+        """The connection is open, so the upstream is available."""
         upstream = pair.broker
         assert upstream is not None
         self._dialing.pop(pair).answered()
@@ -196,8 +197,8 @@ class ProxyCore(PairHost[ProxyPair]):
         pair.upstream_opened(now_s)
 
     def not_dialed(self, pair: ProxyPair, now_s: float) -> None:
-        """There is no connection to be had at this address: the pair goes to the next one of its
-        upstream, elsewhere where there is none, or waits for a return."""
+        """The address did not answer: try the next address of the upstream, or another upstream. If
+        there is none, the pair waits until one is available."""
         upstream = pair.broker
         if upstream is None:
             return
@@ -214,12 +215,12 @@ class ProxyCore(PairHost[ProxyPair]):
         self.dial(pair, now_s)
 
     def no_descriptor(self, pair: ProxyPair, now_s: float) -> None:
-        """This process cannot open a connection more."""
+        """Reject a pair because this process has no descriptor for its connection."""
         self.counters.drop(Reason.DESCRIPTORS)
         pair.refuse(ReasonCode.SERVER_BUSY, self.guard.gate.retry_after_s(self._draw()), now_s)
 
     def _look_after_upstreams(self, now_s: float) -> list[ProxyPair]:
-        """Probe, and give up on those whose patience is over; who dials for too long."""
+        """Try upstreams again, reject expired pairs, and return pairs that dial for too long."""
         late = [pair for pair, dial in self._dialing.items() if now_s >= dial.until_s]
         for pair in list(self._parked):
             if now_s - pair.offered_s >= self.settings.connect_patience_s:
@@ -243,7 +244,7 @@ class ProxyCore(PairHost[ProxyPair]):
     # --- time --------------------------------------------------------------------------------
 
     def take_dirty(self) -> list[ProxyPair]:
-        """Return those with something to send, which is about to leave."""
+        """Return the pairs with output, which the caller sends."""
         dirty = self.dirty
         if dirty:
             self.dirty = []
@@ -252,21 +253,21 @@ class ProxyCore(PairHost[ProxyPair]):
         return dirty
 
     def take_runnable(self) -> list[ProxyPair]:
-        """Return those to be run; `queued` is theirs to unset."""
+        """Return the pairs to run; the caller must reset `queued` of each."""
         runnable = self.runnable
         if runnable:
             self.runnable = []
         return runnable
 
     def turn(self, now_s: float) -> None:
-        """After a slice of work: whoever waited for what was given back may go on."""
+        """After a slice of work: let pairs use the capacity that it has freed."""
         if self.guard.has_work:
             self.guard.turn(now_s)
 
     def tick(self, now_s: float, heard_s: float | None = None) -> list[ProxyPair]:
-        """Every 100 ms; returns the pairs whose dial took too long, to be given up.
+        """Every 100 ms; return the pairs whose dial took too long, to be ended.
 
-        `heard_s`: until when whatever had come has been read; None: until now.
+        `heard_s`: time until which all arrived data are read, or None for `now_s`.
         """
         self._observe(now_s)
         silent_since_s = (now_s if heard_s is None else heard_s) - self.settings.connect_timeout_s
@@ -276,7 +277,7 @@ class ProxyCore(PairHost[ProxyPair]):
                 break
             handshakes = self.door.handshakes
             if handshakes is not None and handshakes.holds(pair.client.transport):
-                self.shook_hands(pair.client, now_s)  # It waits for us.
+                self.shook_hands(pair.client, now_s)  # The client waits for the proxy.
                 continue
             pair.end(now_s)
         while self._leaving:

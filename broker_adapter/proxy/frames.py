@@ -1,8 +1,8 @@
-"""FrameSplitter: where the packets of a byte stream begin, and no more than admission has to know.
+"""FrameSplitter: finds the packets in a byte stream, and the little that admission needs.
 
-A packet's first byte, its size and, where it has one, its packet identifier are read; all else
-passes as it came, and a packet need not have come whole. What is kept back is the head of a packet
-that is not complete: a fixed header, and of a PUBLISH of QoS 1 and 2 its topic.
+It reads a packet's first byte, its size, and its packet identifier if it has one. All bytes pass
+unchanged, and a packet need not be complete. Only an incomplete head is kept back: the fixed
+header, and the topic of a PUBLISH of QoS 1 and 2.
 """
 
 from typing import Final, final
@@ -28,33 +28,33 @@ LENGTH_BYTES_MAX: Final = 4
 
 
 def is_counted(kind: int) -> bool:
-    """Whether a client's packet of this kind is work for the upstream."""
+    """True if a client's packet of this kind is work for the upstream."""
     return kind in (PUBLISH, SUBSCRIBE, UNSUBSCRIBE)
 
 
 def is_control(kind: int) -> bool:
-    """Whether it may pass those that wait: the control lane."""
+    """True if it may overtake held packets: the control lane."""
     return kind in (PUBACK, PUBREC, PUBREL, PUBCOMP, PINGREQ)
 
 
 @final
 @mypyc_attr(acyclic=True)
 class FrameHead:
-    """The beginning of a packet."""
+    """The head of a packet."""
 
     __slots__ = ("first", "packet_id", "reason", "size_bytes", "start")
 
     def __init__(self, first: int, size_bytes: int, start: int) -> None:
         self.first = first
-        """Its first byte: kind and flags."""
+        """First byte: kind and flags."""
         self.size_bytes = size_bytes
-        """The whole packet."""
+        """Size of the whole packet, bytes."""
         self.start = start
-        """Where it begins in what `scan` returned."""
+        """Offset of the packet in the bytes that `scan` returned."""
         self.packet_id = 0
-        """0: it has none, or nobody needs it."""
+        """Packet identifier, or 0 if it has none or none is needed."""
         self.reason = 0
-        """Of a CONNACK."""
+        """Reason code of a CONNACK."""
 
     @property
     def kind(self) -> int:
@@ -63,25 +63,25 @@ class FrameHead:
 
 @final
 class FrameSplitter:
-    """One direction of one connection."""
+    """Splits one direction of one connection."""
 
     __slots__ = ("kept", "rest_bytes")
 
     def __init__(self) -> None:
         self.kept = b""
-        """The beginning of a packet whose head is not complete."""
+        """Start of a packet with an incomplete head."""
         self.rest_bytes = 0
-        """Bytes of the packet under way that have not come yet."""
+        """Bytes of the current packet that have not come yet."""
 
     @property
     def is_within(self) -> bool:
-        """Whether a packet has not come whole."""
+        """True if a packet is incomplete."""
         return self.rest_bytes > 0 or len(self.kept) > 0
 
     def scan(self, data: bytes) -> tuple[bytes, list[FrameHead]]:
-        """The bytes that may pass now, and the heads of the packets that begin in them.
+        """Return the bytes that may pass now, and the heads of the packets that begin in them.
 
-        Raises `MalformedPacket`: no packet can be told any more.
+        Raises `MalformedPacket` if the boundaries of packets are lost.
         """
         heads: list[FrameHead] = []
         if self.rest_bytes >= len(data) and self.rest_bytes:
@@ -104,7 +104,7 @@ class FrameSplitter:
 
 
 def _head(data: bytes, pos: int, end: int) -> FrameHead | None:
-    """The head of the packet at `pos`; None: it has not come yet."""
+    """Return the head of the packet at `pos`, or None if it is incomplete."""
     length = shift = 0
     at = pos + 1
     while True:
@@ -132,7 +132,7 @@ def _is_looked_into(first: int) -> bool:
 
 
 def _look_into(head: FrameHead, data: bytes, at: int, end: int) -> FrameHead | None:
-    """Complete the head with what stands in the body, from `at` on."""
+    """Complete the head from the body at `at`."""
     if at + 2 > end:
         return None
     if head.kind == CONNACK:
@@ -141,7 +141,7 @@ def _look_into(head: FrameHead, data: bytes, at: int, end: int) -> FrameHead | N
     if head.kind == PUBLISH:
         at += 2 + (data[at] << 8 | data[at + 1])
         if at + 2 > head.start + head.size_bytes:
-            return head  # Broken, which the upstream will say.
+            return head  # The packet is malformed; the upstream will reject it.
         if at + 2 > end:
             return None
     head.packet_id = data[at] << 8 | data[at + 1]

@@ -1,4 +1,4 @@
-"""PairHost: what the pairs of a proxy share, and what each asks of the others."""
+"""PairHost: the state that the pairs of a proxy share, and the interface of its core."""
 
 from typing import Generic, TypeVar
 
@@ -8,7 +8,7 @@ P = TypeVar("P")
 
 
 class PairHost(Generic[P]):
-    """The proxy, as far as a pair `P` needs it."""
+    """The proxy, as a pair `P` uses it."""
 
     def __init__(
         self,
@@ -20,50 +20,50 @@ class PairHost(Generic[P]):
         held_bytes_max: int,
     ) -> None:
         self.node_window = node_window
-        """The packets that all pairs together have in process."""
+        """Packets that all pairs have in process."""
         self.cost_bytes = cost_bytes
-        """A packet weighs one unit more for each so many bytes."""
+        """Bytes of a packet that add one cost unit to it."""
         self.connect_bytes_max = connect_bytes_max
-        """The largest CONNECT."""
+        """Maximum size of a CONNECT, bytes."""
         self.lookahead_bytes = lookahead_bytes
-        """The bytes of a client without room that may be held."""
+        """Maximum number of bytes held for a client without capacity."""
         self.held_bytes = 0
-        """All that pairs hold; each tells its part."""
+        """Bytes held by all pairs; each pair adds its share."""
         self.held_bytes_max = held_bytes_max
         self.dirty: list[P] = []
-        """Pairs with something to send, or to close; none is there twice."""
+        """Pairs with something to send or to close, each once."""
         self.runnable: list[P] = []
-        """Pairs to be run in the next turn; none is there twice."""
+        """Pairs to run in the next turn, each once."""
         self.finished = 0
-        """Packets that are done since the last tick."""
+        """Number of packets done since the last tick."""
         self.response_sum_s = 0.0
-        """How long they were in process, together."""
+        """Total time that they were in process, seconds."""
 
     @property
     def is_tight(self) -> bool:
-        """Whether all pairs hold so much that only who holds nothing is read."""
+        """True if pairs hold too much memory; then only pairs that hold nothing are read."""
         return self.held_bytes >= self.held_bytes_max
 
     def offer(self, pair: P, arrival: Arrival, now_s: float) -> None:
-        """A CONNECT has come; `decided` follows."""
+        """Offer the CONNECT of a pair; `decided` follows."""
         raise NotImplementedError
 
     def dial(self, pair: P, now_s: float) -> None:
-        """It has a place: its connection to an upstream is to be opened."""
+        """Open the connection of an admitted pair to an upstream."""
         raise NotImplementedError
 
     def answered(self, pair: P, now_s: float, *, is_busy: bool) -> None:
-        """The upstream's CONNACK has come."""
+        """Note the upstream's CONNACK."""
         raise NotImplementedError
 
     def paused(self, pair: P, now_s: float) -> None:
-        """It has packets and no room."""
+        """Note that a pair has packets but no capacity."""
         raise NotImplementedError
 
     def leaving(self, pair: P, now_s: float) -> None:
-        """Its client sends or hears no more, and something of it has just moved."""
+        """Note progress of a pair whose client has stopped sending or receiving."""
         raise NotImplementedError
 
     def gone(self, pair: P, now_s: float) -> None:
-        """It has ended: nothing is remembered of it."""
+        """Forget a pair that has ended."""
         raise NotImplementedError

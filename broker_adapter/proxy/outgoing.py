@@ -1,16 +1,16 @@
-"""Outgoing: bytes on their way to one socket, in the pieces in which they came."""
+"""Outgoing: bytes to send on one socket, in the pieces in which they came."""
 
 from typing import Final, final
 
 from flowguard.config import KIB
 
 OUT_BYTES: Final = 256 * KIB
-"""From here on nothing more is read for a socket that takes nothing."""
+"""Pending bytes at which no more is read for a socket that takes nothing."""
 
 
 @final
 class Outgoing:
-    """Bytes to be sent, which are not copied as long as the socket takes them all."""
+    """Bytes to send, which are not copied while the socket takes them all."""
 
     __slots__ = ("_pieces", "size_bytes")
 
@@ -19,24 +19,24 @@ class Outgoing:
         self.size_bytes = 0
 
     def put(self, data: bytes) -> None:
-        """Send this behind all else."""
+        """Append bytes."""
         if data:
             self._pieces.append(data)
             self.size_bytes += len(data)
 
     def take(self) -> bytes:
-        """Return all of it, and keep nothing."""
+        """Return and remove all bytes."""
         pieces = self._pieces
         self._pieces = []
         self.size_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def put_back(self, rest: bytes) -> None:
-        """The socket has not taken this end of what was just taken from here."""
+        """Put back the end of the bytes just taken, which the socket did not take."""
         assert not self._pieces
         self.put(rest)
 
     def clear(self) -> None:
-        """Nobody is there any more to whom it could be sent."""
+        """Drop all bytes, because their receiver has disconnected."""
         self._pieces = []
         self.size_bytes = 0

@@ -1,4 +1,4 @@
-"""Packets of a client on their way through the proxy: those that wait, and those in process."""
+"""Packets of a client in the proxy: held ones, and those in process."""
 
 from typing import Final, final
 
@@ -18,13 +18,13 @@ from flowguard.codec.tables import (
 )
 
 ASKS: Final = frozenset((PUBREL, SUBSCRIBE, UNSUBSCRIBE))
-"""Kinds that are always answered."""
+"""Kinds of packets that are always answered."""
 ANSWERS: Final = frozenset((PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK))
 
 
 @final
 class HeldPacket:
-    """A packet that waits, as far as it has come."""
+    """A held packet, as far as it was received."""
 
     __slots__ = ("data", "head")
 
@@ -34,14 +34,14 @@ class HeldPacket:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it has come."""
+        """True if all of it was received."""
         return len(self.data) == self.head.size_bytes
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Outstanding:
-    """A packet in process: the upstream has not acknowledged it, or its socket not taken it."""
+    """A packet in process: not acknowledged, or for QoS 0 not taken by the upstream's socket."""
 
     __slots__ = ("cost", "since_s", "size_bytes")
 
@@ -66,7 +66,7 @@ class Awaiting:
         """The oldest packet first; no list is empty."""
 
     def add(self, head: FrameHead, packet: Outstanding) -> None:
-        """A packet with an identifier is forwarded."""
+        """Note that a packet with an identifier is forwarded."""
         # PUBREC for QoS 2; otherwise the answer's kind is the next number.
         answer = head.kind + (2 if head.first & 0x04 and head.kind == PUBLISH else 1)
         self._packets.setdefault(answer << 16 | head.packet_id, []).append(packet)
@@ -100,17 +100,17 @@ class Unanswered:
         self._last = 0
 
     def asked(self, head: FrameHead) -> None:
-        """A packet of the client begins."""
+        """Note that a packet of the client begins."""
         kind = head.kind
         self._last = int(head.packet_id > 0 if kind == PUBLISH else kind in ASKS)
         self.count += self._last
 
     def cut(self) -> None:
-        """The rest of the last packet never comes: nobody answers it."""
+        """The last packet stays incomplete, so the upstream does not answer it."""
         self.count -= self._last
 
     def answered(self, kind: int) -> bool:
-        """Whether a packet of the upstream is an answer."""
+        """Return True if a packet of the upstream is an answer."""
         if kind not in ANSWERS:
             return False
         self.count = max(0, self.count - 1)

@@ -1,15 +1,15 @@
 """ProxyPair: one client and its connection to the upstream broker, without sockets.
 
-What the client sends is held back as long as its window has no room, in order; PINGREQ and
-acknowledgements in what was read ahead pass those that wait (the control lane). Everything else
-passes as it came, and all that the upstream says passes: the acknowledgements are the upstream's.
+While its window has no capacity, a client's packets are held, in order. PINGREQ and
+acknowledgements that were read ahead overtake held packets (the control lane). All other bytes pass
+unchanged in both directions, and acknowledgements come from the upstream.
 
 A PUBLISH of QoS 1 and 2, a SUBSCRIBE and an UNSUBSCRIBE are in process until the upstream has
 acknowledged them; a PUBLISH of QoS 0 until the upstream's socket has taken it.
 
-A client that sends no more, or hears no more, is leaving: what it has sent is forwarded, then its
-end, and what the upstream still answers goes to whoever hears it. For that it has so much time
-without any progress; while its CONNECT waits, as much as any other.
+A client that has stopped sending or receiving is leaving. The pair forwards what it has sent, then
+its end, and returns further answers if it still receives. The time for this is limited and restarts
+with any progress. While its CONNECT waits, the connect timeout applies as to any client.
 """
 
 from collections import deque
@@ -46,9 +46,9 @@ class ProxySide:
         self.pair = pair
         self.is_upstream = False
         self.outbox = Outgoing()
-        """What is to be sent on it."""
+        """Bytes to send on this connection."""
         self.transport: object | None = None
-        """Its link; None: there is none, or none any more."""
+        """The link, or None if the connection is not open."""
         self.said_last = False
         self.waited_s = waited_s
         self.last_received_s = now_s
@@ -63,17 +63,17 @@ class ProxySide:
 
     @property
     def wants_read(self) -> bool:
-        """Whether it is to be read; False is back-pressure."""
+        """True if it may be read; False is back-pressure."""
         return self.pair.wants_upstream if self.is_upstream else self.pair.wants_client
 
     def end(self, reason: ReasonCode | None, now_s: float) -> None:
-        """End the pair; nothing is said of the reason, for that is the upstream's to say."""
+        """End the pair without a reason, which only the upstream may send."""
         self.pair.end(now_s)
 
 
 @final
 class ProxyPair:
-    """Its owner moves bytes: `to_upstream` and `to_client` are what is to be sent."""
+    """One client and its connection. The owner sends the bytes in `to_upstream` and `to_client`."""
 
     __slots__ = (
         "_awaiting",
@@ -123,30 +123,31 @@ class ProxyPair:
         self.to_client = self.client.outbox
         self.to_upstream = self.upstream.outbox
         self.broker: Upstream | None = None
-        """Where it is connected, or on its way to."""
+        """The upstream to which it is connected or connecting, or None."""
         self.is_dirty = False
-        """Whether it is in its host's `dirty`."""
+        """True if it is in its host's `dirty`."""
         self.queued = False
-        """Whether it is in its host's `runnable`, or in a round that was made of it."""
+        """True if it is in its host's `runnable`, or in the round made of it."""
         self.client_eof = False
-        """The client sends no more."""
+        """True if the client has stopped sending."""
         self.is_deaf = False
-        """The client hears no more."""
+        """True if the client has stopped receiving."""
         self._end_passed = False
-        """The upstream knows that the client sends no more."""
+        """True if the end of the client's stream was forwarded."""
         self._connect = bytearray()
         self._from_client = FrameSplitter()
         self._from_upstream = FrameSplitter()
         self._held: deque[HeldPacket] = deque()
         self._held_bytes = 0
         self._sink: HeldPacket | None = None
-        """Where the rest of the client's packet under way belongs; None: to the upstream."""
+        """The held packet that gets the rest of the client's current packet, or None to forward
+        it."""
         self._awaiting = Awaiting()
         self._unacknowledged: deque[tuple[int, Outstanding]] = deque()
-        """QoS 0: in process until so many bytes have been sent."""
+        """QoS 0 packets in process, each until this number of bytes has been sent."""
         self._unanswered = Unanswered()
         self._passed_bytes = 0
-        """All that was ever put into `to_upstream`."""
+        """Total bytes ever put into `to_upstream`."""
         self._sent_bytes = 0
         self._weight_bytes = 0
 
@@ -158,7 +159,7 @@ class ProxyPair:
 
     @property
     def flows(self) -> bool:
-        """Whether it holds nothing at all, and both sides may be read: the common case."""
+        """True if it holds nothing, and both sides may be read: the common case."""
         return not (
             self.to_client.size_bytes
             or self.to_upstream.size_bytes
@@ -171,7 +172,7 @@ class ProxyPair:
 
     @property
     def wants_client(self) -> bool:
-        """Whether the client is to be read; False is back-pressure."""
+        """True if the client may be read; False is back-pressure."""
         core = self._core
         if self.ended or self.client_eof:
             return False
@@ -183,17 +184,17 @@ class ProxyPair:
 
     @property
     def wants_upstream(self) -> bool:
-        """Whether the upstream is to be read."""
+        """True if the upstream may be read."""
         most_bytes = 1 if self._core.is_tight else OUT_BYTES
         return not self.ended and self.to_client.size_bytes < most_bytes
 
     @property
     def held_count(self) -> int:
-        """Packets of the client that wait."""
+        """Number of the client's held packets."""
         return len(self._held)
 
     def soil(self) -> None:
-        """There is something to be sent, or to be closed."""
+        """Note that there is something to send or to close."""
         if not self.is_dirty:
             self.is_dirty = True
             self._core.dirty.append(self)
@@ -201,7 +202,7 @@ class ProxyPair:
     # --- the client --------------------------------------------------------------------------
 
     def client_data(self, data: bytes, now_s: float) -> None:
-        """Bytes from the client."""
+        """Handle bytes from the client."""
         self.soil()
         try:
             if self.state is OPENED:
@@ -209,12 +210,12 @@ class ProxyPair:
             elif not self.ended:
                 self._take(data, now_s)
         except PeerError:
-            self.end(now_s)  # No packet can be told from another any more.
+            self.end(now_s)  # The boundaries of packets are lost.
 
     def client_ended(self, now_s: float) -> None:
-        """The client sends no more; what it sent before is still forwarded.
+        """Handle the end of the client's stream; earlier data are still forwarded.
 
-        One whose CONNECT waits with no work behind it has given up.
+        A client whose CONNECT waits, with no work behind it, has given up.
         """
         self.client_eof = True
         if self._from_client.rest_bytes:
@@ -226,19 +227,19 @@ class ProxyPair:
             self.end(now_s)
 
     def _is_wanted(self, packet: HeldPacket) -> bool:
-        """Whether it is work; to an upstream that has the CONNECT a DISCONNECT says a lot."""
+        """Return True if it is work. A DISCONNECT is, if the upstream has the CONNECT."""
         kind = packet.head.kind
         is_work = is_counted(kind) or (kind == tables.DISCONNECT and self.state is CONNECTING)
         return is_work and packet.is_whole
 
     def client_deafened(self, now_s: float) -> None:
-        """The client takes nothing any more; what it has sent is still to be read."""
+        """Handle a client that has stopped receiving; its data are still read."""
         self.is_deaf = True
         self.to_client.clear()
         self.progressed(now_s)
 
     def progressed(self, now_s: float) -> None:
-        """Something has moved: one that is leaving has its whole time again."""
+        """Note progress, which restarts the time of a leaving client."""
         if (self.client_eof or self.is_deaf) and self.state in (CONNECTING, CONNECTED):
             self._core.leaving(self, now_s)
 
@@ -260,7 +261,7 @@ class ProxyPair:
             self._take(rest, now_s)
 
     def _take(self, data: bytes, now_s: float) -> None:
-        """Pass what may pass, hold back the rest; runs of packets that pass are not cut up."""
+        """Forward what may pass, hold the rest; runs of forwarded packets are not split."""
         data, heads = self._from_client.scan(data)
         begin = 0
         for head in heads:
@@ -274,7 +275,7 @@ class ProxyPair:
             self._rest_and_wait(now_s)
 
     def _sink_of(self, head: FrameHead, begin: int, now_s: float) -> HeldPacket | None:
-        """Where a packet belongs: to the upstream (None), or among those that wait."""
+        """Return None to forward a packet, or the held packet that takes it."""
         kind = head.kind
         self._unanswered.asked(head)
         if self.state is not CONNECTED:
@@ -305,8 +306,8 @@ class ProxyPair:
     # --- admission ---------------------------------------------------------------------------
 
     def _admit(self, head: FrameHead, at_bytes: int, now_s: float) -> bool:
-        """Count it against the window, if there is room; `at_bytes`: where it begins in all that
-        passes to the upstream."""
+        """Count a packet against the window; return False without capacity. `at_bytes`: its
+        position in all bytes forwarded to the upstream."""
         window = self.window
         if window is None:
             return False
@@ -326,7 +327,7 @@ class ProxyPair:
         return True
 
     def run(self, now_s: float) -> None:
-        """There may be room: forward what waits, in order."""
+        """Forward held packets in order while there is capacity."""
         held = self._held
         if self.state is not CONNECTED:
             return
@@ -348,7 +349,7 @@ class ProxyPair:
         window = self.window
         assert window is not None
         if self.queued:
-            return  # Its turn is still to come in this slice.
+            return  # `run` is still to come in this slice.
         window.rest(bool(self._held))
         if self._held and window.room():
             self.schedule()  # The limit has risen.
@@ -356,7 +357,7 @@ class ProxyPair:
             self._core.paused(self, now_s)
 
     def schedule(self) -> None:
-        """Be run again in the next turn (`flowguard.flow.guard.Guarded`)."""
+        """Ask to be run in the next turn (`flowguard.flow.guard.Guarded`)."""
         if not self.queued:
             self.queued = True
             self._core.runnable.append(self)
@@ -375,17 +376,17 @@ class ProxyPair:
     # --- the upstream ------------------------------------------------------------------------
 
     def decided(self, admission: Admission, now_s: float) -> None:
-        """Follow what the gate says of its CONNECT, at once or later."""
+        """Follow the gate's decision on its CONNECT."""
         if admission.verdict is Verdict.ADMIT:
             self.state = DIALING
             self._core.dial(self, now_s)
         elif admission.verdict is Verdict.REJECT:
             self.refuse(ReasonCode.SERVER_BUSY, admission.retry_after_s, now_s)
         elif admission.verdict is Verdict.DROP:
-            self.end(now_s)  # Its client has asked again.
+            self.end(now_s)  # The client has sent another CONNECT.
 
     def refuse(self, reason: ReasonCode, retry_after_s: float, now_s: float) -> None:
-        """CONNACK with 137 or 136, and the time to come back for those who understand it."""
+        """Send CONNACK 0x89 or 0x88, to MQTT 5 clients with a retry-after hint."""
         if self.is_deaf:
             self.end(now_s)
             return
@@ -393,7 +394,7 @@ class ProxyPair:
         self.end(now_s)
 
     def upstream_opened(self, now_s: float) -> None:
-        """The connection to the upstream is there."""
+        """Send the CONNECT on the open connection to the upstream."""
         assert self.state is DIALING
         self.state = CONNECTING
         self.to_upstream.put(self.connect_bytes)
@@ -403,7 +404,7 @@ class ProxyPair:
         self.soil()
 
     def upstream_data(self, data: bytes, now_s: float) -> None:
-        """Bytes from the upstream: all of them pass."""
+        """Handle bytes from the upstream; all of them are forwarded."""
         if self.ended:
             return
         try:
@@ -427,14 +428,14 @@ class ProxyPair:
     def _connected(self, reason: int, now_s: float) -> None:
         self._core.answered(self, now_s, is_busy=reason in BUSY)
         if reason:
-            return  # Its end follows.
+            return  # The upstream closes the connection next.
         self.state = CONNECTED
         self.progressed(now_s)
         self.window = AdmissionWindow(self._core.node_window)
         self.schedule()
 
     def sent_upstream(self, size_bytes: int, now_s: float) -> None:
-        """The upstream's socket has taken so much of `to_upstream`."""
+        """Note the number of bytes of `to_upstream` that the upstream's socket has taken."""
         self._sent_bytes += size_bytes
         waiting = self._unacknowledged
         while waiting and waiting[0][0] <= self._sent_bytes:
@@ -443,15 +444,16 @@ class ProxyPair:
     # --- the end -----------------------------------------------------------------------------
 
     def pass_end(self, now_s: float, *, half_closes: bool) -> bool:
-        """Whether the upstream is now to be told that the client sends no more; True only once.
+        """Return True, once, if the end of the client's stream must be forwarded now.
 
-        `half_closes`: whether it can be told so and still be heard. Where it cannot, the pair ends
-        with the last acknowledgement; where nobody hears its answers, at once.
+        `half_closes`: whether the connection can be half-closed and still return answers. If not,
+        the pair ends with the last acknowledgement. If the client does not receive answers, the
+        pair ends at once.
         """
         if not (self.client_eof and self.state is CONNECTED):
             return False
         if self._held or self.to_upstream.size_bytes:
-            return False  # There is something to be forwarded.
+            return False  # There are bytes to forward first.
         if self.is_deaf or not (
             half_closes or self._unanswered.count or self._from_upstream.is_within
         ):
@@ -463,7 +465,7 @@ class ProxyPair:
         return True
 
     def end(self, now_s: float) -> None:
-        """Nothing is held for it any more but last bytes on their way. Safe to repeat."""
+        """Release everything but last bytes that are being sent. Safe to repeat."""
         if self.ended:
             return
         self.state = ENDED
@@ -482,7 +484,7 @@ class ProxyPair:
         self.weigh()
 
     def weigh(self) -> None:
-        """Tell what it holds: after a slice, in which most of what came has left again."""
+        """Update its share of the held bytes, after a slice, when most bytes have been sent."""
         weight_bytes = (
             self._held_bytes
             + self.to_upstream.size_bytes

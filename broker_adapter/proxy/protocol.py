@@ -1,4 +1,4 @@
-"""The PROXY protocol, version 2: who a connection is from, said before anything else.
+"""The PROXY protocol, version 2: a header with the client's address, before any other bytes.
 
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
 """
@@ -8,16 +8,16 @@ from typing import Final
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 LOCAL: Final = 0x20
-"""Version 2: about the connection nothing is said."""
+"""Version 2: the header names no client."""
 PROXY: Final = 0x21
-"""Version 2: the connection is somebody else's."""
+"""Version 2: the header names a client of the proxy."""
 TCP_4: Final = 0x11
 TCP_6: Final = 0x21
 UNKNOWN: Final = 0x00
 
 
 def header(source: object, destination: object) -> bytes:
-    """Both ends of the client's connection as sockets name them; what is no TCP is not told."""
+    """Return the header for both ends of the client's connection; only TCP addresses are named."""
     if not (isinstance(source, tuple) and isinstance(destination, tuple)):
         return SIGNATURE + bytes((LOCAL, UNKNOWN, 0, 0))
     ends = [

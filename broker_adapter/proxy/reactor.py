@@ -1,9 +1,9 @@
 """ProxyReactor: the sockets of a proxy, driven like the broker's own.
 
 Turns, links, listeners and the layers of TLS and WebSocket are those of `flowguard.broker` and
-`flowguard.node.loop.turns`; what is the proxy's own is that two links belong to a pair, and that
-one of them is opened from here. A pair that is over says its last word on both sides, and its
-sockets are closed when the others have, or a little later.
+`flowguard.node.loop.turns`. Two things are specific to the proxy: two links belong to a pair, and
+one of them is opened by the proxy. A pair that has ended sends its last bytes on both sides. The
+sockets are closed when the peers have closed, or a little later.
 """
 
 import errno
@@ -28,7 +28,7 @@ from flowguard.session.chores import Chores
 READ_BYTES: Final = 64 * 1024
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 GONE: Final = (BrokenPipeError, ConnectionResetError)
-"""A peer takes nothing any more."""
+"""Errors of a peer that has stopped receiving."""
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 ProxyLink = Link[ProxySide]
@@ -41,7 +41,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
     def __init__(
         self, core: ProxyCore, clock: Callable[[], float], *, says_address: bool = False
     ) -> None:
-        """`says_address`: tell upstreams where a client comes from, by PROXY protocol v2."""
+        """`says_address`: send client addresses to upstreams, by PROXY protocol v2."""
         self._core = core
         self._says_address = says_address
         self.sockets: SocketSet[ProxySide] = SocketSet(
@@ -49,7 +49,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         )
         self._links = self.sockets.links
         self._chunks: list[tuple[ProxyLink, bytes]] = []
-        """Read in this slice."""
+        """Data read in this slice."""
         pages: Pages[None, None] = Pages()
         guard = core.guard
         self.turns: Turns[Event, ProxyPair, None, None] = Turns(
@@ -159,7 +159,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         if not data:
             self._on_end(link, now_s)
         elif pair.ended:
-            pass  # It lingers: nobody wants it any more.
+            pass  # The pair lingers; its data are ignored.
         elif side.is_upstream:
             pair.upstream_data(data, now_s)
         else:
@@ -167,7 +167,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             pair.client_data(data, now_s)
 
     def _shake_hands(self, link: ProxyLink, now_s: float) -> None:
-        """A step of the handshake of a client's layer, and what has come behind it."""
+        """Do a step of a client's handshake, and handle the data after it."""
         data = self.sockets.read(link, READ_BYTES, now_s)
         if data is None or data:
             self.sockets.set_interest(link, link.interest | READ)
@@ -175,7 +175,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             self._receive(link, data, now_s)
 
     def _on_end(self, link: ProxyLink, now_s: float) -> None:
-        """The other end sends no more."""
+        """Handle the end of a stream."""
         link.peer_closed = True
         self.sockets.set_interest(link, link.interest & ~READ)
         side = link.connection
@@ -196,7 +196,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             self._flush(pair, now_s)
 
     def _flush(self, pair: ProxyPair, now_s: float) -> None:
-        """Send what there is, read on what may be read, and close what is over."""
+        """Send pending bytes, update which sockets are read, and close what has ended."""
         upstream, client = pair.upstream.transport, pair.client.transport
         if pair.to_upstream.size_bytes:
             self._send(pair.upstream, now_s)
@@ -228,7 +228,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             sent_bytes = 0
         except Exception as error:
             if isinstance(error, GONE) and not (side.is_upstream or side.ended):
-                # What it has sent before is still there to be read.
+                # Data that it has sent before can still be read.
                 side.pair.client_deafened(now_s)
             else:
                 self.sockets.broke(link, error, now_s)
@@ -241,11 +241,11 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             side.pair.progressed(now_s)
 
     def _pass_end(self, pair: ProxyPair, now_s: float) -> None:
-        """Half-close the upstream's socket where all that the client has sent has left."""
+        """Half-close the upstream's socket when all of the client's data are sent."""
         link = pair.upstream.transport
         if not isinstance(link, Link):
             return
-        # Behind close_notify nothing is read (`TlsStream.shutdown`).
+        # After close_notify nothing is read (`TlsStream.shutdown`).
         if pair.pass_end(now_s, half_closes=link.layer is None):
             try:
                 link.sock.shutdown(SHUT_WR)
@@ -253,7 +253,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
                 self.sockets.broke(link, error, now_s)
 
     def _settle_side(self, side: ProxySide, now_s: float) -> None:
-        """Look for what it waits for now; say a last word where it is over."""
+        """Watch the events that a side waits for now; close it after its last bytes if it has
+        ended."""
         link = side.transport
         if not isinstance(link, Link):
             return
@@ -264,7 +265,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             if side.is_upstream and side.pair.state is DIALING:
                 return
             if layer is not None and not layer.established:
-                return  # Whoever shakes hands says for what.
+                return  # The layer gate watches the link during the handshake.
             self.sockets.set_interest(link, waits | (READ if side.wants_read else 0))
         elif waits:
             self.sockets.set_interest(link, WRITE)
@@ -278,7 +279,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
     def _dial(self, pair: ProxyPair, now_s: float) -> None:
         upstream = pair.broker
         if upstream is None:
-            return  # It has ended meanwhile.
+            return  # The pair has ended meanwhile.
         family, address = self._core.place_of(pair)
         try:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -298,7 +299,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         link.connection = pair.upstream
         try:
             self.sockets.add(link)
-        except OSError:  # The kernel has no room for another watch.
+        except OSError:  # The kernel has no memory for another watch.
             sock.close()
             self._core.not_dialed(pair, now_s)
             return
@@ -339,7 +340,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         self.sockets.set_interest(link, READ)
 
     def _greet(self, link: ProxyLink) -> bool:
-        """Whether there is a connection; who is behind it is said before anything else, TLS too."""
+        """Return True if the connection is open; send the PROXY header before anything else, even
+        TLS."""
         if any(link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR, 4)):
             return False
         client = link.connection.pair.client.transport
@@ -352,7 +354,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             return False
 
     def give_up_dial(self, pair: ProxyPair, now_s: float) -> None:
-        """There is no connection to be had, or not in time."""
+        """Give up a connection that failed or took too long."""
         link = pair.upstream.transport
         if isinstance(link, Link):
             self.sockets.close_link(link)
@@ -372,7 +374,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             self.wake()
 
     def drain(self, now_s: float) -> None:
-        """Accept nobody any more, and end all pairs; their last bytes leave."""
+        """Stop accepting connections, and end all pairs; their last bytes are still sent."""
         self.sockets.listeners.close()
         for pair in list(self._core.pairs):
             pair.end(now_s)
@@ -380,9 +382,9 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether every socket of a pair is closed."""
+        """True if every socket of a pair is closed."""
         return not self._links
 
     def close(self) -> None:
-        """Close every socket, without a word."""
+        """Close every socket, without any packet."""
         self.sockets.close()

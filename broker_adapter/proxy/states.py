@@ -2,9 +2,9 @@
 
     OPENED --CONNECT--> OFFERED --place--> DIALING --opened--> CONNECTING --CONNACK--> CONNECTED
        \\__________________\\___________________\\_____________________\\__________________/
-                refused (137, 136), too late, closed by either side ---> ENDED
+                rejected (0x89, 0x88), expired, closed by either side ---> ENDED
 
-A client that only sends no more leaves its pair where it stands (`pair`).
+A client that only stops sending does not change the state of its pair (`pair`).
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class PairState(Enum):
-    """Where a pair stands."""
+    """The state of a pair."""
 
     OPENED = "opened"
     OFFERED = "offered"
@@ -22,7 +22,7 @@ class PairState(Enum):
     ENDED = "ended"
 
 
-# Looking an enum's member up is not free, and this is asked of every chunk of bytes.
+# Reading an enum's member costs time, and these are read for every chunk of bytes.
 OPENED: Final = PairState.OPENED
 OFFERED: Final = PairState.OFFERED
 DIALING: Final = PairState.DIALING

@@ -2,10 +2,10 @@
 
 - `catalogue`  what is measured, with its names and help; `pressure` has the latest decisions
 - `status`     the node at this instant, JSON-ready
-- `condition`  how the node is, in one sentence
+- `condition`  the condition of the node, in one sentence
 - `explain`    one client: why it is paused, what is dropped for it, what the node decided lately;
                `explain_words` says it in sentences
 - `metrics`    the node at a scrape, for Prometheus
-- `samples`    the node once a second, for the page, with its `latency` and the loudest `talkers`
+- `samples`    the node once a second, for the page, with its `latency` and the busiest `talkers`
 - `web`        the HTTP port
 """

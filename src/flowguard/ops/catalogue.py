@@ -28,13 +28,13 @@ MEAN_DRAW: Final = 0.5
 AT_THE_GATE: Final = tuple(
     str(reason) for reason in Reason if reason is Reason.DRAINING or reason.name.startswith("GATE_")
 )
-"""Reasons of overload protection for rejecting a CONNECT, or a handshake before it."""
+"""Reasons of overload protection for rejecting a CONNECT or a handshake."""
 FOR_CONNECTS: Final = (
     *AT_THE_GATE,
     *map(str, (Reason.CONNECTIONS_MAX, Reason.SESSIONS_MAX, Reason.ROLE_CONNECTIONS_MAX)),
     str(Reason.WORKER_UNAVAILABLE),
 )
-"""Those and the bounds on clients and sessions; all other reasons are for dropping a message."""
+"""These reasons and the limits of clients and sessions; all other reasons drop a message."""
 FOR_MESSAGES: Final = tuple(str(reason) for reason in Reason if str(reason) not in FOR_CONNECTS)
 CUTS: Final = tuple(map(str, Cut))
 
@@ -49,7 +49,7 @@ class MemoryStatus(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A node at one instant, and what its process knows beside it."""
+    """A node at one instant, with values of its process."""
 
     node: Node
     now_s: float
@@ -75,7 +75,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One thing that is measured: a value, or a mapping from labels to values."""
+    """One measurement: a value, or a mapping from labels to values."""
 
     path: str
     """Keys in the status, joined by dots, or "" if the status has it in another form."""

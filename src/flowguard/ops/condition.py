@@ -1,4 +1,4 @@
-"""How the node is, in one sentence: `busy: store commits take 80 ms, window 14`."""
+"""The condition of the node, in one sentence: `busy: store commits take 80 ms, window 14`."""
 
 from enum import StrEnum
 from typing import Final
@@ -8,7 +8,7 @@ from flowguard.ops.status import PressureStatus, Status
 
 NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
 LIMITS_FROM: Final = 0.8
-"""Pressure from which the law lets windows grow no more: its cause is what limits the node."""
+"""Pressure from which windows do not grow; its cause is the signal that limits the node."""
 CAUSES: Final = {
     "queue": "packets wait {}",
     "loop": "the event loop is {} late",
@@ -22,15 +22,15 @@ class Condition(StrEnum):
     CALM = "calm"
     """Every client has the whole window, and no CONNECT waits."""
     BUSY = "busy"
-    """The law holds windows down, or CONNECTs wait for their turn."""
+    """Windows are reduced, or CONNECTs wait."""
     OVERLOADED = "overloaded"
-    """Clients take turns, nothing is admitted, or new sockets are turned away."""
+    """Clients take turns, nothing is admitted, or new sockets are rejected."""
     READ_ONLY = "read-only"
     DRAINING = "draining"
 
 
 def condition_of(status: Status) -> tuple[Condition, str]:
-    """The condition, and the sentence that begins with it."""
+    """Return the condition, and the sentence that begins with it."""
     condition = _condition(status)
     parts = [*_reasons(status, condition), _window(status)]
     if condition is Condition.CALM:
@@ -76,7 +76,7 @@ def _window(status: Status) -> str:
 
 
 def cause_of(pressure: PressureStatus) -> list[str]:
-    """The signal that limits the node, with its value; empty: none does."""
+    """Return the signal that limits the node, with its value, or []."""
     cause = pressure["cause"]
     if cause is None or pressure["value"] < LIMITS_FROM:
         return []
@@ -86,5 +86,5 @@ def cause_of(pressure: PressureStatus) -> list[str]:
 
 
 def duration(value_s: float) -> str:
-    """Seconds for people: `80 ms`, `1.4 s`."""
+    """Return seconds for people: `80 ms`, `1.4 s`."""
     return f"{value_s * 1e3:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"

@@ -1,7 +1,7 @@
 """The answer of `/explain/CLIENT_ID`: why a client is paused, and what is dropped for it.
 
-Nothing is stored per connection for it: the reasons are read off the state they follow from, in
-the order in which admission asks for them (`flow/window`), and the node remembers its decisions.
+Connections store nothing for it. The reasons are derived from the state that causes them, in the
+order in which admission checks them (`flow/window`). The node remembers its decisions.
 """
 
 from typing import Final
@@ -36,13 +36,13 @@ PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
 
 
 class Cause(TypedDict):
-    """One thing that keeps messages of a client, or to it, waiting."""
+    """One reason why messages from or to a client wait."""
 
     reason: str
-    """Of `flow.Pause` (draining or journal for closed; applications: it is behind what is for
-    them), or of `session.states.Undelivered`."""
+    """Name of a `flow.Pause` or of a `session.states.Undelivered`. `draining` or `journal` stands
+    for closed; `applications` means that it waits for messages to applications."""
     text: str
-    """The same for people, with the numbers."""
+    """The reason for people, with its numbers."""
 
 
 class OnDisk(TypedDict):
@@ -50,42 +50,44 @@ class OnDisk(TypedDict):
 
     messages: int
     read_pos: int
-    """Up to this position of the queue it has been read."""
+    """Position in the queue up to which it has been read."""
     last_pos: int
-    """The last position there is."""
+    """Last position in the queue."""
     per_s: float | None
-    """Messages per second that have come from the disk since the client is here; None: not yet."""
+    """Messages read from the disk since the client connected, per second, or null before the
+    first."""
 
 
 class FromLog(TypedDict):
-    """A session's reading of the durable log, since the node started."""
+    """Progress of a session in the durable log since the node started."""
 
     messages: int
     until_s: float
-    """All that was logged up to then is read, seconds since the Unix epoch."""
+    """Time up to which the log is read, seconds since the Unix epoch."""
     lost: int
-    """Messages, of whatever topics, that retention had dropped before it read them."""
+    """Messages of any topic that retention dropped before the session read them."""
     goes_on: bool
-    """There is more of what it has missed."""
+    """True if there are more missed messages."""
 
 
 class Connected(TypedDict):
     protocol: str
     address: str
-    """Of the other end, the client's own behind a proxy that says it; empty: it has none."""
+    """Address of the client, also behind a proxy that reports it, or ""."""
     silent_s: float
-    """Time since bytes came from it, or it was held back."""
+    """Time since it sent bytes or was paused."""
     keep_alive_s: float | None
-    """The silence that ends the connection; None: none does."""
+    """Silence that ends the connection, or null without a limit."""
     window: Use
-    """Its packets in process, in cost units."""
+    """Packets in process, in cost units."""
     unacknowledged: Use
-    """Its QoS 1 and 2 PUBLISHes; beyond the limit a 5.0 client is closed, others have no limit."""
+    """Unacknowledged QoS 1 and 2 PUBLISHes. MQTT 5 clients above the limit are closed; older ones
+    have no limit."""
     receive_maximum: int | None
-    """The limit that its CONNACK has told; None: before 5.0 it cannot be told."""
+    """Receive Maximum in its CONNACK, or null before MQTT 5."""
     outbox_bytes: Use
     socket_full: bool
-    """Whether its socket takes nothing more for now."""
+    """True if its socket takes nothing more for now."""
 
 
 class Explanation(TypedDict):
@@ -95,34 +97,34 @@ class Explanation(TypedDict):
     now_s: float
     connected: Connected | None
     session_ends_s: float | None
-    """Unix time at which a session without connection ends; None: not foreseen."""
+    """Unix time at which a session without connection ends, or null if it does not."""
     paused: list[Cause]
-    """Why it has to wait; empty: it does not."""
+    """Reasons why it has to wait, or an empty list."""
     undelivered: Cause
-    """Why it gets no message now."""
+    """The reason why it gets no message now."""
     on_disk: OnDisk | None
-    """What of its queue is on the disk only; None: nothing."""
+    """The part of its queue that is only on disk, or null."""
     log: FromLog | None
-    """What it has read of the durable log; None: nothing since the node started."""
+    """Progress in the durable log, or null if it has read none since the node started."""
     damage: str
-    """Why the store cannot read what waits for it; empty: it can, as far as it was asked."""
+    """Error of the last read of its queue from the store, or ""."""
     dropped: list[str]
-    """Reasons for which a message that arrived now would be dropped for it."""
+    """Reasons for which a new message to it would be dropped now."""
     queue_messages: Use
     queue_bytes: Use
     inflight: Use
     """QoS 1 and 2 messages sent to it and unacknowledged; its Receive Maximum may be less."""
     subscriptions: Use
     window: float
-    """The window that the node grants every client."""
+    """The window of every client."""
     why: str
-    """What holds for every client now: a full disk, what the law has decided last."""
+    """The current limit for every client: a full disk, or the latest decision."""
     decisions: list[Decision]
     """Changes of the node's window, oldest first."""
 
 
 def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
-    """The state of this client now; None: it has no session here."""
+    """Return the state of a client, or None if it has no session on this node."""
     session = node.registry.sessions.get(client_id)
     if session is None:
         return None
@@ -191,7 +193,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
 
 
 def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
-    """Why what it sent, or would send, has to wait."""
+    """Return the reasons why its packets wait, or would wait."""
     lane, inbound = node.router.lane, connection.inbound
     found = []
     for pause in connection.pauses():
@@ -243,7 +245,7 @@ def _closed(node: Node) -> Cause:
 
 
 def _behind_applications(lane: ApplicationLane, now_s: float) -> Cause:
-    """Messages for an application, and what follows, while those take nothing."""
+    """Return the pause of messages for applications, and of packets after them, by a full store."""
     since = f" for {lane.away_s(now_s):.1f} s now" if lane.is_away else ""
     text = (
         f"its messages for applications, and the packets after them, wait: the store of "
@@ -261,7 +263,7 @@ def _spent_window(connection: ServerConnection) -> str:
 
 
 def _unread_answers(node: Node, outbox_bytes: int) -> str:
-    """Why it does not take its answers: its own bound is reached, or that of all such clients."""
+    """Return which limit of unread answers it has reached: its own, or that of all such clients."""
     limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
     if outbox_bytes > limit_bytes:
         return (
@@ -275,7 +277,7 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
 
 
 def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> str:
-    """The pause of a PUBLISH that waits for room in a subscriber's queue, which is named."""
+    """Return the pause of a PUBLISH that waits for capacity in a queue, which is named."""
     assert connection.session is not None
     wait = node.full_queues.wait_of(connection.session)
     assert wait is not None
@@ -323,7 +325,7 @@ def _undelivered(node: Node, session: Session) -> Cause:
 
 
 def _of_groups(node: Node, session: Session) -> str:
-    """Why its shared subscriptions that other brokers have get nothing; empty: all is well."""
+    """Return why its shared subscriptions that other brokers also have get nothing, or ""."""
     found, spread = [], node.router.queues.spread
     for queue in spread.of_member(session):
         troubles = [*spread.troubles.items(), *queue.troubles.items()]
@@ -352,7 +354,7 @@ def _inflight_bytes(node: Node, session: Session) -> str:
 
 
 def _bounded(used: int, limit: int, session: Session) -> Use:
-    """A part of its queue; that of an application whose messages wait elsewhere has no limit."""
+    """Return the use of its queue. An application whose messages wait in a store has no limit."""
     return Use(used=used, limit=None if is_unbounded(session) else limit)
 
 

@@ -22,7 +22,7 @@ DROPS: Final = {
 
 
 def sentences(explanation: Explanation) -> list[str]:
-    """The sentences that a person wants to read first."""
+    """Return the sentences with the most important ones first."""
     client_id, connected = explanation["client_id"], explanation["connected"]
     if connected is None:
         ends_s = explanation["session_ends_s"]
@@ -48,7 +48,7 @@ def sentences(explanation: Explanation) -> list[str]:
 
 
 def _window(window: float, why: str) -> list[str]:
-    """The state of the store if it is full, and the window of each client."""
+    """Return the state of a full store, and the window of each client."""
     found = []
     if why.startswith(NO_ROOM):
         found.append(f"{NO_ROOM[0].upper()}{NO_ROOM[1:]}.")
@@ -60,12 +60,12 @@ def _window(window: float, why: str) -> list[str]:
 
 
 def _drop(reason: str) -> str:
-    """Say what is dropped; of a reason that only another version has, its name."""
+    """Return what is dropped, or the name of a reason that this version does not know."""
     return next((words for known, words in DROPS.items() if known == reason), reason)
 
 
 def _undelivered(explanation: Explanation) -> list[str]:
-    """Why it gets nothing, and how far it is with what is on the disk."""
+    """Return why it gets nothing, and the progress of its backlog on disk."""
     waiting, text = explanation["queue_messages"]["used"], explanation["undelivered"]["text"]
     many = "No message waits for it"
     if waiting:

@@ -1,4 +1,4 @@
-"""Percentiles of what a histogram has counted lately."""
+"""Percentiles of the recent values of a histogram."""
 
 from collections import deque
 from typing import Final, final
@@ -8,11 +8,11 @@ from typing_extensions import TypedDict
 from flowguard.flow.load.histogram import Histogram
 
 LOOKS: Final = 10
-"""So many looks back is lately."""
+"""Number of looks that count as recent."""
 
 
 class Latency(TypedDict):
-    """None: nothing was counted lately."""
+    """Percentiles, or None if there are no recent values."""
 
     count: int
     p50_s: float | None
@@ -21,7 +21,7 @@ class Latency(TypedDict):
 
 @final
 class RecentLatency:
-    """Looks at a histogram again and again, and keeps what it had counted at the last looks."""
+    """Looks at a histogram periodically, and keeps its counts of the last looks."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
@@ -29,7 +29,8 @@ class RecentLatency:
         self._recent = Histogram(histogram.bounds)
 
     def look(self) -> Latency:
-        """Latencies of the last `LOOKS` looks; values above the last bound count as that."""
+        """Return the latencies of the last `LOOKS` looks; values above the last bound count as
+        it."""
         counts = self._histogram.counts.copy()
         recent = self._recent
         recent.counts = [now - before for now, before in zip(counts, self._told[0], strict=True)]

@@ -38,7 +38,7 @@ class NodeCollector(Collector):
 
 
 def registry_of(view: View) -> CollectorRegistry:
-    """A registry with the metrics of this node and no other."""
+    """Return a registry with the metrics of this node only."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(view))
     return registry

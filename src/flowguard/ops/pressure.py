@@ -13,7 +13,8 @@ from flowguard.flow.load.signals import Objectives
 from flowguard.node.node import Node
 
 DECISIONS_SHOWN: Final = 16
-"""The latest decisions; one that led to a pause is among them, or was more than a second ago."""
+"""Number of latest decisions shown. The one that caused a pause is among them, or more than a
+second old."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
 OBJECTIVES: Final[dict[Signal, Callable[[Objectives], float]]] = {
     Signal.QUEUE: lambda objectives: objectives.queue_s,
@@ -25,7 +26,7 @@ OBJECTIVES: Final[dict[Signal, Callable[[Objectives], float]]] = {
 
 
 class Decision(TypedDict):
-    """One change of the window, and what led to it; all of a decision is None without a cause."""
+    """One change of the window with its cause; without a cause, its fields are None."""
 
     at_s: float
     """Unix time of the decision."""
@@ -35,7 +36,7 @@ class Decision(TypedDict):
     signal: str | None
     """A signal of the pressure."""
     value: float | None
-    """The value that was observed, in `unit`."""
+    """The observed value, in `unit`."""
     threshold: float | None
     """The signal's objective, in `unit`."""
     unit: str | None
@@ -66,7 +67,7 @@ def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
 
 
 def objectives(flow: FlowSettings) -> dict[str, float]:
-    """Return the objective of each signal: seconds, of memory a share."""
+    """Return the objective of each signal: seconds, or a share for memory."""
     of_node = objectives_of(flow)
     return {str(signal): objective(of_node) for signal, objective in OBJECTIVES.items()}
 

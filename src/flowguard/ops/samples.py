@@ -1,9 +1,9 @@
-"""Samples: the node once a second, for all who watch it together.
+"""Samples: the state of the node once a second, shared by all viewers.
 
-There is one sampler. Its history (a few numbers a second, five minutes) goes on while nobody looks,
-so that who comes after the trouble still sees it. The whole sample is made, and encoded once, only
-while somebody watches. Each viewer is given the newest one that it has not had: who is slow misses
-samples, and nothing is kept for it.
+There is one sampler. It always keeps its history (a few numbers a second, for five minutes), so
+that later viewers also see a past problem. Full samples are made and encoded only while there are
+viewers, once for all. Each viewer gets the newest sample that it has not had. A slow viewer misses
+samples, and nothing is queued for it.
 """
 
 import json
@@ -23,7 +23,7 @@ HISTORY_MAX: Final = 300
 
 
 class SamplePoint(NamedTuple):
-    """The numbers of one instant that are drawn as lines; rates are per second."""
+    """The numbers of one instant that the page draws as lines; rates are per second."""
 
     at_s: float
     pressure: float
@@ -40,7 +40,7 @@ class SamplePoint(NamedTuple):
 
 @final
 class Sampler:
-    """Looks at a node in intervals; `run` it, and `event_after` gives what it has seen."""
+    """Looks at a node periodically; `run` it, and `event_after` returns its samples."""
 
     def __init__(self, view: View, on_error: Callable[[BaseException], None]) -> None:
         node = view.node
@@ -57,9 +57,9 @@ class Sampler:
         self._event = b""
         self._arrived = trio.Event()
         self.number = 0
-        """Samples taken."""
+        """Number of samples taken."""
         self.encoded = 0
-        """Samples made for viewers, one for all of them."""
+        """Number of samples encoded, once for all viewers."""
         self.viewers = 0
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class Sampler:
             await trio.sleep(SAMPLE_S)
 
     def take(self) -> None:
-        """Look at the node now, and wake who waits for it."""
+        """Look at the node now, and wake waiting viewers."""
         status = self._view.status()
         latencies = {name: latency.look() for name, latency in self._latencies.items()}
         self._points.append(self._point(status, latencies["acknowledgement"]))
@@ -91,7 +91,7 @@ class Sampler:
         return self.encoded, self._event
 
     def join(self) -> None:
-        """One more watches: call `leave` when it does no more."""
+        """Add a viewer, which must call `leave` in the end."""
         if not self.viewers:
             self._talkers = Talkers(self._view.node)
         self.viewers += 1
@@ -100,7 +100,7 @@ class Sampler:
         self.viewers -= 1
 
     def history_event(self) -> bytes:
-        """The numbers until now, oldest first."""
+        """Return the history as an event, oldest first."""
         return _event("history", {"fields": SamplePoint._fields, "points": list(self._points)})
 
     def _encoded(self, status: Status, latencies: dict[str, Latency]) -> bytes:

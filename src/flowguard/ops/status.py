@@ -1,4 +1,4 @@
-"""The state of a node at one instant, ready for JSON: what `/status` answers.
+"""The state of a node at one instant, ready for JSON: the answer of `/status`.
 
 `catalogue` lists what a status has. The name of a number ends with its unit. A pressure is a value
 divided by the objective of its signal (docs/explain/overload.md, "Pressure").
@@ -17,7 +17,7 @@ from flowguard.telemetry.progress import RecordingProgress
 
 
 class Use(TypedDict):
-    """The use of something bounded; the limit is None if there is none."""
+    """The use of a bounded resource, with its limit or None."""
 
     used: int
     limit: int | None
@@ -65,7 +65,7 @@ class StoreStatus(TypedDict):
 
 
 class Status(TypedDict):
-    """The part of a status that flowguard reads itself."""
+    """The part of a status that flowguard itself reads."""
 
     version: str
     policy: str
@@ -89,7 +89,7 @@ class Status(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A node, and the means to look at it: its clock, and the memory of the process."""
+    """A node, with its clock and the memory of the process."""
 
     node: Node
     clock: Callable[[], float]
@@ -104,12 +104,12 @@ class View:
 
 
 def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> Status:
-    """Return the status of a node that is not recorded."""
+    """Return the status of a node without a recorder."""
     return status_at(Look(node, now_s, memory))
 
 
 def status_at(look: Look) -> Status:
-    """Return the status; it costs the same for one client and for a million."""
+    """Return the status; its cost does not depend on the number of clients."""
     status: dict[str, Any] = {}
     for each in CATALOGUE:
         if each.path:

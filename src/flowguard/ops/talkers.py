@@ -1,8 +1,8 @@
-"""The clients that talk most, and those for whom most waits: at each look some, in turn.
+"""The clients with the most traffic, and those with the longest queues; each look samples some.
 
-A node has a million clients, and a look has a millisecond: of up to LOOKS_MAX clients it sees each
-one at every look; of more it takes as many looks as LOOKS_MAX goes into them, and remembers the
-first few meanwhile.
+A node may have a million clients, and a look takes a millisecond at most. Up to LOOKS_MAX clients
+are all sampled at each look. With more clients, a round takes several looks of LOOKS_MAX clients,
+and the first few are remembered meanwhile.
 """
 
 from collections.abc import Callable
@@ -35,21 +35,22 @@ class LongQueue(TypedDict):
 
 @final
 class Talkers:
-    """Compares clients with themselves, a look before."""
+    """Compares the counters of clients with those of the look before."""
 
     def __init__(self, node: Node) -> None:
         self._sessions = node.registry.sessions
         self._round: list[str] = []
-        """Client ids of this round, and how many of them are done."""
+        """Client ids of this round, and the number of them that are done."""
         self._done = 0
         self._noted: dict[str, tuple[int, int]] = {}
-        """Bytes received and sent, of those whom the last look has noted."""
+        """Bytes received and sent by the clients that the last look noted."""
         self._noted_s = 0.0
         self._talkers: dict[str, Talker] = {}
         self._queues: dict[str, LongQueue] = {}
 
     def look(self, now_s: float) -> None:
-        """See how much those whom the last look has noted have said since, and note the next."""
+        """Measure the traffic of the clients that the last look noted, and note the next
+        clients."""
         passed_s = now_s - self._noted_s
         if passed_s > 0:
             for client_id, noted in self._noted.items():
@@ -60,12 +61,12 @@ class Talkers:
         self._queues = _most(self._queues, _waiting)
 
     def talkers(self) -> list[Talker]:
-        """Connected clients that talk, the loudest first."""
+        """Return connected clients with traffic, most traffic first."""
         here = self._sessions
         return [each for name, each in self._talkers.items() if _connection(here.get(name))]
 
     def queues(self) -> list[LongQueue]:
-        """The longest queues first."""
+        """Return the longest queues first."""
         return [each for name, each in self._queues.items() if name in self._sessions]
 
     def _next(self) -> list[str]:
@@ -88,7 +89,7 @@ class Talkers:
         if session is None:
             return
         counts = self._counts(client_id)
-        # A connection that is younger than the note counts from its own beginning.
+        # A connection that is younger than the note counts from its start.
         since = (0, 0) if counts[0] < noted[0] else noted
         received, sent = (
             (now - before) / passed_s for now, before in zip(counts, since, strict=True)

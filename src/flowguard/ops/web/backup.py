@@ -1,8 +1,8 @@
 """`POST /backup`: a copy of the store of a running broker.
 
-It writes on this machine's disk, so it is for this machine only: not for others, not for a proxy
-here that forwards requests of others, and not for a web page in a browser here. All commits wait
-while a copy is made, so there is one at a time, and a pause after each.
+It writes to this machine's disk, so it rejects other machines, proxies that forward their requests,
+and web pages in a browser on this machine. All commits wait during a copy, so only one runs at a
+time, with a pause after each.
 """
 
 import json
@@ -16,12 +16,12 @@ from flowguard.ops.web.callers import refusal_of_change
 from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 Backup = Callable[[Path], Awaitable[None]]
-"""Makes a copy in a new folder; raises `StoreError`."""
+"""Copies the store to a new folder; raises `StoreError`."""
 
 
 @final
 class Backups:
-    """Answers requests for copies, of which `backup` makes one at a time."""
+    """Answers requests for copies; runs one at a time."""
 
     def __init__(self, backup: Backup, clock: Callable[[], float], interval_s: float) -> None:
         self._backup = backup
@@ -31,10 +31,11 @@ class Backups:
         self._free_at_s = clock()
 
     async def answer(self, request: Request, connection: HttpConnection) -> Response:
-        """200 with the folder; 400: no folder is named; 403: the peer may not ask; 409: no copy was
-        made, and why; 429: too soon.
+        """Return 200 with the folder, 400 without a valid folder, 403 for other callers, 409 with
+        the reason if no copy was made, or 429 if it is too soon.
 
-        A peer that does not wait gets its copy all the same. Raises BadRequest."""
+        The copy is made even if the peer does not wait. Raises BadRequest.
+        """
         refusal = refusal_of_change(request)
         if refusal is not None:
             return refusal
@@ -65,12 +66,12 @@ class Backups:
 
 
 def folder_of(body: bytes) -> Path | None:
-    """The folder that `body` names; None: it names none that could be made."""
+    """Return the folder that `body` names, or None without a valid folder."""
     try:
         asked = json.loads(body)
         name = asked["folder"]
         path = Path(name)
-        name.encode()  # Half a surrogate pair is text in JSON, and no name on a disk.
+        name.encode()  # Half a surrogate pair is valid in JSON, but not as a file name.
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return path if path.is_absolute() and "\0" not in name else None

@@ -1,9 +1,9 @@
-"""Callers of the HTTP port: who may read, and who may change something.
+"""Callers of the HTTP port: which may read, and which may make changes.
 
-Two kinds of callers are kept out: other machines, without a token, and web pages of others that
-somebody's browser shows. A browser sends its requests wherever a page wants, and says for which
-page: `Origin` [RFC 6454, 7] and, with every request to this machine, `Sec-Fetch-Site` [Fetch
-Metadata]. Another port of this machine is another origin.
+It rejects two kinds of callers: other machines without a token, and foreign web pages in a local
+browser. A browser sends requests for any page, and names the page's origin: in `Origin` [RFC 6454,
+7] and, with every request to this machine, in `Sec-Fetch-Site` [Fetch Metadata]. Another port of
+this machine is another origin.
 """
 
 from base64 import b64decode
@@ -14,18 +14,18 @@ from typing import Final
 from flowguard.ops.web.http_connection import Request, Response, json_response
 
 CSRF_HEADER: Final = "x-flowguard"
-"""A header that no form can send, and a script only to the site that it is from."""
+"""A header that no form can send, and that a script can send only to its own site."""
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 PAGE: Final = "/"
 EVENTS: Final = "/events"
 OF_THE_PAGE: Final = (PAGE, EVENTS)
-"""Paths that other machines get with a token only, even where the rest is open to them."""
+"""Paths that other machines can only read with a token, even if the rest is open to them."""
 CHALLENGE: Final = 'Basic realm="flowguard", charset="UTF-8"'
-"""Makes a browser ask for a password: the token. The user name is not looked at."""
+"""Makes a browser ask for a password, which is the token; the user name is ignored."""
 
 
 def refusal_of_change(request: Request) -> Response | None:
-    """403 for who may not ask for a change; None: it may."""
+    """Return 403 for a caller that may not make changes, or None."""
     if not is_from_here(request):
         return json_response({"error": "only requests from this machine may do this"}, 403)
     if request.headers.get(CSRF_HEADER) != "1":
@@ -36,7 +36,7 @@ def refusal_of_change(request: Request) -> Response | None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Whether it comes from this machine, and not through a proxy that names another client."""
+    """True if it comes from this machine, and not through a proxy that names another client."""
     if any(name in request.headers for name in FORWARDED):
         return False
     address = ip_address(request.peer)
@@ -45,10 +45,10 @@ def is_from_here(request: Request) -> bool:
 
 
 def refusal_of_origin(request: Request) -> Response | None:
-    """403 for what a page of another origin asks; None: nothing says so.
+    """Return 403 for a request of a page of another origin, or None.
 
-    A link to the page itself may be followed from anywhere: whoever follows it looks at it, and no
-    other page can (`ops.web.page`).
+    A link to the page itself may be followed from anywhere. The user sees it then, but the linking
+    page cannot read it (`ops.web.page`).
     """
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -60,9 +60,10 @@ def refusal_of_origin(request: Request) -> Response | None:
 
 
 def refusal_of_stranger(request: Request, token: bytes | None) -> Response | None:
-    """401 for who comes from another machine and does not say the token; None: it may read.
+    """Return 401 for another machine without the token, or None if the caller may read.
 
-    Without a token the page is for this machine only (403), the rest for whoever reaches the port.
+    If no token is configured, the page is for this machine only (403), and the rest is open to all
+    callers that reach the port.
     """
     if is_from_here(request):
         return None
@@ -77,7 +78,7 @@ def refusal_of_stranger(request: Request, token: bytes | None) -> Response | Non
 
 
 def _said(authorization: str) -> bytes:
-    """The token in `Bearer TOKEN`, or in `Basic` as the password [RFC 6750, 2.1; RFC 7617]."""
+    """Return the token of `Bearer TOKEN`, or the password of `Basic` [RFC 6750, 2.1; RFC 7617]."""
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip().encode("latin-1")

@@ -1,4 +1,4 @@
-"""The answers of the HTTP port to requests that only read, each made in one synchronous stretch."""
+"""The answers of the HTTP port to read requests; each is made in one synchronous step."""
 
 from typing import Final, final
 
@@ -39,7 +39,7 @@ class Endpoints:
         }
 
     def answer(self, request: Request) -> Response:
-        """The answer to a request; 404 for an unknown path, 405 for another method."""
+        """Return the answer; 404 for an unknown path, 405 for another method."""
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
@@ -51,7 +51,7 @@ class Endpoints:
         return answer(request)
 
     def health(self, _: Request) -> Response:
-        """Whether the node serves; costs nothing."""
+        """Return whether the node serves; costs nothing."""
         if self._view.node.draining:
             return text_response("draining", 503)
         return text_response("serving")
@@ -64,7 +64,7 @@ class Endpoints:
         return json_response(self._view.status())
 
     def _explain(self, request: Request) -> Response:
-        client_id = request.path.removeprefix(EXPLAIN)  # It may hold a slash.
+        client_id = request.path.removeprefix(EXPLAIN)  # It may contain a slash.
         explanation = explain(self._view.node, client_id, self._view.clock())
         if explanation is None:
             return json_response({"error": "no session of this client here"}, 404)

@@ -1,8 +1,8 @@
-"""Names under which the HTTP port may be asked.
+"""Names under which the HTTP port may be requested.
 
-A web page can give a name of its own the address of this port, and then is, for the browser that
-shows it, of the same origin as the broker (DNS rebinding). The browser says the name in the Host
-header. An address needs no list: nobody can make a browser look up an address.
+A web page can point its own name to the address of this port. For the browser, its origin then
+equals that of the broker (DNS rebinding). The browser sends this name in the Host header. IP
+addresses need no list, because no page can make a browser resolve one.
 """
 
 import re
@@ -17,9 +17,9 @@ HOST: Final = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::
 
 
 def is_ours(host: str | None, names: Collection[str]) -> bool:
-    """Whether `host`, as in a Host header, is an IP address, localhost, or one of `names`.
+    """Return True if `host`, as in a Host header, is an IP address, localhost, or one of `names`.
 
-    None: the request has no such header; browsers always send it.
+    `host` is None for a request without the header; browsers always send it.
     """
     if host is None:
         return True

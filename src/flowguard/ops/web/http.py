@@ -1,18 +1,18 @@
 """HTTP: metrics, status and health on a port of their own, from inside the broker's event loop.
 
     GET /                      the page: the node, live (`ops.web.page`)
-    GET /events                what the page shows, once a second, as a stream of events
+    GET /events                the data of the page, once a second, as a stream of events
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
-    GET /explain/{client_id}   one client, JSON; 404 when there is no session of that name
+    GET /explain/{client_id}   one client, JSON; 404 without a session of that name
     GET /health                200 while the node serves, 503 while it drains
-    POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
-    POST /reload               read certificates, users, keys and rules anew; for this machine only
+    POST /backup               {"folder": "..."}: copy the store to it; from this machine only
+    POST /reload               read certificates, users, keys and rules again; this machine only
 
-Without a token the page is for this machine only, and the rest for whoever reaches the port: keep
-it on 127.0.0.1, or behind a proxy (`callers`). No connection waits to be accepted, either: of
-too many, the oldest that waits for its peer is closed. Answers that cost time of the event loop
-are made in turns; /health costs none, and waits for no turn.
+If no token is configured, the page is for this machine only, and the rest is open to all callers
+that reach the port. Keep it on 127.0.0.1, or behind a proxy (`callers`). Connections do not wait to
+be accepted: at the maximum, the oldest one that waits for its peer is closed. Answers that cost
+time of the event loop are made in turn; /health costs none and does not wait.
 """
 
 from collections.abc import Awaitable, Callable
@@ -47,21 +47,21 @@ from flowguard.ops.web.viewers import Viewers
 from flowguard.telemetry.progress import RecordingProgress
 
 CONNECTIONS_MAX: Final = 32
-"""Connections open at once; one more takes the place of the oldest that waits for its peer."""
+"""Maximum number of open connections; one more replaces the oldest that waits for its peer."""
 ACCEPTS_MAX: Final = CONNECTIONS_MAX // 2
-"""Connections accepted in a row: each is read before a newcomer can take its place."""
+"""Connections accepted in a row, so that each is read before another can replace it."""
 BACKLOG: Final = 256
 LOOPBACK: Final = "127.0.0.1"
 ACCEPT_REST_S: Final = 1.0
-"""Pause after an accept that failed: there are no descriptors, and clients of MQTT go first."""
+"""Pause after a failed accept, seconds: descriptors are short, and MQTT clients go first."""
 TURNS_WAITING_MAX: Final = CONNECTIONS_MAX // 2
-"""Requests that wait for their turn; further ones are told to come back."""
+"""Maximum number of waiting requests; further ones get 503."""
 LOOP_SHARE: Final = 0.25
-"""The share of the event loop's time that answers take at most, however many ask."""
+"""Maximum share of the event loop's time for answers, whatever the number of callers."""
 
 
 def listen(host: str, port: int) -> socket:
-    """A listening socket for `serve_http`; port 0: a free one. Raises OSError."""
+    """Return a listening socket for `serve_http`; port 0 selects a free one. Raises OSError."""
     sock = listen_broker(host, port)
     sock.listen(BACKLOG)
     return sock
@@ -80,10 +80,10 @@ async def serve_http(
 ) -> None:
     """Serve on `listener` until cancelled, then close it; starts with its address.
 
-    `reload`: reads the files of the doors anew, None: there are none. `token`: other machines have
-    to say it, None: they get the page not at all, and the rest without.
+    `reload`: reloads the files of listeners, or None if there are none. `token`: other machines
+    must send it; without a token they cannot get the page, but all the rest.
 
-    Errors end the connection they happen in and are logged, a few per interval.
+    An error ends its connection and is logged, a few per interval.
     """
     limit_bytes = node.bounds.memory_bytes
     with memory_gauge() as resident_bytes, listener:
@@ -129,26 +129,26 @@ async def _accept(listener: socket) -> list[HttpConnection]:
             break
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS:
-                continue  # The peer has left already.
-            if not connections:  # Else those that are in come first.
+                continue  # The peer has disconnected already.
+            if not connections:  # Accepted connections go first.
                 await trio.sleep(ACCEPT_REST_S)
             break
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        # A Unix socket has no address; the supervisor has judged whom it asks for.
+        # A Unix socket has no address; the supervisor has checked its caller.
         connections.append(HttpConnection(stream, address[0] if address else LOOPBACK))
     return connections
 
 
 @final
 class AnswerTurns:
-    """Makes one answer at a time, and leaves the loop time for the broker between two of them."""
+    """Makes one answer at a time, and leaves time for the broker between two of them."""
 
     def __init__(self) -> None:
         self._lock = trio.Lock()
         self._free_at_s = 0.0
 
     async def take(self, make: Callable[[], Response]) -> Response:
-        """The answer that `make` returns when it is its turn; 503: too many wait for theirs."""
+        """Return the answer of `make` in its turn, or 503 if too many requests wait."""
         if self._lock.statistics().tasks_waiting >= TURNS_WAITING_MAX:
             return json_response({"error": "too many ask at once"}, 503, retry_after="1")
         async with self._lock:
@@ -164,13 +164,13 @@ class AnswerTurns:
 @final
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names and the token that a caller has to know."""
+    """The host names and the token that a request must have."""
 
     names: frozenset[str]
     token: bytes | None
 
     def refusal_of(self, request: Request) -> Response | None:
-        """421, 403 or 401 with why; None: it may ask."""
+        """Return 421, 403 or 401 with the reason, or None if the caller may ask."""
         host = request.headers.get("host")
         if not is_ours(host, self.names):
             why = f"{host} is no name of this port: ask it by its address, or set http.names"
@@ -182,21 +182,21 @@ class Keys:
 
 
 Respond = Callable[[Request, HttpConnection, "HttpServer"], Awaitable[Response | None]]
-"""Answers a request, or returns None if its connection is answered already."""
+"""Answers a request, or returns None if its connection is already answered."""
 
 
 @final
 class HttpServer:
-    """Lets connections in, bounded in number, and answers each of them once."""
+    """Serves a bounded number of connections, and answers each of them once."""
 
     def __init__(self, respond: Respond, on_error: Callable[[BaseException], None]) -> None:
         self._respond_to = respond
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
-        """Open connections, in the order in which they came."""
+        """Open connections, in order of arrival."""
 
     def let_in(self, connection: HttpConnection) -> None:
-        """Take the connection in; at the maximum, close the oldest that waits for its peer."""
+        """Add the connection; at the maximum, close the oldest that waits for its peer."""
         if len(self._open) >= CONNECTIONS_MAX:
             oldest = next(other for other in self._open if not other.is_served)
             oldest.close()
@@ -204,7 +204,7 @@ class HttpServer:
         self._open[connection] = None
 
     def leave_out(self, connection: HttpConnection) -> None:
-        """Count the connection no longer: it has a place elsewhere."""
+        """Stop counting the connection, because it has another slot."""
         self._open.pop(connection, None)
 
     async def serve(self, connection: HttpConnection) -> None:
@@ -213,7 +213,7 @@ class HttpServer:
             if response is not None:
                 await connection.answer(response)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # The peer has gone, or gave way.
+            pass  # The peer has disconnected, or the connection was replaced.
         except Exception as error:
             self._on_error(error)
         finally:
@@ -221,7 +221,8 @@ class HttpServer:
             self._open.pop(connection, None)
 
     async def _respond(self, connection: HttpConnection) -> Response | None:
-        """The answer to its request; None: there was none. Raises trio's errors of a lost peer."""
+        """Return the answer to its request, or None without one. Raises trio's errors of a lost
+        peer."""
         try:
             request = await connection.request()
             return None if request is None else await self._respond_to(request, connection, self)
@@ -260,7 +261,7 @@ class _Answers:
         if request.path == EVENTS and request.method == "GET":
             refusal = self._viewers.refusal()
             if refusal is None:
-                server.leave_out(connection)  # Viewers have places of their own.
+                server.leave_out(connection)  # Viewers have their own slots.
                 await self._viewers.watch(connection)
             return refusal
         if request.path == HEALTH and request.method in READS:

@@ -1,11 +1,11 @@
-"""One request and its answer on one connection of HTTP/1: h11, and every wait for the peer ends.
+"""One request and its answer on one HTTP/1 connection, with h11; every wait for the peer ends.
 
     connection = HttpConnection(stream, peer="127.0.0.1")
     request = await connection.request()
     await connection.answer(json_response({"path": request.path}))
 
-What a peer may make us keep is bounded: HEADER_BYTES_MAX of a header, BODY_BYTES_MAX of a body, one
-answer. A connection serves one request: there is nothing to keep between two.
+Memory per peer is bounded: HEADER_BYTES_MAX of a header, BODY_BYTES_MAX of a body, one answer. A
+connection serves only one request, so nothing is kept between two.
 """
 
 import json
@@ -22,19 +22,20 @@ HEADER_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 16 * 1024
 RECEIVE_BYTES: Final = 4 * 1024
 REQUEST_S: Final = 3.0
-"""Time from accept to a complete request."""
+"""Maximum time from accept to a complete request, seconds."""
 ANSWER_S: Final = 10.0
-"""Time until the peer has taken the answer."""
+"""Maximum time until the peer has taken the answer, seconds."""
 LINGER_S: Final = 1.0
-"""Time after the answer for a peer that still sends: closing at once would discard the answer."""
+"""Time after the answer for a peer that still sends, seconds; an immediate close would discard the
+answer."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
-"""What the kernel holds of a stream that its peer does not take."""
+"""Kernel memory of a stream that its peer does not read, bytes."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
 JSON_TYPE: Final = "application/json"
 
 
 class BadRequest(Exception):
-    """A request that cannot be answered; `code` is the status, the text a line that says why."""
+    """A request that cannot be answered; `code` is the status, the text its reason in one line."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -84,16 +85,16 @@ class HttpConnection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self._until_s = trio.current_time() + REQUEST_S
         self._head_left: int | None = HEADER_BYTES_MAX
-        """Bytes that the header may still have; None: it is complete."""
+        """Bytes that the header may still have, or None if it is complete."""
         self._is_silent = True
-        """Whether nothing has come yet: then no peer waits for an answer."""
+        """True if no data came yet, so that no peer waits for an answer."""
         self._has_body = True
-        """Whether the answer has a body: it has one, unless only its header is wanted."""
+        """True if the answer has a body, and not only a header."""
         self.is_served = False
-        """Whether it waits for us, not for its peer."""
+        """True if it waits for the broker, not for its peer."""
 
     async def request(self) -> Request | None:
-        """The request, or None without one. Raises BadRequest, and trio's errors of a lost peer."""
+        """Return the request, or None. Raises BadRequest, and trio's errors of a lost peer."""
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
@@ -107,7 +108,7 @@ class HttpConnection:
         return Request(event.method.decode("ascii"), path, headers, self._peer)
 
     async def body(self) -> bytes:
-        """The body of the request; raises BadRequest, and trio's errors of a lost peer."""
+        """Return the request's body; raises BadRequest, and trio's errors of a lost peer."""
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         body = b""
@@ -130,7 +131,7 @@ class HttpConnection:
     async def _receive(self) -> None:
         most, left = RECEIVE_BYTES, self._head_left
         if left is not None:
-            # h11 has a bound, too, and lets a header pass that the last read has completed.
+            # h11 also has a limit, but it accepts a header that the last read has completed.
             if not left:
                 raise BadRequest(431, f"a header has at most {HEADER_BYTES_MAX:,} bytes here")
             most = min(most, left)
@@ -147,7 +148,7 @@ class HttpConnection:
             raise BadRequest(408, f"a request has to be complete after {REQUEST_S:g} seconds")
 
     async def answer(self, response: Response) -> None:
-        """Write the answer and end the stream; a peer that does not take it in time is left."""
+        """Write the answer and end the stream; give up on a peer that does not take it in time."""
         head = h11.Response(
             status_code=response.code,
             headers=[
@@ -167,8 +168,8 @@ class HttpConnection:
                     pass
 
     async def begin(self, content_type: str) -> None:
-        """Write the head of an answer that goes on until its peer leaves: `go_on` with it. Little
-        of it waits in the socket. Raises trio's errors of a lost peer."""
+        """Write the head of an answer that continues with `go_on` until its peer disconnects. The
+        socket buffers little of it. Raises trio's errors of a lost peer."""
         self._stream.setsockopt(SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER_BYTES)
         headers = [("content-type", content_type), ("connection", "close"), *ALWAYS]
         await self._send(h11.Response(status_code=200, headers=headers))
@@ -182,5 +183,5 @@ class HttpConnection:
         await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
 
     def close(self) -> None:
-        """Close at once; a task that waits for the peer sees a closed stream."""
+        """Close at once; a task that waits for the peer gets the error of a closed stream."""
         self._stream.socket.close()

@@ -1,7 +1,7 @@
-"""The page: one document with its style and its script in it, which asks nobody but this port.
+"""The page: one document with its style and script, which sends requests to this port only.
 
-Its policy lets the browser run this very script and style, by their digests, and nothing else,
-whatever a client id or a topic may look like; and no other page may show it in a frame.
+The policy allows the browser only this script and style, by their digests, whatever a client id or
+a topic contains. No other page may show it in a frame.
 """
 
 from base64 import b64encode

@@ -1,6 +1,6 @@
-"""`POST /reload`: a running broker reads certificates, users, keys and rules anew.
+"""`POST /reload`: a running broker reloads certificates, users, keys and rules.
 
-For this machine only, like a copy of the store: whoever may write these files is here.
+Like a backup, it is for this machine only, because the files are on this machine.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,24 +13,24 @@ from flowguard.ops.web.http_connection import Request, Response, json_response
 
 
 class Reloaded(TypedDict):
-    """The answer: what was read anew."""
+    """The answer: the number of reloaded items of each kind."""
 
     certificates: int
-    """Of listeners."""
+    """Certificates of listeners."""
     users: int
     keys: int
-    """Of tokens."""
+    """Keys of tokens."""
     roles: int
     needs_restart: list[str]
-    """Settings that are others than at the start, by their keys: they hold from the next one."""
+    """Keys of settings that have changed since the start; they apply after a restart."""
 
 
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads everything anew; raises `ConfigError`, and then nothing has changed."""
+"""Reloads all files; raises `ConfigError`, and then nothing has changed."""
 
 
 async def reload_response(reload: Reload, request: Request) -> Response:
-    """200 with what was read; 403: the peer may not ask; 409: a file is wrong, nothing changed."""
+    """Return 200 with what was read, 403 for other callers, or 409 if a file is invalid."""
     refusal = refusal_of_change(request)
     if refusal is not None:
         return refusal

@@ -1,4 +1,4 @@
-"""Viewers of the page: each is told what the one sampler sees, for as long as it takes it."""
+"""Viewers of the page: each gets the samples of the one sampler while it reads them."""
 
 from typing import Final, final
 
@@ -13,21 +13,22 @@ EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 @final
 class Viewers:
-    """Lets VIEWERS_MAX watch at once."""
+    """Serves up to VIEWERS_MAX viewers at once."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def refusal(self) -> Response | None:
-        """503: too many watch; None: there is a place."""
+        """Return 503 if there are too many viewers, or None."""
         if self._sampler.viewers < VIEWERS_MAX:
             return None
         return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
 
     async def watch(self, connection: HttpConnection) -> None:
-        """Tell the peer of every sample until it leaves, or takes nothing any more.
+        """Send the peer every sample until it disconnects or stops reading.
 
-        Raises trio's errors of a lost peer."""
+        Raises trio's errors of a lost peer.
+        """
         sampler = self._sampler
         sampler.join()
         try:

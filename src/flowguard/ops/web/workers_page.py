@@ -26,7 +26,8 @@ HEADINGS: Final = (
 def workers_page(
     sentence: str, names: Sequence[str], statuses: Sequence[Status | None]
 ) -> Response:
-    """Return the page; `sentence` is the state of all, and a worker that is down has no status."""
+    """Return the page; `sentence` is the state of all workers. A worker that is down has no
+    status."""
     rows = [_row("th", HEADINGS)]
     for index, (name, status) in enumerate(zip(names, statuses, strict=True)):
         link = f'<a href="workers/{index}/">{name}</a>'
@@ -53,7 +54,7 @@ def _cells(status: Status | None) -> list[str]:
 
 
 def _sums(statuses: Sequence[Status]) -> list[str]:
-    """Return the cells of which the broker has the sum."""
+    """Return the cells that show a sum of the broker."""
     sums = (
         sum(each["clients"]["connected"] for each in statuses),
         sum(each["clients"]["sessions"] for each in statuses),
