@@ -1,22 +1,23 @@
-"""Numbers in, verdicts out: whether work may begin, and why not.
+"""Numbers in, verdicts out: decides whether work may begin, and gives the reason.
 
-The room knows no packet, no topic, no socket and no clock: sizes, keys and `now_s` (seconds,
-monotonic, any origin) are arguments. Overload is a value with a reason, never an exception.
-The same objects run in the broker, in the proxy and in the simulator.
+The package has no packets, topics, sockets or clock: sizes, keys and `now_s` (seconds, monotonic,
+any origin) are arguments. Overload is a value with a reason, never an exception. These objects run
+in the broker, in the proxy and in the simulator.
 
-- `guard`           the one door to a broker, and the essay to begin with: five calls
-- `window`          what one client, and all of them together, have in process; `cost`: what counts
-- `pool`            whose turn it is where all together have as much as the node may
-- `gate`            CONNECTs: those beyond the limit stand in `waiting`, for their `patience`;
-                    `refusals`: what refusing may cost, and when to connect again
-- `observer`        what a node sees of itself, as a sample of `signals`; `pressure` is how bad
-- `leverage`        how much of the loop's work windows can put off: they are pressed by no more
+- `guard`           the one entry to a broker, and the essay to begin with: five calls
+- `window`          the work in process of one client, and of all together; `cost`: its units
+- `pool`            the order of clients if all together have as much as the node may
+- `gate`            CONNECTs: those beyond the limit are in `waiting`, for their `patience`;
+                    `refusals`: the budget for rejections, and when to connect again
+- `observer`        what a node observes of itself, as a sample of `signals`, which is judged by
+                    `pressure`
+- `leverage`        the share of the loop's work that windows can put off; it bounds their pressure
 - `time_share`      one kind of work takes turns with all other work of the loop, by time
 - `controller`      the law in the log domain, of windows (`law`) and of CONNECTs (`concurrency`)
-- `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
-                    finds it and those it is up against (`baselines`) by name
+- `policy`          the interface of a law; `adaptive` is flowguard's, and `policies` finds it and
+                    the ones to compare it with (`baselines`) by name
 - `shadow`          a second policy that gets the samples of the first one and decides nothing
-- `budget`          bounds on bytes that clients share fairly; `holders`: who holds most
+- `budget`          bounds on bytes that clients share fairly; `holders`: the largest holders
 - `verdict`         the words of all decisions; `histogram` counts durations, `smoothed` forgets
 """
 

@@ -18,15 +18,15 @@ from flowguard.flow.policy import Gate, Grant
 
 K = TypeVar("K")
 Tell = Callable[[PressureRecord], None]
-"""Takes what the other nodes should hear."""
+"""Sends the record of this node to the other ones."""
 
 
 def tell_nobody(record: PressureRecord) -> None:
-    """For a node without others."""
+    """Do nothing, for a node without others."""
 
 
 class RestartableGate(Gate[K], Protocol[K]):
-    """A gate that can be told that a crowd is coming, and says how it gets on with one."""
+    """A gate that restarts before a crowd arrives, and reports the pressure of one that waits."""
 
     @property
     def crowd_pressure(self) -> float:
@@ -37,7 +37,7 @@ class RestartableGate(Gate[K], Protocol[K]):
         """Seconds of the loop that accepting and rejecting took since the last tick."""
 
     def peer_lost(self, now_s: float) -> None:
-        """A node of the cluster is gone: the limit starts anew, at its minimum."""
+        """A node of the cluster is lost: the limit starts again, at its minimum."""
 
 
 @final

@@ -1,8 +1,8 @@
 """The controller in the log domain, of windows (`law`) and of CONNECTs in process (`concurrency`).
 
-Every `TICK_S` it multiplies its value by a factor of the pressure P (docs/explain/overload.md,
-"The law in short"). After a cut the next cut waits until the effect can be seen, unless P doubles,
-and for `HOLD_MAX_S` at most. That bound is a time: a loop that is away delays ticks.
+Every `TICK_S` it multiplies its value by a factor of the pressure P (docs/explain/overload.md, "The
+law in short"). After a cut the next cut waits until the effect can be seen, unless P doubles, and
+for `HOLD_MAX_S` at most. That bound is a time, because a loop that drifts delays ticks.
 
 Anti-windup: a value that has no effect, because another limit is smaller, stays below twice what is
 in force. Otherwise it would be cut for long without effect.
@@ -16,36 +16,36 @@ CUT_ABOVE: Final = 1.2
 CUT_GAIN: Final = 0.25
 HARD_CUT_ABOVE: Final = 2.0
 CUT_MIN: Final = 0.5
-"""The hardest cut, factor."""
+"""Factor of the largest cut."""
 HOLD_MAX_S: Final = 1.0
-"""What waited longer says nothing about now, and a P of `PRESSURE_MAX` cannot double any more."""
+"""Maximum hold. Older waits predict little, and a P of `PRESSURE_MAX` cannot double any more."""
 HOLD_ENDS_AT: Final = 2.0
-"""So many times the pressure that caused the last cut, the next one waits no longer."""
+"""Multiple of the pressure of the last cut at which the next cut waits no longer."""
 GROW_BELOW: Final = 0.8
 GROWTH_MAX: Final = 1.15
 """Factor per tick."""
 CALM_TICKS: Final = 3
 WINDUP_FROM: Final = 0.5
 WINDUP: Final = 2.0
-"""Times what is in force."""
+"""Multiple of the value in force that a value without effect may have."""
 _PRESSURE_MIN: Final = 1e-9
 """Growth is the same for anything smaller, and 0 has no negative power."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """In what the two laws differ."""
+    """The parameters in which the two laws differ."""
 
     hard_cut_gain: float
     """The gain above `HARD_CUT_ABOVE`."""
     confirms: bool
-    """Whether a cut up to there takes two ticks that agree."""
+    """True if a cut up to there needs two ticks that agree."""
     hold_min_s: float
-    """After a cut, seconds."""
+    """Minimum hold after a cut, seconds."""
     holds_growth: bool
-    """Whether nothing grows, either, until a cut has shown."""
+    """True if the value does not grow, either, until the effect of a cut is visible."""
     growth_gain: float
-    """Growth is at most P ** -gain; inf: as much at any P below `GROW_BELOW`."""
+    """Growth is at most P ** -gain; if it is inf, equal at any P below `GROW_BELOW`."""
 
 
 @final
@@ -71,23 +71,24 @@ class LogController:
         self._last_pressure = 0.0
         self._calm_ticks = 0
         self._held_until_s = -inf
-        """Until then the next cut waits."""
+        """The next cut waits until this time."""
         self._cut_pressure = 0.0
-        """What caused the last cut."""
+        """Pressure that caused the last cut."""
         self.value = self._clamp(value)
 
     def move(self, value: float) -> None:
-        """Begin anew there, as far as the bounds allow, with what was learned of the last cut."""
+        """Continue from this value, within the bounds, and keep the hold of the last cut."""
         self.value = self._clamp(value)
         self._calm_ticks = 0
 
     def step(
         self, pressure: float, now_s: float, delay_s: float, in_force: float = inf
     ) -> tuple[bool, str]:
-        """One tick under `pressure`: whether it was answered by a cut, and why, for a person.
+        """Do one tick under `pressure`. Return True if it was answered by a cut, and why, for a
+        person.
 
-        `delay_s`: how long a change takes to show, seconds.
-        `in_force`: what this value comes to, whatever it is itself; `inf`: nothing else limits it.
+        `delay_s`: time until the effect of a change is visible, seconds. `in_force`: the value that
+        is in effect, or `inf` if no other limit is smaller.
         """
         held = now_s < self._held_until_s and pressure <= HOLD_ENDS_AT * self._cut_pressure
         last, self._last_pressure = self._last_pressure, pressure
@@ -136,7 +137,7 @@ class LogController:
         return f"grows: calm for {self._calm_ticks} ticks"
 
     def _unwind(self, in_force: float) -> str:
-        """In and above the dead band: back to the largest value that has an effect."""
+        """In and above the dead band: return to the largest value that has an effect."""
         if self.value <= WINDUP * in_force:
             return "in the dead band"
         self.value = self._clamp(WINDUP * in_force)

@@ -1,27 +1,26 @@
-"""Guard: the one door to a broker. What is worked on has passed it; what has not waits outside.
+"""Guard: the one entry to a broker. All work in process has passed it; other work waits outside.
 
-It knows no packet, no socket, no journal and no clock, so any broker can stand behind it: clients
-are the host's own objects, sizes and times are arguments. Five things happen to a host, and it
-tells the guard of each:
+It has no packets, sockets, journal or clock, so any broker can use it: clients are the host's own
+objects, sizes and times are arguments. The host reports five events to the guard:
 
-| what happens | the host calls | and gets |
+| event | the host calls | and gets |
 |---|---|---|
-| a CONNECT has come | `offer`; `answered` after its CONNACK | an `Admission`; or later, `decided` |
-| a packet starts | `room`, `admit` of its client's window | room; if there is none: `paused` |
-| a packet is done | `settle` of the same window | `schedule` of whoever has room now |
-| a client is gone | `gone`, whatever it had or wanted | nothing is held for it any more |
-| time has passed | `tick` every 100 ms, `turn` after a slice | new limits; whose turn it is |
+| a CONNECT arrives | `offer`; `answered` after its CONNACK | an `Admission`; or later, `decided` |
+| a packet starts | `room`, `admit` of its client's window | a number; at 0 it calls `paused` |
+| a packet is done | `settle` of the same window | `schedule` of clients that may go on |
+| a client has ended | `gone`, in any state | nothing is held for it any more |
+| time has passed | `tick` every 100 ms, `turn` after a slice | new limits; the next clients |
 
 The window is the guard's half of one client, `AdmissionWindow(guard.window)`: a packet is started
-and ended by a few additions, and by no call through here.
+and ended by a few additions, and by no call of the guard.
 
-Who is asked, in this order; whoever says no is the cause:
+The checks have this order, and the first one that fails is the cause:
 
-    CONNECT ─▶ Gate: is a place free? ─▶ WaitingRoom: entries, bytes, patience? ─▶ it is refused
+    CONNECT ─▶ Gate: is a slot free? ─▶ WaitingRoom: entries, bytes, timeout? ─▶ it is rejected
     packet ──▶ AdmissionWindow: is its client below the limit? no: it waits for its own packets
-             ▶ NodeWindow: is the host open? no: its client stands among the starved
+             ▶ NodeWindow: is the host open? no: its client is among the starved
              ▶ NodeWindow: are the budgets of all clients spent? yes: FairPool, for a turn
-             ▶ AdmissionWindow: has it credits, where a policy limits a rate? no: the next tick
+             ▶ AdmissionWindow: has it credits, if a policy limits a rate? no: the next tick
 
     every 100 ms: Observer ─▶ Policy (laws, cluster) ─▶ Grant ─▶ the limits of all of these
 
@@ -50,36 +49,36 @@ DECISIONS_MAX: Final = 256
 ROUNDING: Final = 1e-9
 """A window of 9.9999999999 after a hundred multiplications is one of 10."""
 TURNS_AT_ONCE: Final = 256
-"""So many clients share what may be in process, at most: what a client sent at once stays together
-on its way, and costs one system call, not one for each packet."""
+"""Maximum number of clients that share the budget of work in process. Packets that a client sent at
+once stay together, and cost one system call instead of one each."""
 RESIDENT_SHARE_MAX: Final = 1.1
-"""Of the memory limit: more than that is pressure, whatever is counted."""
+"""Share of the memory limit above which resident memory is pressure, whatever the node counts."""
 CONNECTS_MIN_S: Final = 0.000_5
-"""Time that waiting CONNECTs may take of the loop in a turn, however little other work took."""
+"""Minimum time for waiting CONNECTs in a turn, seconds, even if other work took less."""
 REFUSAL_S: Final = 0.000_1
-"""What decoding and refusing a CONNECT takes of the loop at least: no clock here, seconds."""
+"""Minimum cost of decoding and rejecting a CONNECT, seconds of the loop; the guard has no clock."""
 
 
 class Guarded(Protocol):
-    """A client, as far as the guard has to know it; hashable by identity."""
+    """The guard's view of a client; hashable by identity."""
 
     @property
     def tenant(self) -> str:
-        """The one whose share it takes while clients take turns; fixed once it is connected."""
+        """The tenant whose share it takes while clients take turns; fixed once it is connected."""
 
     @property
     def window(self) -> AdmissionWindow | None:
-        """Its half of the door; None: it is no client yet, or any more."""
+        """The client's window, or None before it is connected and after it has ended."""
 
     def schedule(self) -> None:
-        """Be run again in the next turn: there may be room now."""
+        """Schedule it for the next turn, because its window may have capacity."""
 
 
 C = TypeVar("C", bound=Guarded)
 
 
 def never() -> bool:
-    """For a host whose own queue has no end."""
+    """Return False, for a host whose own queue has no bound."""
     return False
 
 
@@ -87,8 +86,8 @@ def never() -> bool:
 class Guard(Generic[C]):
     """One per node; `settings.policy` decides.
 
-    `settings.shadow_policy` watches, under the limits of `shadow` where they are given; limits
-    alone: their own policy does, which is the same unless they name another one.
+    `settings.shadow_policy` watches, under the limits of `shadow` if they are given. If only limits
+    are given, their own policy watches, which is the same unless they name another one.
     """
 
     def __init__(
@@ -102,20 +101,21 @@ class Guard(Generic[C]):
         cluster: tuple[Cluster, Tell] | None = None,
         shadow: FlowSettings | None = None,
     ) -> None:
-        """`decided(client, admission, now_s)` is told what becomes of a CONNECT that had to wait.
+        """`decided(client, admission, now_s)` gets the outcome of a CONNECT that had to wait.
 
-        It is called from `turn` and `tick`, once per CONNECT, and must not raise. `draw`: uniform
-        in [0, 1), so that the refused do not come back together. `is_full`: whether the host takes
-        nothing now, from nobody; it may close `window` itself as soon as it knows.
+        It is called from `turn` and `tick`, once per CONNECT, and must not raise. `draw` is uniform
+        in [0, 1), so that rejected clients do not reconnect together. `is_full` returns True if the
+        host accepts no packets now, from any client; the host may close `window` itself as soon as
+        it knows.
 
-        `cluster`: the other nodes, and the function that sends them a record.
+        `cluster` is the other nodes, and the function that sends them a record.
         """
         policy: Policy[C] = make_policy(
             settings.policy, settings, *(cluster or (None, tell_nobody))
         )
         self.shadow: Shadow[C] | None = None
         self.shadow_settings = settings if shadow is None else shadow
-        """Of the shadow, if there is one."""
+        """Settings of the shadow, if there is one."""
         watching = settings.shadow_policy or (None if shadow is None else shadow.policy)
         if watching is not None:
             second: Policy[C] = make_policy(watching, self.shadow_settings)
@@ -138,17 +138,17 @@ class Guard(Generic[C]):
             self.shadow.clients_over = self.window.over
         self.grant = Grant(float(settings.window_max))
         self.decisions: deque[tuple[float, Grant]] = deque(maxlen=DECISIONS_MAX)
-        """When, and what: one entry per change of the window."""
+        """The time and the grant: one entry per change of the window."""
         self._carry = 0.0
         self._connect_room_bytes = inf
         self.stuck_bytes = 0
         """Resident memory above the limit that stays although hardly any connection is left."""
         self.starved: dict[C, None] = {}
-        """Who waits because the host takes nothing at all."""
+        """Clients that wait because the host accepts no packets."""
         self._rationed: dict[C, None] = {}
-        """Who has spent its credits of this round (`Grant.credits`)."""
+        """Clients that have spent their credits of this round (`Grant.credits`)."""
         self.refused_count = 0
-        """CONNECTs told to come back, since the start."""
+        """Number of CONNECTs rejected since the start."""
         self._decided = decided
         self._draw = draw
         self._is_full = is_full
@@ -158,22 +158,22 @@ class Guard(Generic[C]):
     # --- CONNECTs ----------------------------------------------------------------------------
 
     def offer(self, client: C, arrival: Arrival, now_s: float) -> Admission:
-        """A CONNECT has come: it is admitted, refused, or waits until `decided` says which.
+        """A CONNECT has arrived. It is admitted, rejected, or waits for the result in `decided`.
 
-        Who is admitted is `answered` in the end, or `gone`.
+        An admitted client is `answered` in the end, or `gone`.
         """
         return self._admission(self.gate.offer(client, arrival, now_s), now_s)
 
     def refused(self, took_s: float, now_s: float, count: int = 1) -> None:
-        """Book what these refusals took beyond what was booked for them already.
+        """Add the cost of these rejections beyond what was booked already.
 
-        Not for one of which the host tells the gate itself, with the accept before it.
+        Do not call it for a rejection that the host reports to the gate, together with its accept.
         """
         if took_s > count * REFUSAL_S:
             self.gate.spent(took_s - count * REFUSAL_S, now_s)
 
     def answered(self, client: C, now_s: float) -> None:
-        """Its CONNECT is over, or is not our work for now: its place is free. Safe to repeat."""
+        """The CONNECT is answered, or is no work now: free its slot. Safe to repeat."""
         self.gate.settle(client, now_s)
 
     def _admission(self, verdict: Verdict, now_s: float) -> Admission:
@@ -189,9 +189,9 @@ class Guard(Generic[C]):
         return Admission(verdict, self.gate.reason, retry_after_s)
 
     def _admit_waiting(self, now_s: float) -> None:
-        """Let CONNECTs in, one by one, for their share of the time.
+        """Admit waiting CONNECTs, one by one, for their share of the time.
 
-        A host that reports no time for CONNECTs lets in as many as there are slots.
+        A host that reports no time for CONNECTs admits as many as there are slots.
         """
         observer, due_s, took_s = self.observer, self._connects.begin(now_s), 0.0
         for _ in range(self.gate.limit):  # A rejected CONNECT frees its slot at once.
@@ -209,11 +209,11 @@ class Guard(Generic[C]):
     # --- packets -----------------------------------------------------------------------------
 
     def paused(self, client: C, now_s: float) -> None:
-        """It has packets and its window no room: it is remembered until there may be some.
+        """A client has packets and its window no capacity: remember it until there may be some.
 
-        While clients take turns it stands with the others, closed or not: else those who do would
-        fill the host's journal again before it has come so far. Who waits for a packet of its own
-        is remembered by nobody: whoever settles that one knows.
+        While clients take turns it waits in the pool, whether the host is closed or not; otherwise
+        starved clients would fill the host's journal again first. A client that waits for a packet
+        of its own is not remembered, because the host settles that packet.
         """
         node, window = self.window, client.window
         assert window is not None
@@ -242,7 +242,7 @@ class Guard(Generic[C]):
 
     @property
     def has_work(self) -> bool:
-        """Whether `turn` would find something to do, though nothing new came in."""
+        """True if `turn` would find work even without a new event."""
         return bool(
             self.gate.is_ready
             or (self.starved and not self._is_full())
@@ -250,7 +250,7 @@ class Guard(Generic[C]):
         )
 
     def turn(self, now_s: float) -> None:
-        """After every slice of work: whoever waited for what was given back meanwhile goes on."""
+        """Schedule clients whose capacity was given back; call it after every slice of work."""
         if self.gate.is_ready:
             self._admit_waiting(now_s)
         window = self.window
@@ -269,13 +269,13 @@ class Guard(Generic[C]):
             return 0
         free = self._units_limit - window.in_process
         if window.in_process_bytes:
-            # What comes is taken to be as large as what is there (`AdmissionWindow.room` is sure).
+            # Assume packets of the present mean size; `AdmissionWindow.room` checks exactly.
             unit_bytes = window.in_process_bytes / window.in_process
             free = min(free, 1 + int((window.bytes_max - window.in_process_bytes) / unit_bytes))
         return free - window.permits
 
     def _take_turns(self, now_s: float) -> None:
-        """Give permits to who is next, as many as there is room for."""
+        """Give permits to the next clients, as far as the budgets allow."""
         window = self.window
         while (free := self._free) > 0:
             client = self.pool.next(now_s)
@@ -293,11 +293,11 @@ class Guard(Generic[C]):
     # --- the law -----------------------------------------------------------------------------
 
     def observe_memory(self, held_bytes: int, resident_bytes: int = 0) -> None:
-        """Observe what the node holds by its own count, and what the process has of the system.
+        """Observe the memory that the node counts, and the resident memory of the process.
 
-        The second is looked at only where it is above the limit for reasons that nobody counts:
-        else what an allocator keeps for the next crowd would look like a crowd. `stuck_bytes` are
-        left out: to reject clients does not free them.
+        The second counts only if it is above the limit for uncounted reasons. Otherwise memory that
+        an allocator keeps for the next crowd would look like a crowd. `stuck_bytes` are left out:
+        rejecting clients does not free them.
         """
         movable_bytes = resident_bytes - self.stuck_bytes
         unknown_share = movable_bytes / self._memory_limit_bytes - RESIDENT_SHARE_MAX
@@ -310,9 +310,10 @@ class Guard(Generic[C]):
         )
 
     def tick(self, now_s: float, heard_s: float | None = None) -> None:
-        """Every 100 ms: who is late is refused, and the policy decides by what was observed.
+        """Every 100 ms: reject late CONNECTs, and let the policy decide by the observations.
 
-        `heard_s`: whoever had given up by then is known to be gone; None: by now.
+        All clients that gave up before `heard_s` are known to have left. If it is None, `now_s`
+        takes its place.
         """
         self._heard_s = heard_s
         self._admit_waiting(now_s)
@@ -335,7 +336,7 @@ class Guard(Generic[C]):
         if grant.window != before.window:
             self.decisions.append((now_s, grant))
         if grant.window < 1:
-            # Not even a packet for everybody: so many of those that want one have one.
+            # Not even one packet for each client: as many as the grant allows have one each.
             share = min(float(window.units_max), grant.window * sample.clients_active)
             self._units_limit = self._whole(share)
             window.resize(1)
@@ -350,9 +351,8 @@ class Guard(Generic[C]):
             client.schedule()
 
     def _whole(self, places: float) -> int:
-        """At least one. Nobody has half a place: 1.5 is one and two by turns, and on the average
-        what was granted.
-        """
+        """Return a whole number of at least 1. A remainder is carried over: 1.5 becomes 1 and 2 by
+        turns, so that the average is as granted."""
         self._carry += places
         whole = max(1, int(self._carry + ROUNDING))
         self._carry = max(0.0, self._carry - whole)

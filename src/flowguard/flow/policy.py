@@ -1,8 +1,9 @@
-"""Policy: from samples to limits. One interface for flowguard's law and for those it is up against.
+"""Policy: from samples to limits. One interface for flowguard's law and for those to compare it
+with.
 
-A policy is a pure object: samples go in every `TICK_S`, a `Grant` comes out; CONNECTs go through
-its `gate`. The broker, the proxy and the simulator drive the same objects, and `--policy NAME`
-chooses one by name (`flowguard.flow.policies`).
+A policy is a pure object: it gets a sample every `TICK_S` and returns a `Grant`; CONNECTs pass its
+`gate`. The broker, the proxy and the simulator drive the same objects, and `--policy NAME` chooses
+one by name (`flowguard.flow.policies`).
 """
 
 from dataclasses import dataclass
@@ -23,24 +24,24 @@ class Grant:
     """Cost units of one client in process; below 1 clients take turns."""
     pressure: Pressure = CALM
     why: str = ""
-    """What the law did, for a person: 'cut to 84 %: store latency at 2.0 times its objective'."""
+    """Explanation for a person: 'cut to 84 %: store latency at 2.0 times its objective'."""
     credits: int | None = None
-    """Cost units per client and tick, where a policy limits a rate; None: it does not."""
+    """Cost units per client and tick, or None if the policy does not limit a rate."""
     is_cut: bool = False
-    """The law has made the window smaller: what was observed before says little about now."""
+    """True if the law has made the window smaller, so that earlier observations predict little."""
     leverage: float | None = None
     """Share of the loop's work that smaller windows would put off, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A CONNECT, as far as admission wants to know it."""
+    """The facts about a CONNECT that admission needs."""
 
     client_id: str
-    """Empty: the server will choose one; then nothing supersedes it."""
+    """The client id, or "" if the server will choose one; then no CONNECT supersedes it."""
     size_bytes: int
     waited_s: float = 0.0
-    """In the kernel's listen backlog: its client's patience has begun there, seconds."""
+    """Time in the kernel's listen backlog, in which its client's timeout already runs, seconds."""
     held_bytes: int = 0
     """Memory of its connection until it is answered, without the CONNECT (`size_bytes`)."""
 
@@ -51,7 +52,7 @@ class Rung(IntEnum):
     BUFFER = 0
     """CONNECTs are answered, or wait."""
     CLOSE = 1
-    """New sockets are closed before TLS and MQTT: a law of another broker does that."""
+    """New sockets are closed before TLS and MQTT, as by a law of another broker."""
 
 
 class Gate(Protocol, Generic[K]):
@@ -63,15 +64,15 @@ class Gate(Protocol, Generic[K]):
     refused: dict[Reason, int]
     """CONNECTs rejected and dropped since the start, by reason."""
     cuts: dict[Cut, int]
-    """How often the limit was cut since the start, by what for."""
+    """How often the limit was cut since the start, by cause."""
 
     @property
     def reason(self) -> Reason | None:
-        """Why the last of them was rejected or dropped."""
+        """Reason of the last rejection or drop."""
 
     @property
     def limit(self) -> int:
-        """CONNECTs that may be in process now."""
+        """Number of CONNECTs that may be in process now."""
 
     @property
     def in_process(self) -> int:
@@ -79,15 +80,15 @@ class Gate(Protocol, Generic[K]):
 
     @property
     def buffered(self) -> int:
-        """CONNECTs waiting for a place."""
+        """Number of CONNECTs that wait for a slot."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Their sizes."""
+        """Total size of the waiting CONNECTs."""
 
     @property
     def held_bytes(self) -> int:
-        """Memory of those who wait, their connections included."""
+        """Memory of the waiting CONNECTs and their connections."""
 
     @property
     def rung(self) -> Rung:
@@ -95,43 +96,46 @@ class Gate(Protocol, Generic[K]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `admit_next` may return an entry."""
+        """True if `admit_next` may return an entry."""
 
     def holds(self, key: K) -> bool:
-        """Whether its CONNECT is in process here, or waits."""
+        """Return True if its CONNECT is in process in this gate, or waits."""
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         """A CONNECT arrived: ADMIT (settle it later), DELAY or REJECT."""
 
     def settle(self, key: K, now_s: float) -> None:
-        """The CONNECT is answered, or its connection is gone; frees its place wherever it was."""
+        """The CONNECT is answered, or its connection has ended. Frees its slot or its entry."""
 
     def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
-        """Somebody who waited: ADMIT if there is a place for it, REJECT or DROP if it is late.
+        """Return the next waiting CONNECT: ADMIT if a slot is free, REJECT or DROP if it is late.
 
-        `heard_s`: who had hung up by then has left, and nobody is late by a later time; None: now.
+        `heard_s`: clients that had hung up by then have left, and no client is late by a later
+        time. If it is None, `now_s` takes its place.
         """
 
     def abandon_next(self) -> K | None:
-        """The oldest waiting CONNECT, taken out to be refused because the node drains."""
+        """Remove and return the oldest waiting CONNECT, to be rejected because the node drains."""
 
     def tick(self, sample: Sample, pressure: Pressure) -> None:
         """Every `TICK_S`: adapt the limit and the level to what the node has observed."""
 
     def retry_after_s(self, draw: float) -> float:
-        """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
+        """Return the retry-after time of a rejected client; `draw` is uniform in [0, 1), for
+        jitter."""
 
     def may_accept(self, now_s: float) -> bool:
-        """Whether new sockets may be accepted now."""
+        """Return True if new sockets may be accepted now."""
 
     def let_in(self, waited_s: float) -> None:
-        """A socket was accepted that had waited so long; ask `may_accept` before the next one."""
+        """A socket was accepted that had waited `waited_s`; ask `may_accept` before the next
+        one."""
 
     def closes(self, now_s: float) -> bool:
-        """Whether new sockets are accepted only to be closed at once."""
+        """Return True if new sockets are accepted only to be closed at once."""
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Accepting and refusing took `cost_s` seconds of the loop."""
+        """Accepting and rejecting took `cost_s` seconds of the loop."""
 
 
 class Policy(Protocol, Generic[K]):

@@ -1,15 +1,15 @@
 """Shadow: a second policy gets the samples of the first one, and decides nothing.
 
-`Shadow` is a policy itself and stands where the real one would. Its tick returns the real grant,
-and gives the shadow the same sample. Two equal policies report the same window, but:
+`Shadow` is itself a policy and takes the place of the real one. A tick returns the real grant, and
+gives the shadow the same sample. Two equal policies report the same window, with these limits:
 
-- The shadow sees no CONNECTs, and judges windows only: a crowd of CONNECTs that waits does not
-  press its window. What other limits do with a crowd, a simulation tells
+- The shadow gets no CONNECTs, and judges windows only: a crowd of waiting CONNECTs does not put
+  pressure on its window. A simulation shows the effect of other limits on a crowd
   (docs/operate/simulation.md).
-- The samples show the load that the real policy lets in. So the shadow tells what it would do
-  next, not where it would have led.
-- Pauses are judged by the window alone: what a limit of rate (`Grant.credits`) would have held back
-  is not counted.
+- The samples show the load that the real policy admits. So the shadow reports its next step, not
+  the state that it would have led to.
+- Pauses are judged by the window alone: clients that a limit of rate (`Grant.credits`) would have
+  paused are not counted.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class ShadowReport:
 
     policy: str
     window: float
-    """Its window, beside `window_real`."""
+    """Window of the shadow, to compare with `window_real`."""
     window_real: float
     why: str
     stricter_ticks: int
@@ -55,8 +55,9 @@ class Shadow(Generic[K]):
         self._enforced = real
         self._shadow = shadow
         self.clients_over = clients_over
-        """How many clients have more than so many cost units in process; None: pauses are not
-        counted. Asked at most once a tick, and only while the shadow is the stricter one."""
+        """Returns the number of clients with more cost units in process than its argument, or None
+        if pauses are not counted. Called at most once a tick, and only while the shadow is
+        stricter."""
         self._grant: Grant | None = None
         self._real_window = 0.0
         self._stricter_ticks = 0
@@ -65,7 +66,7 @@ class Shadow(Generic[K]):
         self._paused_ticks = 0
 
     def tick(self, sample: Sample) -> Grant:
-        """The real policy's grant."""
+        """Return the real policy's grant."""
         grant = self._enforced.tick(sample)
         other = self._shadow.tick(sample)
         self._grant = other

@@ -12,7 +12,7 @@ class Verdict(Enum):
     DELAY = "delay"
     REJECT = "reject"
     DROP = "drop"
-    """Not worth an answer: whoever asked has asked again, or is gone."""
+    """No answer is needed: the client has sent another CONNECT, or has ended."""
 
 
 class Reason(StrEnum):
@@ -129,9 +129,9 @@ class Admission:
 
     verdict: Verdict
     reason: Reason | None = None
-    """Why it is refused or dropped; None: it is admitted, or waits because no place is free."""
+    """Reason of a rejection or drop, or None if admitted or waiting for a slot."""
     retry_after_s: float = 0.0
-    """When a refused client had better come back, with jitter; 0: the policy does not know."""
+    """Retry-after time of a rejected client, with jitter; 0 if the policy has none."""
 
 
 ADMITTED: Final = Admission(Verdict.ADMIT)

@@ -1,8 +1,8 @@
-"""ConcurrencyLimit: how many CONNECTs may be in process at once, found from how long they take.
+"""ConcurrencyLimit: the number of CONNECTs that may be in process at once, from their service time.
 
-The limit is the value of a `controller`. Its pressure is the 90th percentile of service time by its
-objective, less the time for which a packet of a connected client would have waited as well. Only
-CONNECTs admitted since the last cut count. Between ticks the limit doubles with each round of
+The limit is the value of a `controller`. The pressure on it is the 90th percentile of service time
+by its objective, less the time for which a packet of a connected client would have waited as well.
+Only CONNECTs admitted since the last cut count. Between ticks the limit doubles with each round of
 `limit` CONNECTs that are fast and use all slots. A crowd of a second does not wait for ticks.
 docs/explain/overload.md, "CONNECT", has the rest, and
 docs/develop/decisions/0005-limit-of-connects-in-process.md the reasons.
@@ -24,7 +24,8 @@ from flowguard.flow.verdict import Cut
 
 LIMIT_START: Final = 16
 LIMIT_MIN: Final = 4
-"""Below it the limit never goes, unless its maximum is smaller; also C after the loss of a peer."""
+"""The limit never falls below it, unless its maximum is smaller; also the limit after the loss of a
+peer."""
 TUNING: Final = Tuning(
     hard_cut_gain=CUT_GAIN,
     confirms=False,
@@ -37,8 +38,8 @@ UNUSED_S: Final = 5.0
 NODE_FROM: Final = HARD_CUT_ABOVE
 """Pressure of the node above which windows alone have not helped, or not yet."""
 PACKETS: Final = 2.0
-"""Packets, one after the other, for whose time a CONNECT waits like any packet: its time is the
-longest of nine in ten, and of packets only the mean is known."""
+"""Number of packets in a row whose time is subtracted from a CONNECT's. It is above 1, because a
+CONNECT's time is the longest of nine in ten, and for packets only the mean is known."""
 FAST: Final = 0.2
 """A CONNECT that takes at most this share of the objective is fast."""
 PERCENTILE: Final = 0.9
@@ -69,7 +70,7 @@ class ConcurrencyLimit:
         assert objective_s > 0
         self.objective_s = objective_s
         self.cuts: dict[Cut, int] = {}
-        """How often the limit was cut since the start, by what for."""
+        """How often the limit was cut since the start, by cause."""
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """When a CONNECT was settled, and its service time."""
         self._peak = 0
@@ -77,13 +78,13 @@ class ConcurrencyLimit:
         self._since_s = -inf
         """Only CONNECTs admitted since then count."""
         self._round_s = -inf
-        """Start of the round under the limit of now."""
+        """Start of the round under the present limit."""
         self._fast_count = 0
         """CONNECTs of the round that were fast, one after the other."""
         self._is_calm = True
         """False if the last tick found no reason to grow."""
         self._used_s = inf
-        """When half of the slots were in use last; `inf` before the first tick."""
+        """When half of the slots were last in use; `inf` before the first tick."""
         self._controller = LogController(LIMIT_START, min(LIMIT_MIN, limit_max), limit_max, TUNING)
 
     @property
@@ -91,7 +92,8 @@ class ConcurrencyLimit:
         return int(self._controller.value)
 
     def restart(self, now_s: float) -> None:
-        """A peer is lost and its clients are on their way: begin again, at the minimum."""
+        """Begin again at the minimum: a peer is lost, and its clients will reconnect to this
+        node."""
         self._begin(LIMIT_MIN, now_s)
 
     def _begin(self, limit: float, now_s: float) -> None:
@@ -102,12 +104,12 @@ class ConcurrencyLimit:
         self._begin_round(now_s)
 
     def admitted(self, in_process: int) -> None:
-        """One more is in process, `in_process` in all."""
+        """Count an admitted CONNECT; `in_process` of them are in process now."""
         if in_process > self._peak:
             self._peak = in_process
 
     def settled(self, admitted_s: float, now_s: float) -> None:
-        """A CONNECT admitted at `admitted_s` is answered, or its connection is gone."""
+        """A CONNECT admitted at `admitted_s` is answered, or its connection has ended."""
         if admitted_s < self._since_s:
             return
         service_s = now_s - admitted_s
@@ -151,7 +153,7 @@ class ConcurrencyLimit:
         late = max(0.0, service_s - PACKETS * packet_s) / self.objective_s
         worst = max(late, pressure if pressure > NODE_FROM else 0.0)
         self._is_calm = worst < GROW_BELOW
-        # CONNECTs in process of which none is done are no sign of calm.
+        # Unfinished CONNECTs in process are no sign of calm.
         may_grow = used and (samples or not in_process)
         if self._is_calm and not may_grow:
             return

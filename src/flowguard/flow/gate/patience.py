@@ -1,8 +1,8 @@
-"""Patience: how long clients wait for their CONNACK, learned from those that give up.
+"""Patience: the connect timeout of clients, learned from those that give up.
 
-Who is served after it has given up is served for nothing, and comes again: with a limit longer than
-the patience of its clients a node serves nobody else. Nobody tells a node
-that limit; but while CONNECTs wait, those that lose patience hang up, all at about the same age.
+Serving a client that has given up is wasted work, and the client connects again: with a limit
+longer than the timeout of its clients a node serves no other ones. The protocol does not transmit
+the timeout. But while CONNECTs wait, clients that time out hang up, all at about the same age.
 """
 
 from collections import deque
@@ -12,14 +12,14 @@ from typing import Final, final
 from flowguard.flow.load.signals import TICK_S
 
 SHARE: Final = 0.8
-"""Of the age at which clients give up: what is served then is done before."""
+"""Share of the age at which clients give up, so that they are served before."""
 LEAST_S: Final = 1.0
 AGES_MAX: Final = 128
 AGES_MIN: Final = 16
-"""So many have given up before anything is learned from them."""
+"""Number of clients that must have given up before the limit is learned from them."""
 MEMORY_S: Final = 5.0
 RELIEF_PER_TICK: Final = 1.02**TICK_S
-"""How fast the limit grows while nobody gives up: to look whether clients wait longer now."""
+"""Growth of the limit while no client gives up, to find out if timeouts are longer now."""
 
 
 @final
@@ -29,7 +29,7 @@ class Patience:
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
         self._ages: deque[tuple[float, float]] = deque(maxlen=AGES_MAX)
-        """When somebody gave up, and how long it had waited."""
+        """When a client gave up, and how long it had waited."""
         self.limit_s = longest_s
 
     def gave_up(self, age_s: float, now_s: float) -> None:
@@ -37,7 +37,7 @@ class Patience:
         self._ages.append((now_s, age_s))
 
     def tick(self, now_s: float) -> None:
-        """Every `TICK_S`: learn from who gave up lately, or relax."""
+        """Every `TICK_S`: learn from the clients that gave up lately, or relax."""
         ages = self._ages
         while ages and now_s - ages[0][0] > MEMORY_S:
             ages.popleft()

@@ -1,8 +1,8 @@
 """Rejecting is work, too: its budget, and when rejected clients should connect again.
 
 While CONNECTs wait, or memory rejects all of them, accepting and rejecting take at most a share of
-the loop's time. A storm of retries then leaves time for the clients that are connected
-(`RefusalBudget`). `Outlook` tells how fast the crowd drains (docs/explain/overload.md, "CONNECT").
+the loop's time. A storm of retries then leaves time for the connected clients (`RefusalBudget`).
+`Outlook` estimates how fast the crowd drains (docs/explain/overload.md, "CONNECT").
 """
 
 from math import exp, inf
@@ -17,11 +17,11 @@ CROWD_MIN_S: Final = 0.3
 """Recent time with a waiting client from which there is a rate, seconds."""
 
 RATE_DECAY_S: Final = 10.0
-"""How long a rate is remembered: time constant, seconds."""
+"""Time constant for forgetting a rate, seconds."""
 REFUSED_DECAY_S: Final = 20.0
-"""How long a refused client is expected back: time constant, seconds."""
+"""Time constant for expecting a rejected client back, seconds."""
 LATE_MEMORY_S: Final = 10.0
-"""So long after somebody was late others are refused because they would be, seconds."""
+"""Time after a late CONNECT in which others are rejected because they would be late, seconds."""
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 40.0
 """Bounds before the jitter, so that it survives them: hints are between 0.5 s and 60 s."""
@@ -29,20 +29,20 @@ JITTER_MIN: Final = 0.5
 
 
 LEFT_MIN: Final = 0.2
-"""Of the loop is taken to be left by messages, at least: else nobody would be refused any more."""
+"""Minimum share of the loop that counts as left by messages, so that rejections stay possible."""
 LEFT_MEMORY_S: Final = 0.5
 
 
 @final
 class RefusalBudget:
-    """Seconds of the loop that accepting and refusing may take: a token bucket.
+    """Seconds of the loop that accepting and rejecting may take: a token bucket.
 
     In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
-    (invariant 16 of docs/explain/overload.md), if whoever starts a unit of work asks `allows`
-    before and reports its cost. It is a share of what messages leave (`observe`): where they need
-    most of the loop, refusing would else take all of the rest. On a machine where the loop runs for
-    a tenth of the time, it is that share of a tenth: what refusing takes would else be all there
-    is.
+    (invariant 16 of docs/explain/overload.md), if the caller asks `allows` before each unit of work
+    and reports its cost. The budget is a share of the time that messages leave (`observe`): if they
+    need most of the loop, rejections would otherwise take all of the rest. If the loop has a
+    processor for a tenth of the time, it is that share of a tenth, because rejections would
+    otherwise take all of it.
     """
 
     __slots__ = ("_at_s", "_balance_s", "_burst_s", "_left", "_share", "running_share")
@@ -52,27 +52,27 @@ class RefusalBudget:
         self._left = Smoothed(1.0, LEFT_MEMORY_S)
         """Share of the loop that messages leave."""
         self.running_share = 1.0
-        """Of the time in which the loop has work, it has a processor for so much."""
+        """Share of the time in which the loop has work and a processor."""
         self._burst_s = share * TICK_S
         self._balance_s = self._burst_s
         self._at_s = -inf
 
     @property
     def share(self) -> float:
-        """Share of the loop for accepting and refusing now."""
+        """Share of the loop for accepting and rejecting now."""
         return self._share * self._left.value * self.running_share
 
     def observe(self, messages_share: float, elapsed_s: float) -> None:
-        """Messages took that share of the loop since the last time, so long ago."""
+        """Messages took `messages_share` of the loop in the `elapsed_s` since the last call."""
         self._left.observe(max(LEFT_MIN, 1.0 - messages_share), elapsed_s)
 
     def allows(self, now_s: float) -> bool:
-        """Whether one more unit of work may be started."""
+        """Return True if one more unit of work may be started."""
         self._refill(now_s)
         return self._balance_s > 0.0
 
     def spend(self, cost_s: float, now_s: float) -> None:
-        """A unit of work took `cost_s`; what nobody asked for leaves a debt."""
+        """A unit of work took `cost_s`. Work that was not allowed leaves a debt."""
         self._refill(now_s)
         self._balance_s -= cost_s
 
@@ -84,10 +84,10 @@ class RefusalBudget:
 
 @final
 class Outlook:
-    """How fast the crowd drains, from the CONNECTs that were done lately.
+    """How fast the crowd drains, from recently completed CONNECTs.
 
-    Only time in which somebody waited counts: else a node with one CONNECT per second would be
-    taken for one that can serve no more, and refuse the first small crowd.
+    Only time with a waiting client counts. Otherwise a node with one CONNECT per second would seem
+    to serve no more than that, and reject the first small crowd.
     """
 
     __slots__ = (
@@ -102,17 +102,18 @@ class Outlook:
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
-        """How long clients wait."""
+        """Connect timeout of clients."""
         self._at_s = -inf
         self._crowd_s = 0.0
         self._completed = 0.0
         self._refused = 0.0
         self._late_s = -inf
         self._best_rate = 0.0
-        """The completion rate, falling slowly: a second in which nobody is done is no outlook."""
+        """The completion rate, which falls slowly: one second without completions changes it
+        little."""
 
     def advance(self, now_s: float, *, crowded: bool) -> None:
-        """Time went on; `crowded`: somebody has been waiting since the last call."""
+        """Advance the time. `crowded` is True if a client has been waiting since the last call."""
         elapsed_s = now_s - self._at_s
         self._at_s = now_s
         if elapsed_s:
@@ -126,31 +127,34 @@ class Outlook:
         self._best_rate = max(self._best_rate, self.completion_rate)
 
     def completed(self) -> None:
-        """A CONNECT left its place while somebody waited for one."""
+        """A CONNECT left its slot while another one waited for a slot."""
         self._completed += 1.0
 
     def was_late(self) -> None:
-        """Somebody was refused because it had waited for too long."""
+        """A client was rejected because it had waited for too long."""
         self._late_s = self._at_s
 
     def refused(self) -> None:
-        """A CONNECT was refused, and its client will be back."""
+        """A CONNECT was rejected, and its client will try again."""
         self._refused += 1.0
 
     @property
     def completion_rate(self) -> float:
-        """CONNECTs done per second while somebody waits; 0: unknown."""
+        """CONNECTs completed per second while a client waits; 0 if unknown."""
         return self._completed / self._crowd_s if self._crowd_s >= CROWD_MIN_S else 0.0
 
     def is_too_long(self, ahead: int, waited_s: float = 0.0) -> bool:
-        """Whether a client behind `ahead` others, which has waited before, would run out of
-        patience at the best rate of lately, where somebody has run out of it lately; else: no."""
+        """Return True if a client would time out at the best recent rate, as others have lately.
+
+        It is behind `ahead` others, and has waited for `waited_s`. Without a recent timeout, the
+        result is False.
+        """
         rate = self._best_rate if self._at_s - self._late_s < LATE_MEMORY_S else 0.0
         return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
     def retry_after_s(self, draw: float, waiting: int, outside_s: float = 0.0) -> float:
-        """Time to serve who waits, who was refused lately, and those outside, where waiting takes
-        so long; times U(0.5, 1.5) by `draw`."""
+        """Return the retry-after time: that of serving the waiting clients and those rejected
+        lately, plus `outside_s` for those outside; times U(0.5, 1.5) by `draw`."""
         rate = self._best_rate
         drain_s = (waiting + self._refused) / rate if rate > 0.0 else self.patience_s
         return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s + outside_s))

@@ -3,9 +3,9 @@
 First in, first out. One CONNECT per client id: a newer one supersedes it. A CONNECT that has waited
 for the connect timeout of clients is late: it is never admitted any more, but keeps its entry and
 bytes until there is time to answer it. Every operation costs O(1), amortised: a CONNECT that leaves
-early is found by its key, and expiry looks at the first one only. A CONNECT that is taken to be in
-time though it waited outside for long may stand before one that is late earlier; these are at most
-as many as there are slots, or as are served in a tick.
+early is found by its key, and expiry looks at the first one only. A CONNECT that counts as being in
+time although it waited outside for long may stand before one that is late earlier; these are at
+most as many as there are slots, or as are served in a tick.
 """
 
 from collections import OrderedDict
@@ -32,7 +32,7 @@ class _Entry:
 
 @final
 class WaitingRoom(Generic[K]):
-    """CONNECTs in the order in which they may go in, keyed by the caller's object (hashable)."""
+    """CONNECTs in the order of their admission, keyed by the caller's object (hashable)."""
 
     def __init__(self, *, entries_max: int, bytes_max: int, patience_s: float) -> None:
         self._entries_max = entries_max
@@ -44,12 +44,12 @@ class WaitingRoom(Generic[K]):
         self._key_of_client: dict[str, K] = {}
         self._superseded: OrderedDict[K, None] = OrderedDict()
         self.size_bytes = 0
-        """Sizes of all CONNECTs that are here."""
+        """Total size of all waiting CONNECTs."""
         self.held_bytes = 0
-        """Memory that they and their connections hold."""
+        """Memory of all waiting CONNECTs and their connections."""
 
     def __len__(self) -> int:
-        """CONNECTs that are here, the late ones included."""
+        """Number of waiting CONNECTs, including the late ones."""
         return len(self._hopeful) + len(self._late)
 
     def __contains__(self, key: K) -> bool:
@@ -62,7 +62,7 @@ class WaitingRoom(Generic[K]):
 
     @property
     def oldest_s(self) -> float:
-        """Since when the CONNECT waits that goes in next; `inf` if none does."""
+        """Start of the wait of the CONNECT that is next; `inf` if none waits."""
         return next(iter(self._hopeful.values())).since_s if self._hopeful else inf
 
     @property
@@ -70,7 +70,7 @@ class WaitingRoom(Generic[K]):
         return bool(self._superseded)
 
     def why_not(self, size_bytes: int) -> Reason | None:
-        """Why one more of `size_bytes` does not fit; None if it does."""
+        """Return why one more of `size_bytes` does not fit, or None if it does."""
         if len(self) >= self._entries_max:
             return Reason.GATE_BUFFER_FULL
         if self.size_bytes + size_bytes > self._bytes_max:
@@ -78,7 +78,7 @@ class WaitingRoom(Generic[K]):
         return None
 
     def add(self, key: K, arrival: Arrival, since_s: float, came_s: float) -> None:
-        """Let it wait: its time counts since `since_s`, and it came at `came_s` or before.
+        """Add a CONNECT whose time counts since `since_s`, and that arrived at `came_s` or before.
 
         The caller asked `why_not` and called `supersede`.
         """
@@ -91,14 +91,15 @@ class WaitingRoom(Generic[K]):
             self._key_of_client[entry.client_id] = key
 
     def supersede(self, client_id: str) -> None:
-        """This client asks again: its CONNECT that waits gives its entry and bytes back."""
+        """The client has sent another CONNECT: the waiting one gives its entry and bytes back."""
         key = self._key_of_client.get(client_id)
         if key is not None:
             self.leave(key)
             self._superseded[key] = None
 
     def leave(self, key: K) -> float | None:
-        """Its connection is gone; returns when it came, None if it is not here."""
+        """The connection has ended. Return when its CONNECT arrived, or None if it does not
+        wait."""
         entry = self._hopeful.pop(key, None) or self._late.pop(key, None)
         if entry is None:
             self._superseded.pop(key, None)
@@ -110,7 +111,7 @@ class WaitingRoom(Generic[K]):
         return entry.came_s
 
     def expire(self, now_s: float) -> None:
-        """Mark as late all that have waited too long."""
+        """Mark as late all CONNECTs that have waited too long."""
         hopeful = self._hopeful
         while hopeful:
             key, entry = next(iter(hopeful.items()))
@@ -120,19 +121,19 @@ class WaitingRoom(Generic[K]):
             self._late[key] = entry
 
     def take_superseded(self) -> K | None:
-        """One that its own client has superseded, removed."""
+        """Remove and return a CONNECT that its own client has superseded."""
         return self._superseded.popitem(last=False)[0] if self._superseded else None
 
     def take_late(self) -> K | None:
-        """One that is late, removed; call `expire` before."""
+        """Remove and return a late CONNECT; call `expire` before."""
         return self._take(self._late)
 
     def take_next(self) -> K | None:
-        """The one that goes in next, removed; call `expire` before."""
+        """Remove and return the next CONNECT to admit; call `expire` before."""
         return self._take(self._hopeful)
 
     def take_any(self) -> K | None:
-        """One of all that are here, the late first, the superseded last, removed."""
+        """Remove and return any CONNECT: late ones first, superseded ones last."""
         key = self.take_late()
         if key is None:
             key = self.take_next()

@@ -1,8 +1,8 @@
-"""Histogram: how values are spread, in buckets that only ever count up.
+"""Histogram: the distribution of values, in buckets that only count up.
 
 The buckets have fixed upper bounds, so that two histograms, or two readings of one, can be
-subtracted and added: that is what monitoring systems do with them. It is fed per batch (one call
-with a count), read whenever somebody asks.
+subtracted and added, as monitoring systems do. It is fed per batch (one call with a count) and can
+be read at any time.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = tuple(0.000_1 * 1.1**n for n in ran
 
 @final
 class Histogram:
-    """Counts of values by upper bound, inclusive; values above the last one are counted, too."""
+    """Counts of values by upper bound, inclusive; the last count is of values above all bounds."""
 
     __slots__ = ("_bucket", "_value", "bounds", "counts", "total")
 
@@ -48,7 +48,7 @@ class Histogram:
         """Values by bucket; those above the last bound come last."""
         self._value = self.bounds[0]
         self._bucket = 0
-        """That of `_value`, the last one: those that share a commit come one after the other."""
+        """Bucket of `_value`, the last value: members of a commit have equal values in a row."""
 
     def observe(self, value: float, count: int = 1) -> None:
         """Count `value`, which `count` members of a batch share."""
@@ -64,8 +64,8 @@ class Histogram:
         return list(accumulate(self.counts))
 
     def percentile(self, share: float) -> float | None:
-        """Upper bound of the bucket in which that share (0 to 1) of all values is reached; infinite
-        above the last one, None without values."""
+        """Return the upper bound of the bucket in which that share (0 to 1) of all values is
+        reached: infinite above the last one, None without values."""
         cumulative = self.cumulative()
         if not cumulative[-1]:
             return None
@@ -73,12 +73,12 @@ class Histogram:
         return self.bounds[bucket] if bucket < len(self.bounds) else inf
 
     def add(self, other: "Histogram") -> None:
-        """Count all values of another one with the same bounds, too."""
+        """Add the counts of a histogram with the same bounds."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
     def grown(self, told: list[int]) -> list[tuple[float, int]]:
-        """Upper bounds and growth of the buckets that have grown since `told`, which is updated."""
+        """Return bounds and growth of the buckets that have grown since `told`, and update it."""
         bounds = (*self.bounds, inf)
         found = [
             (bound, count - before)

@@ -1,12 +1,12 @@
-"""Observer: what a node sees of itself between two ticks, as one `Sample`.
+"""Observer: what a node observes of itself between two ticks, as one `Sample`.
 
-Reports are of two kinds. *Events* count for the tick in which they happen: starts, ages of what
-waits, finished packets; drifts and commits count for a second, or since the window
-was cut. *Levels* (the store's state, replication, memory) hold until they are reported anew, so
-that whoever reads memory once a second need not be asked ten times.
+Reports are of two kinds. *Events* count for the tick in which they happen: starts, ages of waiting
+packets, finished packets. Drifts and commits count for a second, or since the window was cut.
+*Levels* (the store's state, replication, memory) hold until the next report, so that memory that is
+read once a second need not be read ten times.
 
-Reports come per reactor turn, per commit, some per packet: each costs a few attribute accesses, and
-memory stays the same at any rate.
+Reports arrive per reactor turn, per commit, some per packet. Each costs a few attribute accesses,
+and memory stays the same at any rate.
 """
 
 from bisect import bisect_left
@@ -16,15 +16,15 @@ from typing import Final, final
 from flowguard.flow.load.signals import Sample, StoreState
 
 SUBWINDOWS: Final = 10
-"""A second of them: a percentile is over the running one and the nine before."""
+"""Sub-windows of one second: a percentile covers the running one and the nine before."""
 SUBWINDOWS_MIN: Final = 2
-"""After a restart; with the running one, which has only begun."""
+"""Minimum after a restart, including the running one, which has only begun."""
 BUCKET_RATIO: Final = 1.1
 BUCKET_MIN_S: Final = 0.000_1
-"""Below it, zero."""
+"""Durations below it count as zero."""
 BUCKET_COUNT: Final = 134
 BOUNDS_S: Final[list[float]] = [BUCKET_MIN_S * BUCKET_RATIO**index for index in range(BUCKET_COUNT)]
-"""Upper bounds of the buckets; the last one, 32 seconds, is the most that is told apart."""
+"""Upper bounds of the buckets; above the last one, 32 seconds, all durations are alike."""
 DRIFT_WEIGHT_PER_S: Final = 1_000
 _NEVER: Final = -(1 << 62)
 
@@ -50,7 +50,7 @@ class RecentPercentile:
         self._subwindow = _NEVER
 
     def add(self, duration_s: float, now_s: float, weight: int = 1) -> None:
-        """Count one duration; time that goes backwards counts as standing still."""
+        """Count one duration. If time goes backwards, it counts as standing still."""
         subwindow = int(now_s * SUBWINDOWS)
         if subwindow > self._subwindow:
             self._advance(subwindow)
@@ -60,11 +60,11 @@ class RecentPercentile:
         self._count += weight
 
     def restart(self, now_s: float) -> None:
-        """The reports until now say little about what comes."""
+        """Forget earlier reports, which predict little."""
         self._first = int(now_s * SUBWINDOWS) + 1
 
     def p90_s(self, now_s: float, least_per_s: int = 0) -> float:
-        """Nine of ten durations were not longer; 0 if there were none.
+        """Return the 90th percentile; 0 if there were no durations.
 
         Weights that are missing to `least_per_s` count as durations of 0.
         """
@@ -78,7 +78,7 @@ class RecentPercentile:
             rows = [self._rows[(subwindow - age) % SUBWINDOWS] for age in range(since)]
             recent = [sum(row[bucket] for row in rows) for bucket in range(BUCKET_COUNT + 1)]
             recent_count = sum(recent)
-            if recent_count or least_per_s:  # Else what is known is older.
+            if recent_count or least_per_s:  # Else only older reports exist.
                 counts, count, length = recent, recent_count, since
         if not count:
             return 0.0
@@ -111,7 +111,7 @@ class RecentPercentile:
 
 @final
 class Observer:
-    """Collects what is reported since the last tick; `take` makes the sample and starts anew."""
+    """Collects the reports since the last tick; `take` makes the sample and starts again."""
 
     def __init__(self) -> None:
         self._drifts = RecentPercentile()
@@ -134,7 +134,7 @@ class Observer:
         self._reports_work = False
 
     def worked(self, took_s: float) -> None:
-        """Count time for which the loop has worked, on whatever it was."""
+        """Count time for which the loop has worked, on anything."""
         self._worked_s += took_s
 
     @property
@@ -143,7 +143,7 @@ class Observer:
         return self._connecting_s
 
     def connecting(self, took_s: float) -> None:
-        """Count the part of it that was spent on CONNECTs that were let in."""
+        """Count the part of it that was spent on admitted CONNECTs."""
         self._connecting_s += took_s
 
     @property
@@ -156,11 +156,11 @@ class Observer:
         self._handshakes_s += took_s
 
     def running(self, share: float) -> None:
-        """A level: for how much of the time in which it has work the loop runs, 0 to 1."""
+        """A level: share of the time with work in which the loop has a processor, 0 to 1."""
         self._running_share = share
 
     def started(self, sojourn_s: float) -> None:
-        """A packet, or a batch with its luckiest packet, waited `sojourn_s` and is worked on now.
+        """A packet waited `sojourn_s` and starts now. For a batch it is the shortest wait.
 
         The minimum over the tick counts: a queue that is empty now and then does not stand.
         """
@@ -173,18 +173,18 @@ class Observer:
             self._waiting_s = age_s
 
     def drift(self, drift_s: float, now_s: float) -> None:
-        """The event loop was away for `drift_s`; the 90th percentile over a second counts.
+        """The event loop drifted by `drift_s`; the 90th percentile over a second counts.
 
-        By time, not by number: one turn of 0.9 s is what everybody waited for, whatever the
-        thousand short ones in the rest of its second. What was not reported, it was not away.
+        It is weighted by time, not by number: all clients waited for one turn of 0.9 s, however
+        many short ones share its second. Time without a report counts as no drift.
         """
         self._drifts.add(drift_s, now_s, 1 + int(drift_s * DRIFT_WEIGHT_PER_S))
 
     def kept_waiting(self, wait_s: float) -> None:
-        """Conversations with packets and room wait for `wait_s` already, on the average.
+        """Connections with packets and window capacity have waited `wait_s` on average so far.
 
-        For them the loop is away. The longest of the tick counts, and no longer than the tick: who
-        waits says so in every turn.
+        For them it is a drift of the loop. The longest of the tick counts, and no earlier one,
+        because it is reported in every turn.
         """
         if wait_s > self._kept_waiting_s:
             self._kept_waiting_s = wait_s
@@ -194,9 +194,9 @@ class Observer:
         self._commits.add(latency_s, now_s)
 
     def committing(self, age_s: float) -> None:
-        """A durable write has been under way for `age_s`: its latency is that at least.
+        """A durable write has been under way for `age_s`, which is its minimum latency.
 
-        Without it a store that hangs would be the one that never reports.
+        Without it, a store that hangs would never be reported.
         """
         if age_s > self._commit_age_s:
             self._commit_age_s = age_s
@@ -207,13 +207,13 @@ class Observer:
         self._response_sum_s += response_sum_s
 
     def store(self, state: StoreState) -> None:
-        """A level: what the engine says of itself; the worst since the last tick counts."""
+        """A level: the engine's own state; the worst since the last tick counts."""
         self._store_state = state
         if state.value > self._store_worst.value:
             self._store_worst = state
 
     def replication(self, age_s: float) -> None:
-        """A level: age of the oldest replication nobody has acknowledged; 0 if there is none."""
+        """A level: age of the oldest unacknowledged replication; 0 if there is none."""
         self._replication_age_s = age_s
 
     def memory(self, share: float, unfinished_share: float) -> None:
@@ -222,9 +222,9 @@ class Observer:
         self._unfinished_share = unfinished_share
 
     def restart(self, now_s: float) -> None:
-        """The window was cut: percentiles are of what is reported from now on.
+        """The window was cut: percentiles are of the reports from now on.
 
-        As long as they remembered what was before, the same second would be answered by ten cuts.
+        If they included earlier reports, ten cuts would answer the same second.
         """
         self._drifts.restart(now_s)
         self._commits.restart(now_s)
@@ -239,7 +239,7 @@ class Observer:
         work: float = 0.0,
         movable_work: float = 0.0,
     ) -> Sample:
-        """The sample of the tick that ends now, with what only the caller knows."""
+        """Return the sample of the tick that ends now, with the values that only the caller has."""
         if work > 0.0:
             self._reports_work = True
         sample = Sample(

@@ -1,8 +1,8 @@
 """Pressure of a node by its own signals (docs/explain/overload.md, "Pressure").
 
-Two signals are not plain quotients. A store that reports a delay or a stop presses at least 1.5 or
-4, whatever its latency. Memory presses exponentially, twice as hard every ten points, because the
-last tenth of memory is worth more than the first.
+Two signals are not plain quotients. A store that reports a delay or a stop has a pressure of at
+least 1.5 or 4, at any latency. The pressure of memory is exponential and doubles every ten points,
+because the last tenth of memory is worth more than the first.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow.load.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
 
 MEMORY_FOURFOLD_SHARE: Final = 0.20
-"""So far above its objective memory presses 4 instead of 1, share of the limit."""
+"""Distance above its objective at which memory has pressure 4, share of the limit."""
 _EXPONENT_MAX: Final = 8.0
 """4 ** 8 is far above any other pressure; beyond lies only the end of floating point."""
 
@@ -28,18 +28,19 @@ def objectives_of(settings: FlowSettings) -> Objectives:
 
 
 def pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
-    """The node's pressure: 0 to `PRESSURE_MAX`; its parts are not capped, so the worst is known."""
+    """Return the node's pressure: 0 to `PRESSURE_MAX`. The parts are not capped, so the worst is
+    known."""
     return _worst_of(_parts_of(sample, objectives, sample.memory_share))
 
 
 def window_pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
-    """The pressure of what windows can move: without the memory of CONNECTs that wait."""
+    """Return the pressure that windows can relieve: without the memory of waiting CONNECTs."""
     memory_share = max(0.0, sample.memory_share - sample.waiting_share)
     return _worst_of(_parts_of(sample, objectives, memory_share))
 
 
 def slots_pressure_of(pressure: Pressure) -> float:
-    """The pressure on the limit of CONNECTs in process: without memory.
+    """Return the pressure on the limit of CONNECTs in process: without memory.
 
     CONNECTs that wait hold memory until they are served, so a smaller limit keeps it longer.
     """
@@ -68,7 +69,7 @@ def _worst_of(parts: Mapping[Signal, float]) -> Pressure:
 
 
 def _memory_pressure(share: float, objective: float) -> float:
-    """1 at the objective, 4 at 20 points above; 0 where nobody has reported any use."""
+    """Return 1 at the objective, 4 at 20 points above, and 0 if no use was reported."""
     if share <= 0.0:
         return 0.0
     return float(4.0 ** min(_EXPONENT_MAX, (share - objective) / MEMORY_FOURFOLD_SHARE))

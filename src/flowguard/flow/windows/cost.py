@@ -9,7 +9,7 @@ from typing import Final, final
 from flowguard.config import FlowSettings
 
 JOURNALS: Final = 4
-"""A full one is so many times what all clients may have in process."""
+"""A full journal is this many times what all clients may have in process."""
 
 
 @final
@@ -19,12 +19,12 @@ class Cost:
     def __init__(self, settings: FlowSettings) -> None:
         self._deliveries = settings.cost_deliveries
         self.unit_bytes = settings.cost_bytes
-        """Less weighs nothing, bytes."""
+        """Payload bytes per unit; fewer weigh nothing."""
         self.unit_ops = max(1, settings.journal_ops_max // (JOURNALS * settings.unfinished_max))
-        """The same, store operations."""
+        """Store operations per unit; fewer weigh nothing."""
 
     def of(self, deliveries: int, size_bytes: int, ops: int = 0) -> int:
-        """1 and more; `ops`: of the store."""
+        """Return the cost, at least 1; `ops` are operations of the store."""
         return (
             1
             + deliveries // self._deliveries

@@ -1,14 +1,14 @@
-"""FairPool: who goes next, once all clients together have as much in process as the node may.
+"""FairPool: the order of clients once all together have as much in process as the node may.
 
-Tenants take turns, and inside a tenant its clients; what counts is the cost they were served, by
-weight, not the number of turns. A turn is taken before its cost is known: it is charged as one
-unit, and the rest when its client wants the next one. Who has waited `PROGRESS_S` goes before
-everybody, however much it was served: nobody starves.
+Tenants take turns, and inside a tenant its clients. The cost they were served counts, by weight,
+not the number of turns. A turn is taken before its cost is known: it is charged as one unit, and
+the rest when its client wants the next one. A client that has waited `PROGRESS_S` goes first, at
+any cost served before, so no client starves.
 
 This is start-time fair queueing: each member has a tag, the cost it was served by its weight, and
-the smallest is next. A client that owes a hundred units would have deficit round robin, which
-serves the same shares, walk a hundred rounds over all others; the smallest tag is found in
-O(log n). Idle clients cost nothing, and `forget` ends all debts.
+the smallest is next. Deficit round robin serves the same shares, but a client that owes a hundred
+units would make it walk a hundred rounds over all others; the smallest tag is found in O(log n).
+Idle clients cost nothing, and `forget` ends all debts.
 """
 
 from collections import OrderedDict
@@ -18,18 +18,19 @@ from typing import Final, Generic, TypeVar, final
 K = TypeVar("K")
 
 PROGRESS_S: Final = 5.0
-"""Nobody waits longer while anybody is served."""
+"""Wait after which a client goes first, seconds."""
 
 
 @final
 class _Turns(Generic[K]):
-    """Members of one level by what they were served; some of them wait."""
+    """Members of one level by the cost they were served; some of them wait."""
 
     __slots__ = ("_heap", "_serial", "_tags", "_virtual", "_waiting")
 
     def __init__(self) -> None:
         self._virtual = 0.0
-        """The tag of who was served last: nobody joins with less, so idling saves nothing up."""
+        """Tag of the member served last. A new member gets at least this tag, so idling saves
+        nothing up."""
         self._tags: dict[K, float] = {}
         self._waiting: dict[K, int] = {}
         """Serial numbers of valid entries of the heap."""
@@ -41,24 +42,25 @@ class _Turns(Generic[K]):
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether it knows nobody any more."""
+        """True if it has no members any more."""
         return not self._tags
 
     def join(self, key: K) -> None:
-        """Wait; equal tags go first come, first served. Nothing happens if it waits already."""
+        """Wait; equal tags go first come, first served. Does nothing if the member waits
+        already."""
         if key not in self._waiting:
             self._tags[key] = max(self._virtual, self._tags.get(key, 0.0))
             self._push(key)
 
     def charge(self, key: K, amount: float) -> None:
-        """`key` was served so much, cost by weight."""
+        """`key` was served `amount`, cost by weight."""
         if amount and key in self._tags:
             self._tags[key] += amount
             if key in self._waiting:
                 self._push(key)
 
     def first(self) -> K:
-        """The client that is next; at least one waits."""
+        """Return the member that is next; at least one waits."""
         heap = self._heap
         while self._waiting.get(heap[0][2]) != heap[0][1]:
             heappop(heap)
@@ -74,7 +76,7 @@ class _Turns(Generic[K]):
         self._waiting.pop(key, None)
 
     def leave(self, key: K) -> None:
-        """Forget `key`, whatever it did."""
+        """Forget `key`, in any state."""
         self._waiting.pop(key, None)
         self._tags.pop(key, None)
 
@@ -96,16 +98,16 @@ class FairPool(Generic[K]):
         self._tenants: _Turns[str] = _Turns()
         self._turns: dict[str, _Turns[K]] = {}
         self._clients: dict[K, tuple[str, float]] = {}
-        """Tenant and weight of all that were served, or wait."""
+        """Tenant and weight of all clients that were served, or wait."""
         self._since_s: OrderedDict[K, float] = OrderedDict()
-        """Since when they wait, oldest first."""
+        """Start of each client's wait, oldest first."""
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of clients that wait."""
         return len(self._since_s)
 
     def wait(self, key: K, tenant: str, weight: float, cost: int, now_s: float) -> None:
-        """Want a turn; `cost`: what the last one came to. Tenants and weights do not change."""
+        """Want a turn; `cost` is that of the last one. Tenants and weights do not change."""
         assert weight > 0
         turns = self._turns.get(tenant)
         if turns is None:
@@ -120,7 +122,7 @@ class FairPool(Generic[K]):
         self._tenants.join(tenant)
 
     def next(self, now_s: float) -> K | None:
-        """The client whose turn it is; None: nobody waits."""
+        """Return the next client, or None if none waits."""
         if not self._since_s:
             return None
         key, since_s = next(iter(self._since_s.items()))
@@ -138,7 +140,7 @@ class FairPool(Generic[K]):
         return key
 
     def leave(self, key: K) -> None:
-        """The client is gone, whether or not it waited."""
+        """The client has ended, whether or not it waited."""
         client = self._clients.pop(key, None)
         if client is None:
             return
@@ -153,7 +155,7 @@ class FairPool(Generic[K]):
             self._tenants.rest(tenant)
 
     def forget(self) -> None:
-        """There is room for everybody again: nobody waits, and nobody owes anything."""
+        """All clients have capacity again: forget all members and debts."""
         assert not self._since_s
         self._tenants = _Turns()
         self._turns.clear()

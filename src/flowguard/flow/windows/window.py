@@ -1,4 +1,4 @@
-"""Admission windows: how much of one client's work is in process, and of all clients together.
+"""Admission windows: the work in process of one client, and of all clients together.
 
 A packet is in process from its decoding until the durable work for it is done. The limit is the
 node's (`NodeWindow`, set by the policy every tick), or a smaller one of the client's own; the count
@@ -17,7 +17,7 @@ UNBOUNDED: Final = 1 << 62
 
 @final
 class NodeWindow:
-    """The limit that every client of this node has right now, and what all have in process."""
+    """The present limit of every client of this node, and the work in process of all."""
 
     def __init__(
         self, limit_max: int = WINDOW_MAX, units_max: int = UNBOUNDED, bytes_max: int = UNBOUNDED
@@ -27,17 +27,17 @@ class NodeWindow:
         self.units_max = units_max
         """Cost units of all clients in process, from which on they take turns."""
         self.bytes_max = bytes_max
-        """The same, bytes."""
+        """Bytes of all clients in process, from which on they take turns."""
         self.limit = limit_max
         """Cost units of one client; `limit_max` when the node is calm."""
         self.closed = False
         """True while the node admits nothing at all: its journal is full, or it drains."""
         self.shared = False
-        """True while clients take turns (`flow/pool`): room only for who has a permit."""
+        """True while clients take turns (`flow/pool`): only clients with a permit have capacity."""
         self.permits = 0
         """Permits given and not used."""
         self.credits: int | None = None
-        """Cost units per client and round, where a policy limits a rate; None: it does not."""
+        """Cost units per client and round, or None if the policy does not limit a rate."""
         self.credits_round = 0
         self.in_process = 0
         """Cost units of all clients."""
@@ -45,7 +45,7 @@ class NodeWindow:
         self.active = 0
         """Clients that have packets in process, or waiting."""
         self.busy: dict[AdmissionWindow, None] = {}
-        """Of clients with at least one packet in process."""
+        """Windows of clients with at least one packet in process."""
         self.used_max = 0
         """Most units that one client had in process since the last tick."""
         self.work = 0.0
@@ -53,20 +53,20 @@ class NodeWindow:
         self.movable_work = 0.0
         """The part of `work` that smaller windows would have put off."""
         self.divides = False
-        """Whether windows may be smaller than a packet, and so put off a client's only one."""
+        """True if windows may be smaller than a packet, and so put off a client's only one."""
 
     def resize(self, limit: int) -> None:
-        """Move the limit; no less than one packet."""
+        """Set the limit; at least one packet."""
         self.limit = max(WINDOW_MIN, limit)
 
     def worked(self, amount: float, *, movable: bool) -> None:
-        """Count work; `movable`: a smaller window, here or on another node, would put it off."""
+        """Count work. `movable` is True if a smaller window, on any node, would put it off."""
         self.work += amount
         if movable:
             self.movable_work += amount
 
     def over(self, limit: float) -> int:
-        """Clients that have more than `limit` in process."""
+        """Return the number of clients that have more than `limit` in process."""
         return sum(window.in_process > limit for window in self.busy)
 
 
@@ -76,9 +76,9 @@ class Spent:
 
     def __init__(self) -> None:
         self.round = 0
-        """In which it was counted last (`NodeWindow.credits_round`)."""
+        """The round in which it was counted last (`NodeWindow.credits_round`)."""
         self.units = 0
-        """Cost units in that one, with what is owed from before."""
+        """Cost units in that round, including debts from before."""
 
 
 @final
@@ -100,21 +100,21 @@ class AdmissionWindow:
     def __init__(self, node: NodeWindow, limit_max: int = UNBOUNDED) -> None:
         self._node = node
         self.limit_max = limit_max
-        """What this client may have in process however calm the node is, cost units."""
+        """Limit of this client at any state of the node, cost units."""
         self.in_process = 0
         """Cost units."""
         self._waits = False
-        """Whether it has packets that are not admitted."""
+        """True if it has packets that are not admitted."""
         self._permits = 0
-        """Packets it may admit while clients take turns."""
+        """Number of packets it may admit while clients take turns."""
         self.needs = 1
         """Cost of the next packet, as far as it is known."""
         self.weight = 1
-        """Cost of the last one."""
+        """Cost of the last packet."""
         self._charge = 0
-        """Cost of what it admitted by permits, not yet told to the pool."""
+        """Cost of packets admitted by permits that the pool has not charged yet."""
         self._spent: Spent | None = None
-        """Of its credits; None: no policy limits a rate."""
+        """Spent credits, or None if no policy limits a rate."""
 
     @property
     def limit(self) -> int:
@@ -123,7 +123,7 @@ class AdmissionWindow:
         return limit if limit < limit_max else limit_max
 
     def room(self) -> int:
-        """How many packets may still be admitted now; never negative."""
+        """Return how many packets may still be admitted now; never negative."""
         node = self._node
         room = self.limit - self.in_process
         if room < self.needs or node.closed:
@@ -148,7 +148,7 @@ class AdmissionWindow:
         node.worked(amount, movable=movable)
 
     def pause(self) -> Pause | None:
-        """Why there is no `room`; None: there is some."""
+        """Return why no packet may be admitted, or None if one may."""
         if self.room():
             return None
         node = self._node
@@ -162,13 +162,13 @@ class AdmissionWindow:
 
     @property
     def is_full(self) -> bool:
-        """Whether its next packet waits for one of its own, whatever room the node has."""
+        """True if its next packet waits for one of its own, even if the node has capacity."""
         return self.limit - self.in_process < self.needs
 
     def fits(self, cost: int) -> bool:
-        """Whether a packet that weighs so much may join those in process; alone it always may.
+        """Return True if a packet of this cost may join those in process; alone it always may.
 
-        False: it is the next one, and there is no `room` until it fits.
+        If False, it is the next one, and no packet is admitted until it fits.
         """
         if not self.in_process or self.in_process + cost <= self.limit:
             return True
@@ -176,16 +176,20 @@ class AdmissionWindow:
         return False
 
     def room_together(self, packets: int, size_bytes: int) -> int:
-        """How many of these may join at once: of packets for which there is `room`, that weigh one
-        each and have so many bytes together. From the node's bound on they join one by one."""
+        """Return how many of `packets` may join at once, each of cost 1, with `size_bytes` in
+        total.
+
+        The caller has checked that they fit this window. At the node's bound packets join one by
+        one.
+        """
         node = self._node
         if node.in_process_bytes + size_bytes > node.bytes_max:
             return 0
         return packets if node.shared else min(packets, node.units_max - node.in_process)
 
     def admit(self, cost: int = 1, size_bytes: int = 0, packets: int = 1) -> None:
-        """Count packets that cost so much together; in the same synchronous stretch its caller
-        asked `room()`, and `fits` where one weighs more than one."""
+        """Count packets of this total cost. The caller has just asked `room()`, without a pause in
+        between, and `fits` for a packet that costs more than one."""
         node = self._node
         assert self.in_process + cost <= self.limit or not self.in_process
         self.needs = 1
@@ -210,12 +214,13 @@ class AdmissionWindow:
             node.shared = True
 
     def permit(self, packets: int) -> None:
-        """Its turn: so many packets more."""
+        """It is this client's turn: permit `packets` more."""
         self._permits += packets
         self._node.permits += packets
 
     def rest(self, waits: bool) -> None:
-        """Its turn is over, and permits with it, used or not; `waits`: it has packets left."""
+        """The turn ends, and permits with it, used or not. `waits` is True if it has packets
+        left."""
         node = self._node
         if self._permits:
             node.permits -= self._permits
@@ -226,7 +231,7 @@ class AdmissionWindow:
                 node.active += 1 if waits else -1
 
     def take_charge(self) -> int:
-        """Work served since it was last charged, cost units."""
+        """Return the cost served since the last charge, and reset it."""
         charge, self._charge = self._charge, 0
         return charge
 
@@ -244,20 +249,20 @@ class AdmissionWindow:
                 node.active -= 1
 
     def set_aside(self, cost: int, size_bytes: int) -> None:
-        """One in process takes nothing of what all clients may have together; negative: again."""
+        """Take a packet in process out of the node's sums; with negative values put it back."""
         self._node.in_process -= cost
         self._node.in_process_bytes -= size_bytes
 
     def spend(self, units: int) -> None:
-        """Packets were handled: what the rate of a policy that has one is counted by.
+        """Count handled packets, if the policy limits a rate.
 
-        One for each; what a packet weighs above that `admit` counts by itself.
+        Each counts 1. `admit` counts the cost of a packet above that.
         """
         if self._node.credits is not None:
             self._spent_lately(self._node.credits).units += units
 
     def _spent_lately(self, credits: int) -> Spent:
-        """In this round; what was spent beyond the credits of those before is owed."""
+        """Return the units spent in this round; units beyond earlier credits are owed."""
         spent = self._spent
         if spent is None:
             spent = self._spent = Spent()
