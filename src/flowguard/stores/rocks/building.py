@@ -1,4 +1,4 @@
-"""From operations to a batch, and from a written batch to what is known in memory.
+"""Builds a batch from operations, and applies a written batch to the state in memory.
 
 This is the hot path of the store: an Append, its Sent and its Settle cost a few microseconds.
 """
@@ -22,12 +22,12 @@ from flowguard.stores.rocks.pending import PendingRecords
 from flowguard.stores.rocks.sessions import Sessions
 
 OPS_PIECE: Final = 1_000
-"""Operations after which other threads may have the interpreter: up to two milliseconds."""
+"""Number of operations after which other threads may run: up to two milliseconds."""
 
 
 @final
 class Builder:
-    """The state that batches are built from: `build`, then write and `apply`, or take back."""
+    """The state from which batches are built: `build`, then write and `apply`, or `take_back`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Builder:
         return Draft(self._engine, self._clock)
 
     def build(self, work: Draft, ops: Sequence[StoreOp]) -> Iterator[None]:
-        """Add all of `ops` in order, and the records that are due; yields after each piece."""
+        """Add all `ops` in order, and the records that are due; yields after each piece."""
         self._clock.begin()
         shared = self._payloads.shared(ops)
         for start in range(0, len(ops), OPS_PIECE):
@@ -105,7 +105,7 @@ class Builder:
                 work.is_promised = True
 
     def finish(self, work: Draft, tidy: Sequence[Queue] = ()) -> None:
-        """Add the records that are due; delete messages that are left without a reference."""
+        """Add the records that are due; delete shared messages without a reference."""
         quiet = set(tidy)
         for queue in dict.fromkeys((*self._pending.due(), *work.records, *tidy)):
             if not queue.dropped:
@@ -128,7 +128,7 @@ class Builder:
         work.take_back()
 
     def apply(self, work: Draft) -> None:
-        """Apply the written batch, also the operations that nothing waits for."""
+        """Apply the written batch, including the deferred operations."""
         pending = self._pending
         for queue, mark, trimmed, forgets in work.recorded:
             queue.recorded(mark, trimmed, forgets)
@@ -154,7 +154,7 @@ class Builder:
 
     def _look_up(self, unknown: list[tuple[Queue, int]]) -> None:
         for queue, pos in unknown:
-            # What cannot be read is counted until its queue is empty: it is settled all the same.
+            # An unreadable entry is settled, too, but its size counts until its queue is empty.
             value = self._engine.queues.get_readable(queue.entry_key(pos))
             if value is not None:
                 queue.apply_looked_up(pos, value)
@@ -189,7 +189,7 @@ class Builder:
         work.logged_count += 1
 
     def _put_log_place(self, work: Draft, op: records.PutLogPlace) -> None:
-        # Who has missed the same stands at the same place, whatever else has happened between.
+        # Sessions that have missed the same messages get the same place, and so share reads.
         self._sessions.put_log_place(work, op, work.logged_last or self._log.last)
 
     def _put_log_start(self, work: Draft, op: records.PutLogStart) -> None:

@@ -1,8 +1,8 @@
 """Unique ids: a hybrid logical clock and a node number, 12 bytes.
 
-The last value given out is durable with the batch it was given out in. So a wall clock that is
-set back repeats no id, and a copy of the directory knows exactly how far it has followed its
-original (`flowguard.stores.rocks.identity`).
+The last id is durable with the batch that uses it. So no id is repeated when the wall clock is set
+back, and a copy of the directory has the exact point up to which it follows its original
+(`flowguard.stores.rocks.identity`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ COUNTER_BITS: Final = 16
 
 @final
 class UidClock:
-    """A clock; `hlc` was given out last, and taking an id adds 1. The node number goes with it."""
+    """A clock. `hlc` is the value of the last id, and each new id adds 1; `node` follows it."""
 
     def __init__(self, node: int, last: int, wall_s: Callable[[], float]) -> None:
         """`last` is the value that the directory has recorded."""
@@ -35,5 +35,5 @@ class UidClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether ids were given out since, and the last one is not recorded."""
+        """True if ids were taken since `begin`, and the last one is not recorded."""
         return self.hlc != self._begun and self.hlc != self.written

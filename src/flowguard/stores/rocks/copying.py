@@ -1,4 +1,4 @@
-"""Copies of a whole directory: complete under their name, or not there."""
+"""Copies of a whole directory, which get their name when they are complete."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ from flowguard.stores.durable_files import sync
 
 @contextmanager
 def published(folder: Path, *sources: Path) -> Iterator[Path]:
-    """A temporary path to write a new `folder` at; it gets its name at the end, or is removed.
+    """Yield a temporary path for a new `folder`; at the end it is renamed to `folder`, or removed.
 
-    Only its owner may read it. Raises `StoreError` where `folder` is there already, or lies
-    in one of `sources`: a folder inside a store belongs to the store.
+    Only its owner may read it. Raises `StoreError` if `folder` exists, or is in one of `sources`:
+    a folder inside a store belongs to the store.
     """
     if folder.exists():
         raise StoreError(f"{folder} exists; it must be a new folder")

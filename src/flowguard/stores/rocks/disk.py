@@ -1,4 +1,4 @@
-"""Space on the disk: a store that knows its reserve refuses work before RocksDB fails."""
+"""Free disk space: a store with a reserve rejects work before RocksDB fails."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from flowguard.records import (
 CHECK_COMMITS: Final = 64
 CHECK_BYTES: Final = 4 * 1024 * 1024
 CHECK_SHARE: Final = 16
-"""A look follows each CHECK_COMMITS, CHECK_BYTES or sixteenth of the reserve."""
+"""Free space is read after CHECK_COMMITS, CHECK_BYTES or a sixteenth of the reserve."""
 EASING: Final = frozenset(
     {
         *(Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained),
@@ -51,7 +51,7 @@ def used_bytes_of(folder: Path) -> int:
 
 @final
 class DiskSpace:
-    """Free bytes of the store's file system, looked at now and then."""
+    """Free bytes of the store's file system, read from time to time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DiskSpace:
         free_bytes: Callable[[Path], int],
         buffered_bytes: Callable[[], int],
     ) -> None:
-        """`buffered_bytes` is the size of the rows that RocksDB has to write into tables."""
+        """`buffered_bytes` returns the size of the rows that RocksDB has not written to tables."""
         self._folder = folder
         self.reserve_bytes = reserve_bytes
         self._look = free_bytes
@@ -70,7 +70,7 @@ class DiskSpace:
         self.unused_bytes = 0
         """Free bytes of the file system."""
         self.free_bytes = 0
-        """`unused_bytes` less the space that rows in memory will need."""
+        """`unused_bytes` minus the space that rows in memory will need."""
         self.look()
 
     @property
@@ -88,10 +88,10 @@ class DiskSpace:
         self._bytes_left -= size_bytes
 
     def admit(self, ops: Sequence[StoreOp]) -> None:
-        """Raise `NoSpaceError` if the batch may not be written.
+        """Raises `NoSpaceError` if the batch may not be written.
 
-        Half of the reserve is for work accepted before the node knows that the disk is full.
-        Operations that make room may take another quarter.
+        Half of the reserve is for work that is accepted before the broker notices the full disk.
+        Operations that free space may use another quarter.
         """
         if self._commits_left <= 0 or self._bytes_left <= 0 or self.is_full:
             self.look()
@@ -108,7 +108,7 @@ class DiskSpace:
         )
 
     def require(self, size_bytes: int) -> None:
-        """Raise `NoSpaceError` if the last look found less than `size_bytes` free."""
+        """Raises `NoSpaceError` if less than `size_bytes` were free at the last check."""
         if self.unused_bytes < size_bytes:
             raise NoSpaceError(
                 f"{self._folder} has {self.unused_bytes} bytes left and needs {size_bytes} "

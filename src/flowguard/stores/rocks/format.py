@@ -1,10 +1,11 @@
-"""The format record that makes a directory a store of ours, and the note of who has it open.
+"""The format record, which marks a directory as a store, and the note of the process that has it.
 
-The record is one line of text, so that it can be read with any tool:
+The record is one line of text, so that any tool can read it:
 
     flowguard-rocks 1.0 window 0.1.0 feature,feature
 
-A record of the same major with known features is opened, whatever the minor; others are refused.
+A store with the same major version and known features is opened, with any minor version; others
+are rejected.
 """
 
 import os
@@ -26,19 +27,19 @@ MINOR: Final = 0
 LOG: Final = "log"
 """The feature of a directory that has generations of the durable log."""
 FEATURES: Final = frozenset({LOG})
-"""Features that this version knows; a record with others must not be opened."""
+"""Features of this version; a store with other ones must not be opened."""
 HOLDER: Final = "holder"
 UNBORN: Final = re.compile(
     r"holder|copy|synced|lost\+found|LOCK|LOG.*|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|.*\.log"
     r"|rocksdict-config\.json"
 )
-"""Names of files of a database that never got as far as holding anything."""
+"""Names of files of a database whose creation was not finished."""
 
 
 def check_folder(folder: Path) -> None:
-    """Make `folder` where there is none.
+    """Create `folder` if it is missing.
 
-    Raises `FormatError` where it is no store of ours, `StoreError` where it may not be written.
+    Raises `FormatError` if it is no flowguard store, `StoreError` if it may not be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +75,11 @@ class Format:
     version: str
     layout: str
     creator: str
-    """The version of flowguard that made the directory."""
+    """The version of flowguard that created the directory."""
 
 
 def read_record(engine: RocksEngine, folder: Path) -> Format:
-    """The format record. Raises `FormatError` where this version cannot read the directory."""
+    """Return the format record. Raises `FormatError` if this version cannot read the directory."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:
         raise FormatError(f"{folder} has no format record: it is no store, or was never finished")
@@ -86,7 +87,7 @@ def read_record(engine: RocksEngine, folder: Path) -> Format:
 
 
 def check_record(engine: RocksEngine, folder: Path, layout: str) -> bytes | None:
-    """The record to be written where the directory is new, else None. Raises `FormatError`."""
+    """Return the record to be written if the directory is new, else None. Raises `FormatError`."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:
         if not engine.is_empty:
@@ -102,7 +103,7 @@ def check_record(engine: RocksEngine, folder: Path, layout: str) -> bytes | None
 
 
 def with_feature(record: bytes, feature: str) -> bytes:
-    """The record of a directory that uses `feature` as well, so that older versions refuse it."""
+    """Return the record with another `feature`, so that older versions reject the directory."""
     head, _, features = record.decode().rpartition(" ")
     return f"{head} {','.join(sorted({*filter(None, features.split(',')), feature}))}".encode()
 
@@ -127,9 +128,9 @@ def _parsed(record: bytes, folder: Path) -> Format:
 
 
 def hold(folder: Path, now_s: float) -> None:
-    """Note which process has the directory open; the lock itself is RocksDB's."""
+    """Note the process that has the directory open; RocksDB has the lock itself."""
     since = datetime.fromtimestamp(now_s, UTC).isoformat(" ", "seconds")
-    with suppress(OSError):  # The disk may be full: a store opens all the same.
+    with suppress(OSError):  # The store must open even if the disk is full.
         (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")
 
 
@@ -139,14 +140,14 @@ def let_go(folder: Path) -> None:
 
 
 def holder_pid(folder: Path) -> int | None:
-    """The process that has noted that it has the directory open; None: none has."""
+    """Return the process that has the directory open according to its note, or None."""
     with suppress(OSError, ValueError, IndexError):
         return int((folder / HOLDER).read_text().split()[1])
     return None
 
 
 def locked(folder: Path) -> LockedError:
-    """An error that says who has the directory open."""
+    """Return an error that names the process that has the directory open."""
     try:
         holder = (folder / HOLDER).read_text().strip()
     except OSError:

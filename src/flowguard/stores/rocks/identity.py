@@ -1,13 +1,12 @@
-"""The number under which a directory gives out uids, and the uids it has received.
+"""The node number in a directory's uids, and the set of uids that it has received.
 
-A directory is copied as a whole: by a backup, by hand, or when a split leaves two sides alone
-with what they had. So one vector for the directory says what it has received: of each node the
-highest clock value, and everything below it. An entry that is missing although it was received
-is settled; one that was never received is new (docs/explain/durability.md, "Merging").
+A directory is copied as a whole: by a backup, by hand, or when a split separates two sides. So one
+vector of the highest clock values by node describes all uids that it has received. If an entry
+is missing although its uid was received, it is settled; if its uid was not received, it is new
+(docs/explain/durability.md, "Merging").
 
-That holds only if no two copies continue under one number. So a copy draws a new one when it is
-first opened. A copy is recognised by a file that backups leave in it, or, made by hand, by the
-inode of its folder.
+That requires that no two copies use the same number. So a copy draws a new number when it is first
+opened. Backups have a file that marks a copy; a copy by hand has another inode of its folder.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
 from flowguard.stores.rocks.layouts.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
 COPY: Final = "copy"
-"""Name of the file that says: this is a copy, nobody has opened it yet."""
+"""Name of the file that marks a copy that was not opened yet."""
 _NODE_BYTES: Final = 4
 _CLOCK_BYTES: Final = 8
 _PAIR_BYTES: Final = _NODE_BYTES + _CLOCK_BYTES
@@ -34,11 +33,11 @@ class Identity:
 
     node: bytes
     hlc: bytes
-    """The last clock value that was given out here."""
+    """The clock value of the last uid of this directory."""
     former: Mapping[bytes, bytes]
-    """Highest clock value by node: of numbers this directory had before, and of merged ones."""
+    """Highest clock values by node, of former numbers of this directory and of merged ones."""
     is_copy: bool = False
-    """Whether nothing was written here under `node`, which is the original's."""
+    """True if `node` is the original's number, under which this copy has written nothing."""
 
     @property
     def seen(self) -> dict[bytes, bytes]:
@@ -60,7 +59,7 @@ class ReceivedUids:
 
 
 def read_identity(engine: RocksEngine, folder: Path) -> Identity | None:
-    """The directory's identity; None: the directory is new. Raises `CorruptionError`."""
+    """Return the directory's identity, or None if it is new. Raises `CorruptionError`."""
     node = engine.meta.get(NODE_KEY)
     if node is None:
         return None
@@ -80,7 +79,7 @@ def read_identity(engine: RocksEngine, folder: Path) -> Identity | None:
 def new_identity(
     former: Mapping[bytes, bytes], hlc: bytes, random_node: Callable[[], int]
 ) -> Identity:
-    """An identity under a number that is not 0 and none of those in `former`."""
+    """Return an identity with a new number, which is neither 0 nor in `former`."""
     number = random_node()
     while not number or number.to_bytes(_NODE_BYTES, "big") in former:
         number = (number + 1) % 2**32
@@ -97,7 +96,7 @@ def put_identity(engine: RocksEngine, batch: EngineBatch, identity: Identity, fo
 
 
 def open_identity(engine: RocksEngine, folder: Path, random_node: Callable[[], int]) -> Identity:
-    """The identity of this directory from now on; recorded, and synced where the number is new."""
+    """Return the identity of this directory. A new number is recorded and synced."""
     found = read_identity(engine, folder)
     if found is not None and not found.is_copy:
         return found
@@ -114,12 +113,12 @@ def open_identity(engine: RocksEngine, folder: Path, random_node: Callable[[], i
 
 
 def mark_as_copy(folder: Path, source: Path) -> None:
-    """Mark the folder as a copy, which gets a new number when it is opened; durable."""
+    """Mark the folder durably as a copy, which gets a new number when it is opened."""
     write_durably(folder / COPY, "This copy has not been opened yet.\n")
     mark_as_part(folder, source)
 
 
 def mark_as_part(folder: Path, *sources: Path) -> None:
-    """Mark what was made of `sources` as lacking what they have in Kafka; durable."""
+    """Mark a folder durably as one that lacks the data of `sources` in Kafka."""
     if any((source / OWNER_FILE).exists() for source in sources):
         write_durably(folder / OWNER_FILE, "")

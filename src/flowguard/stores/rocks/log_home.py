@@ -1,4 +1,4 @@
-"""The durable log's generations in the database: a family each, a record in the default one."""
+"""Generations of the durable log in the database: one family each, and a record in `default`."""
 
 from typing import final
 
@@ -17,7 +17,7 @@ class RocksLogHome:
     """A `flowguard.stores.log.homes.LogHome` in an open engine."""
 
     def __init__(self, engine: RocksEngine, *, tidies: bool = True) -> None:
-        """`tidies`: what an unfinished change has left goes; not where nothing may be changed."""
+        """`tidies`: delete the rest of an unfinished change; False if the engine is read-only."""
         self._engine = engine
         self._tidies = tidies
 

@@ -1,6 +1,6 @@
-"""Queues whose record is to be written some time: in turn, so that no commit writes them all.
+"""Queues whose record must be written later, spread over commits so that none writes them all.
 
-Time is counted in steps; each commit is one, and each slice of maintenance.
+Time is counted in steps: each commit and each slice of maintenance is one.
 """
 
 from typing import Final, final
@@ -8,20 +8,21 @@ from typing import Final, final
 from flowguard.stores.rocks.layouts.queue import Queue
 
 TURNS: Final = 64
-"""Steps after a change within which a queue's record is written (a power of two)."""
+"""Maximum number of steps until a changed queue's record is written (a power of two)."""
 QUIET_STEPS: Final = 256
-"""Steps without a change after which even a few settled rows are worth deleting."""
+"""Number of steps without a change after which even a few settled rows are deleted."""
 TIDY_MAX: Final = 64
 
 
 @final
 class PendingRecords:
-    """The queues whose records wait; numbers of queues are dense, so turns are evenly filled."""
+    """Queues by the step that writes their record. Numbers of queues are dense, so the steps have
+    about the same number of queues."""
 
     def __init__(self) -> None:
         self._turns: list[list[Queue]] = [[] for _ in range(TURNS)]
         self._untidy: dict[Queue, int] = {}
-        """Queues with rows to be deleted, and the step in which the record was written."""
+        """Steps in which the record was written, by queue; only queues with rows to be deleted."""
         self._step = 0
 
     def add(self, queue: Queue) -> None:
@@ -30,11 +31,11 @@ class PendingRecords:
             self._turns[queue.qno & (TURNS - 1)].append(queue)
 
     def due(self) -> list[Queue]:
-        """The queues whose turn it is in this step."""
+        """Return the queues whose record this step writes."""
         return self._turns[self._step & (TURNS - 1)]
 
     def quiet(self, steps: int) -> list[Queue]:
-        """Queues with rows to delete that have not changed for `steps`, at most TIDY_MAX."""
+        """Return queues with rows to delete, unchanged for `steps`, at most TIDY_MAX."""
         found: list[Queue] = []
         dropped: list[Queue] = []
         for queue, step in self._untidy.items():
@@ -49,7 +50,7 @@ class PendingRecords:
         return found
 
     def advance(self) -> None:
-        """End the step: the queues of `due` have been written."""
+        """End the step, after the records of the queues of `due` were written."""
         index = self._step & (TURNS - 1)
         for queue in self._turns[index]:
             queue.waiting = False

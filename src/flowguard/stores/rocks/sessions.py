@@ -1,4 +1,4 @@
-"""Sessions and their data besides their queue: family s."""
+"""Sessions and their data except their queue: family s."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -36,27 +36,27 @@ from flowguard.stores.rocks.layouts.session_codec import (
 from flowguard.stores.rows import decode_will, encode_will
 
 OWN_BYTES: Final = 2**40
-"""Limit of a scan, bytes; a session's rows are bounded by its limits, so only their number ends
-it."""
+"""Limit of a scan that never applies: a session's rows are bounded, so only SCAN_ROWS ends it."""
 NewQueue = Callable[[int], Queue]
 
 
 @final
 class Sessions:
-    """Every session's queue by client id, and the numbers they have."""
+    """The queues of all sessions by client id, and their numbers."""
 
     def __init__(self, engine: RocksEngine, new_queue: NewQueue) -> None:
         self._engine = engine
         self._new_queue = new_queue
         self.queues: dict[str, Queue] = {}
         self.dropped: dict[int, Queue | None] = {}
-        """Numbers with rows that are still to be deleted; None: dropped before the last start."""
+        """Queues by number whose rows must still be deleted, or None if dropped before the start.
+        """
         counter = engine.meta.get(keys.QNO_KEY)
         self.next_qno = 1 if counter is None else int.from_bytes(counter, "big")
         self._qno_written = self.next_qno
 
     def restore(self, *, clean: bool) -> None:
-        """Restore all queues; not `clean`: the store was not closed in good order."""
+        """Restore all queues. `clean` is False if the store was not closed properly."""
         engine = self._engine
         sessions = self.rows()
         while rows := list(islice(sessions, SCAN_ROWS)):
@@ -70,7 +70,7 @@ class Sessions:
                 self.queues[client_id] = queue
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
-        """Client ids and the sessions' own rows; order by client id."""
+        """Yield client ids and the sessions' own rows, in the order of client ids."""
         for key, value in self._engine.own.rows(keys.SESSION, keys.SESSION_END):
             yield keys.client_id_of(key), value
 
@@ -81,7 +81,7 @@ class Sessions:
                 yield self.record(client_id, queue, value)
 
     def record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
-        """The record of a session and its queue; `value` is its row."""
+        """Return the record of a session and its queue; `value` is its row."""
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(value)
@@ -118,7 +118,7 @@ class Sessions:
             raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
     def write_counter(self, work: Draft) -> None:
-        """Write the counter with the batch that used numbers; one too many does no harm."""
+        """Write the counter with the batch that used numbers; an unused number does no harm."""
         if self.next_qno != self._qno_written:
             work.batch.put(keys.QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
 
@@ -212,8 +212,8 @@ class Sessions:
             work.batch.put(key, encode_will(op.will), self._engine.own.handle)
 
     def put_log_place(self, work: Draft, op: PutLogPlace, last: int) -> None:
-        """`last`: the stamp of the last message that is logged before the operation, or a later
-        one that no message has."""
+        """`last` is the stamp of the last message logged before the operation, or a later unused
+        stamp."""
         queue = self.queues.get(op.client_id)
         if queue is None:
             return
@@ -225,7 +225,7 @@ class Sessions:
             work.batch.delete(key, self._engine.own.handle)
 
     def put_log_start(self, work: Draft, op: PutLogStart, log: MessageLog, last: int) -> None:
-        """`last`: as `put_log_place`."""
+        """`last` is as in `put_log_place`."""
         queue = self.queues.get(op.client_id)
         if queue is None:
             return
@@ -239,7 +239,7 @@ class Sessions:
             work.batch.delete(key, self._engine.own.handle)
 
     def log_starts(self, client_id: str) -> dict[str, bytes]:
-        """Where its subscriptions that started in the past are, by filter."""
+        """Return the positions of subscriptions that started in the past, by filter."""
         queue = self.queues.get(client_id)
         if queue is None:
             return {}
@@ -249,6 +249,6 @@ class Sessions:
         return {key[keys.OWN_KIND_AT + 1 :].decode(): token for key, token in rows}
 
     def log_place(self, client_id: str) -> bytes:
-        """The session's place in the durable log; empty: it has none."""
+        """Return the session's place in the durable log, empty if it has none."""
         queue = self.queues.get(client_id)
         return b"" if queue is None else self._engine.own.get(keys.log_place_key(queue.qno)) or b""

@@ -37,15 +37,15 @@ from flowguard.types import Publish
 
 LAYOUTS: Final = ("window", "status")
 LOOK_SLICES: Final = 64
-"""Slices of maintenance between two looks at the files: there may be hundreds."""
+"""Number of slices of maintenance per check of the files, which may be hundreds."""
 GIVE_BACK_SLICES: Final = 8
-"""Slices of maintenance between two steps of giving back."""
+"""Number of slices of maintenance per step of `GivingBack`."""
 CLOSE_QUEUES: Final = 1_024
-"""Records in one batch while closing."""
+"""Number of records in one batch while closing."""
 
 
 def queues_of(layout: str) -> Callable[[int], Queue]:
-    """The queues of `layout`; `status`, for comparison, is imported only if it is named."""
+    """Return the queue class of `layout`; `status`, for comparison, is imported only if needed."""
     if layout == "window":
         return WindowQueue
     from flowguard.stores.rocks.layouts.status import StatusQueue
@@ -73,9 +73,9 @@ class RocksStore:
         free_bytes: Callable[[Path], int] = free_bytes_of,
         monotonic_s: Callable[[], float] | None = None,
     ) -> None:
-        """Open `folder`, and make a store there if it is empty or missing.
+        """Open `folder`, and create a store there if it is empty or missing.
 
-        `wall_s` reads the wall clock, which does not jump if `monotonic_s` is None; `random_node`
+        `wall_s` reads the wall clock, which must not jump if `monotonic_s` is None. `random_node`
         draws 32 bits, once per directory. Raises `FormatError`, `LockedError`, `CorruptionError`
         and other `StoreError`.
         """
@@ -149,7 +149,7 @@ class RocksStore:
         )
         self._state = StoreState.FLOWING
         self._open_bytes = settings.write_buffer_bytes
-        """Bytes that opening may write before it is done."""
+        """Maximum size of the data that opening writes, in bytes."""
         self._failed = False
         self._slices = 0
         self._used_bytes = used_bytes_of(folder)
@@ -157,7 +157,7 @@ class RocksStore:
     # --- writing ------------------------------------------------------------------------------
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
-        """Commit, as `Store.commit`; `StallError`, too, has changed nothing."""
+        """Commit, as `Store.commit`; a `StallError` has changed nothing, either."""
         if self._failed:
             raise StoreError(
                 f"{self._folder} has failed before; restart the broker to read its state"
@@ -167,7 +167,7 @@ class RocksStore:
             self._reopen()
         with self._batch() as work:
             for _ in self._builder.build(work, ops):
-                # Neither compiled code nor a write gives up the interpreter: here it is free.
+                # Release the GIL, which neither compiled code nor a write does.
                 time.sleep(0)  # noqa: TID251
             self._write(work, sync=work.must_sync)
         self._state = self._engine.state()
@@ -175,7 +175,7 @@ class RocksStore:
 
     @contextmanager
     def _batch(self) -> Iterator[Draft]:
-        """A batch that is written when the body ends; if that fails, nothing changes."""
+        """Yield a batch that the body writes, then apply it. If the body fails, nothing changes."""
         work = self._builder.work()
         try:
             yield work
@@ -203,17 +203,16 @@ class RocksStore:
         self._disk.wrote(size_bytes)
 
     def _reopen(self) -> None:
-        """Reopen: RocksDB repeats for ever that there is no space or no descriptor, even if there
-        is.
+        """Reopen, since RocksDB repeats an error of missing space or descriptors for ever.
 
-        But opening takes space, too; until there is some, the data written can still be read."""
+        Opening needs space, too. Until there is some, the store stays open for reads."""
         if self._engine.is_open:
             self._disk.look()
             self._disk.require(self._open_bytes)
         self._engine.reopen()
 
     def maintain(self) -> bool:
-        """Do a slice, as `Store.maintain`; without space or in a stall, do nothing."""
+        """Do a slice, as `Store.maintain`; does nothing without space or in a stall."""
         if self._failed:
             return False
         self._look_around()
@@ -233,17 +232,17 @@ class RocksStore:
         return True
 
     def _store_clock(self) -> None:
-        """Store its time and the wall clock's, when it is time."""
+        """Store the times of the store's clock and of the wall clock when that is due."""
         clock = self._clock
         if clock is not None and (pair := clock.due()) is not None:
             batch = self._engine.batch()
             batch.put(keys.CLOCK_KEY, pair, self._engine.meta.handle)
-            with suppress(NotNowError):  # It is due until it is stored.
+            with suppress(NotNowError):  # It stays due until it is stored.
                 self._engine.write(batch, sync=False)
                 clock.stored(pair)
 
     def _step(self, *, sweep: bool) -> None:
-        """Write records whose turn it is, and other deferrable work; not synced."""
+        """Write due records and other deferrable work, without a sync."""
         with self._batch() as work:
             if sweep:
                 self._sweep.step(work)
@@ -259,7 +258,7 @@ class RocksStore:
             self._state = self._engine.state()
         self._slices += 1
         if self._slices % LOOK_SLICES == 0:
-            # Without a descriptor for it nobody looks: what was seen last is good enough.
+            # Without a free descriptor the previous value is good enough.
             with suppress(OSError):
                 self._used_bytes = used_bytes_of(self._folder)
 
@@ -309,10 +308,8 @@ class RocksStore:
     # --- the whole ----------------------------------------------------------------------------
 
     def backup(self, folder: Path) -> None:
-        """Copy the store, as `Store.backup`: hard links, in `folder`, which must be on the same
-        file system.
-
-        Elsewhere it would be a copy, byte by byte, while all commits wait."""
+        """Copy the store, as `Store.backup`, with hard links in `folder`, which must be on the same
+        file system. On another one all commits would wait until all bytes are copied."""
         try:
             if folder.parent.stat().st_dev != self._folder.stat().st_dev:
                 raise StoreError(
@@ -338,9 +335,9 @@ class RocksStore:
             raise
 
     def close(self) -> None:
-        """Write deferred records, so that the next start need not look for them.
+        """Write deferred records, so that the next start need not restore them.
 
-        Without space the next start has to: nothing that was promised is lost.
+        Without space they are not written, and the next start restores them; no data is lost.
         """
         if not self._engine.is_open:
             return

@@ -1,6 +1,6 @@
 """Deferrable work: records of quiet queues, rows of dropped sessions, messages without a reference.
 
-Each slice is one batch of its own, not synced: a slice that is lost is done again.
+Each slice is a batch of its own without a sync; a lost slice is repeated.
 """
 
 from functools import partial
@@ -21,9 +21,9 @@ from flowguard.stores.rocks.layouts.queue import POS_ALL, Draft, Queue
 from flowguard.stores.rocks.sessions import Sessions
 
 SINGLY_MAX: Final = 64
-"""Rows that are deleted one by one; more, as a range."""
+"""Maximum number of rows that are deleted one by one; more are deleted as a range."""
 QUEUES_MAX: Final = 32
-"""Queues in one slice."""
+"""Maximum number of queues in one slice."""
 
 
 @final
@@ -35,12 +35,13 @@ class Sweep:
         self._sessions = sessions
         self._payloads = payloads
         self._row = b""
-        """Key at which reading of the dropped queue at hand goes on; empty: at its beginning."""
+        """Key at which reading of the present dropped queue continues; empty for its beginning."""
         self._is_blind = False
-        """Whether a queue is unreadable: without its references no shared message is deleted."""
+        """True if a queue is unreadable; then references are unknown, and no shared message is
+        deleted."""
         self._unmarked: list[Queue] = []
         self._place: bytes | None = None
-        """Place at which the search for messages without a reference goes on; None: it is over."""
+        """Place at which the search for messages without a reference continues, or None if done."""
         if not payloads.is_complete:
             self._place = b""
             for queue in sessions.queues.values():
@@ -54,7 +55,7 @@ class Sweep:
         return not self._sessions.dropped and marked and self._place is None
 
     def step(self, work: Draft) -> None:
-        """Add one slice to `work`, if something is left to do."""
+        """Add one slice to `work`, if any work is left."""
         if self._sessions.dropped:
             self._sweep_dropped(work)
         elif self._is_blind:
@@ -80,7 +81,7 @@ class Sweep:
             work.undo.append(partial(self._sessions.dropped.__setitem__, qno, queue))
 
     def _sweep_queue(self, work: Draft, qno: int, queue: Queue | None) -> bool:
-        """Delete rows of a dropped queue; False: there are more."""
+        """Delete rows of a dropped queue. Return False if there are more."""
         rows = self._engine.queues
         start, end = queue_prefix(qno), queue_prefix(qno + 1)
         if queue is not None and self._payloads.references:
@@ -88,7 +89,7 @@ class Sweep:
             try:
                 found = rows.scan(at, end)
             except CorruptionError:
-                found = []  # After the next start they are messages that nobody refers to.
+                found = []  # The next start deletes their messages, which have no references then.
             places = [queue.place_of_row(key, value) for key, value in found]
             work.forget([place for place in places if place])
             work.undo.append(partial(setattr, self, "_row", self._row))
@@ -104,7 +105,7 @@ class Sweep:
         try:
             rows = family.scan(start, end, SINGLY_MAX + 1)
         except CorruptionError:
-            # What is damaged need not be read to go.
+            # Damaged rows can be deleted without reading them.
             work.batch.delete_range(start, end, family.handle)
             return
         if len(rows) > SINGLY_MAX or sum(len(value) for _, value in rows) >= SCAN_BYTES:
@@ -116,9 +117,10 @@ class Sweep:
     # --- shared messages ----------------------------------------------------------------------
 
     def _mark(self, work: Draft) -> None:
-        """Count the references of entries that were there at the start.
+        """Count the references of entries that existed at the start.
 
-        What was settled meanwhile has one until a record says so, which is written now.
+        An entry that was settled meanwhile has one until the queue's record is written, which this
+        batch does.
         """
         references = self._payloads.references
         for _ in range(QUEUES_MAX):

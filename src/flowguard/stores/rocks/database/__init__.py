@@ -1,7 +1,7 @@
 """RocksDB as the store uses it: bytes in, bytes out.
 
-- `engine`         families, batches, scans, options; it alone knows the driver
-- `driver_errors`  errors of RocksDB as errors of flowguard
-- `log_files`      checks of the log of writes before RocksDB reads it
-- `synced`         the part of that log that is known to be on the disk
+- `engine`         families, batches, scans, options; the only user of the driver
+- `driver_errors`  converts errors of RocksDB to those of flowguard
+- `log_files`      checks the log of writes before RocksDB reads it
+- `synced`         the part of that log that is known to be on disk
 """

@@ -1,4 +1,4 @@
-"""RocksDB's errors translated: rocksdict has one exception for all of them."""
+"""Converts errors of RocksDB, for which rocksdict has only one exception class."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ CONTENT: Final = {
 }
 """Contents of the database's families, for people."""
 LOGGED: Final = "logged messages"
-"""The content of the families of the durable log, which have numbers."""
+"""The content of the families of the durable log, which are numbered."""
 
 _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
     ("Write stall", StallError),
@@ -34,14 +34,14 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
 )
 """Parts of RocksDB's messages, and the errors they mean."""
 REPEATED: Final = (NoSpaceError, DescriptorsError)
-"""Errors of a change that it repeats for every other one until it is opened again."""
+"""Errors that RocksDB repeats for every change until the database is reopened."""
 
 
 @contextmanager
 def translated(family: str = "") -> Iterator[None]:
-    """Translate rocksdict's errors into ours, by their text.
+    """Translate rocksdict's errors by their text.
 
-    `family`: its rows are read; if they cannot be read they are damaged, whatever the reason.
+    `family` is the family that is read; any other error of a read becomes `CorruptionError`.
     """
     try:
         yield

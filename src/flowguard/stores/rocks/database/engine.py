@@ -1,17 +1,17 @@
-"""RocksDB, as this store uses it: bytes in, bytes out, errors of ours.
+"""RocksDB as the store uses it: bytes in, bytes out, errors of flowguard.
 
 The only file that imports rocksdict. Rules that its users can rely on:
 
-* A write never waits for RocksDB: where it would, it raises `StallError`. rocksdict holds the GIL
-  while it writes, also during a stall; only `flush_wal` does not. `wait_for_disk` comes before it.
-* Every scan has an upper bound and ends inside one call: a live iterator keeps the directory locked
-  after `close`. rocksdict's lower bound overwrites the upper one, so there is none.
-* A scan that fails in the middle raises: such an iterator is not valid any more, like one at its
-  end, and only its status tells them apart.
-* What was synced is there when it is opened again, or opening raises (`synced`).
+* A write never waits for RocksDB; it raises `StallError` instead. rocksdict holds the GIL while it
+  writes, even during a stall; only `flush_wal` releases it. `wait_for_disk` comes before a write.
+* Every scan has an upper bound and ends inside one call, since a live iterator keeps the directory
+  locked after `close`. Scans have no lower bound, since rocksdict's overwrites the upper one.
+* A scan that fails in the middle raises. Such an iterator is invalid, like one at its end; only its
+  status differs.
+* Synced data exists after reopening, or opening raises (`synced`).
 * A family is one object for the life of the engine; `reopen` gives it a new handle.
-* An error keeps the frames that it passed, and whoever keeps the error keeps what they refer to: no
-  frame that an error of RocksDB passes has a database, an iterator or a handle in a variable.
+* An error keeps the frames that it passed, and their variables. So no frame that an error of
+  RocksDB passes has a database, an iterator or a handle in a variable.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,28 +47,28 @@ from flowguard.stores.rocks.database.synced import Synced, read_synced
 
 FAMILIES: Final = tuple(CONTENT)
 KEYS_END: Final = b"\xff" * 16
-"""A key beyond all that a family has."""
+"""A key above all keys of a family."""
 SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
 BLOCK_BYTES: Final = 16 * 1024
 ARENA_BYTES: Final = 64 * 1024
-"""Size of the blocks of a write buffer, small enough that malloc gives the same pages again."""
+"""Size of the blocks of a write buffer, small enough that malloc reuses the same pages."""
 TABLES_MERGED: Final = 16
-"""Young tables that are merged at once: by then most of their rows have been settled."""
+"""Number of young tables that are merged at once, when most of their rows are settled."""
 TABLES_DELAY: Final = 40
 TABLES_STOP: Final = 64
-"""Young tables that slow writes down, and stop them."""
+"""Number of young tables at which writes stop; TABLES_DELAY slows them down."""
 LOG_BYTES: Final = MIB
 THREADS: Final = "rocksdb:"
-"""Beginning of the names of the threads that write tables and merge them; engines share them."""
+"""Prefix of the names of the threads that write and merge tables; engines share them."""
 SLICE: Final = "log."
-"""Beginning of the names of the durable log's families; the number follows, eight hex digits."""
+"""Prefix of the names of the durable log's families; the number follows, eight hex digits."""
 STORED: Final = "rocksdb.live-sst-files-size", "rocksdb.live-blob-file-size"
 BUFFERED: Final = "rocksdb.cur-size-all-mem-tables"
 
 
 class EngineBatch(Protocol):
-    """Writes that happen together; `family` is a `Family.handle`."""
+    """Atomic writes; `family` is a `Family.handle`."""
 
     def put(self, key: bytes, value: bytes, family: Any, /) -> None: ...
 
@@ -82,7 +82,7 @@ class EngineBatch(Protocol):
 
 
 class Family:
-    """One column family: its reads, and the handle that a batch names it by."""
+    """One column family: its reads, and its handle for batches."""
 
     __slots__ = ("_rows", "handle", "name")
 
@@ -105,13 +105,13 @@ class Family:
         return self._rows
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at `key`. Raises `CorruptionError`, as everything that reads."""
+        """Return the value at `key`, or None. Raises `CorruptionError`, as all reads."""
         with translated(self.name):
             found: bytes | None = self._open_rows().get(key)
         return found
 
     def get_readable(self, key: bytes) -> bytes | None:
-        """The value at `key`, as by `get`; None also where it cannot be read."""
+        """Return the value at `key`, or None if it is missing or cannot be read."""
         try:
             return self.get(key)
         except CorruptionError:
@@ -125,9 +125,9 @@ class Family:
     def scan(
         self, start: bytes, end: bytes, limit: int = SCAN_ROWS, bytes_max: int = SCAN_BYTES
     ) -> list[tuple[bytes, bytes]]:
-        """Rows with `start` <= key < `end`, ascending, at most `limit`.
+        """Return rows with `start` <= key < `end`, ascending, at most `limit`.
 
-        None further when their values add up to `bytes_max`.
+        Stops when their values add up to `bytes_max`.
         """
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
@@ -149,7 +149,7 @@ class Family:
                     step()
                 rows.status()
             finally:
-                # An error that somebody keeps would keep it alive.
+                # If a caller keeps an error, these variables would keep the iterator alive.
                 del rows, valid, key_of, value_of, step
         return found
 
@@ -165,12 +165,12 @@ class Family:
                 for number in range(len(cursors)):
                     cursors[number].status()
             finally:
-                cursors.clear()  # An error that somebody keeps would keep them alive.
+                cursors.clear()  # If a caller keeps an error, it would keep them alive.
         return found
 
     @property
     def size_bytes(self) -> int:
-        """The size of its tables, blob files and rows in memory, bytes."""
+        """Size of its tables, blob files and rows in memory, in bytes."""
         with translated():
             sizes = [self._open_rows().property_int_value(name) or 0 for name in STORED]
         return sum(sizes) + self.buffered_bytes()
@@ -178,7 +178,7 @@ class Family:
     def rows(
         self, start: bytes = b"", end: bytes = KEYS_END, limit: int = SCAN_ROWS
     ) -> Iterator[tuple[bytes, bytes]]:
-        """All rows with `start` <= key < `end`, ascending, read in portions of `limit`."""
+        """Yield all rows with `start` <= key < `end`, ascending, read in portions of `limit`."""
         while rows := self.scan(start, end, limit):
             yield from rows
             start = rows[-1][0] + b"\0"
@@ -189,7 +189,8 @@ class Family:
             return self._open_rows().property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self, *, bytes_max: int | None = None) -> int:
-        """Write the rows in memory as a table; with `bytes_max` begin, if they fit; their size."""
+        """Write the rows in memory as a table. Return their size. With `bytes_max`, only begin, and
+        only if they are not larger."""
         size_bytes = self.buffered_bytes()
         with translated():
             if bytes_max is None or size_bytes <= bytes_max:
@@ -197,7 +198,7 @@ class Family:
         return size_bytes
 
     def buffered_bytes(self) -> int:
-        """Return the size of the rows that are in no table yet."""
+        """Return the size in bytes of the rows that are in no table yet."""
         with translated():
             return 0 if self._rows is None else self._rows.property_int_value(BUFFERED) or 0
 
@@ -227,11 +228,10 @@ class RocksEngine:
         bulk: bool = False,
         family: Callable[[str], Family] = Family,
     ) -> None:
-        """Open it, and make it where there is none. Raises `StoreError`.
+        """Open the database, and create it if it is missing. Raises `StoreError`.
 
-        `read_only`: nothing in it is changed, nobody is kept from opening it; `bulk`: writes
-        wait for RocksDB, and are on the disk after `flush` only; `family` makes the objects to
-        read from.
+        `read_only`: change nothing, and do not lock the directory. `bulk`: writes wait for RocksDB,
+        and are on disk only after `flush`. `family` creates the objects to read from.
         """
         self._folder = folder
         self._read_only = read_only
@@ -246,7 +246,7 @@ class RocksEngine:
             self._impatient = self._patient
         self._db: Rdict | None = None
         self.must_reopen = False
-        """Whether a change found no space, or no descriptor: it takes none before `reopen`."""
+        """True if a change failed without space or descriptors; all others fail until `reopen`."""
         self.saves_space = False
         self._synced: Synced | None = None
         self._family = family
@@ -258,20 +258,20 @@ class RocksEngine:
         self._open()
 
     def _check_log(self) -> None:
-        """Check the log before opening to write, which replaces it by its intact part."""
+        """Check the log before opening for writes, which replaces it by its intact part."""
         if not read_synced(self._folder):
             return
         try:
             before = RocksEngine(self._folder, self._settings, read_only=True)
         except StoreError:
-            return  # So will opening it to write, and say why.
+            return  # Opening for writes will raise the same error.
         try:
             before.require_log()
         finally:
             before.close()
 
     def require_log(self) -> None:
-        """Raise `CorruptionError` where writes are missing that were synced."""
+        """Raises `CorruptionError` if synced writes are missing."""
         if self.lost_count:
             raise CorruptionError(
                 f"the log of writes in {self._folder} is damaged: the last {self.lost_count:,} "
@@ -280,7 +280,7 @@ class RocksEngine:
 
     @property
     def lost_count(self) -> int:
-        """Changes that are known to have been on the disk and are missing."""
+        """Number of changes that were on disk and are missing."""
         with translated():
             last = self._open_db().latest_sequence_number()
             return max(0, read_synced(self._folder) - last)
@@ -291,7 +291,7 @@ class RocksEngine:
         return (*known, *self.slices.values())
 
     def add_slice(self, number: int) -> Family:
-        """Make a family of the durable log, unless it is there. Raises `StoreError`."""
+        """Return a family of the durable log, and create it if missing. Raises `StoreError`."""
         family = self.slices.get(number)
         if family is None:
             family = self._family(f"{SLICE}{number:08x}")
@@ -304,7 +304,7 @@ class RocksEngine:
         return family
 
     def drop_slice(self, number: int) -> None:
-        """Drop a family of the durable log with all its rows; nothing where there is none."""
+        """Drop a family of the durable log with all its rows, if it exists."""
         family = self.slices.get(number)
         if family is not None:
             family.detach()
@@ -356,9 +356,9 @@ class RocksEngine:
             options.set_min_blob_size(settings.blob_bytes_min)
             options.set_enable_blob_gc(not self.saves_space)
         if family in ("q", "s"):
-            # Rows live shortly: tables full of tombstones are compacted early.
+            # Rows are deleted soon, so tables full of tombstones are compacted early.
             options.add_compact_on_deletion_collector_factory(128, 64, 0.5)
-        # What follows is of the database; the families' copies of it are not looked at.
+        # The following options are those of the database; RocksDB ignores them in families.
         options.set_max_background_jobs(settings.background_jobs)
         options.set_db_write_buffer_size(4 * settings.write_buffer_bytes)
         options.set_max_total_wal_size(settings.wal_bytes_max)
@@ -377,21 +377,21 @@ class RocksEngine:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open: not after `close`, nor where `reopen` has failed."""
+        """True if it is open; False after `close` or a failed `reopen`."""
         return self._db is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no family holds anything."""
+        """True if no family has a row."""
         return not any(family.scan(b"", KEYS_END, 1) for family in self.families)
 
     def batch(self) -> EngineBatch:
         return WriteBatch(raw_mode=True)
 
     def write(self, batch: EngineBatch, *, sync: bool = True, wait: bool = False) -> None:
-        """Apply the batch, and sync it where the settings say so too.
+        """Apply the batch, and sync it if `sync` and if fsync is configured.
 
-        `wait`: through a stall, with the whole process; only if it serves no client.
+        `wait`: wait during a stall, which blocks the whole process; only if it serves no client.
 
         Raises `StallError` (nothing was written), `NoSpaceError` and `DescriptorsError` (nothing is
         written before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
@@ -415,12 +415,12 @@ class RocksEngine:
             raise
 
     def require_folder(self) -> None:
-        """Raises `RemovedError`: its open files would take writes all the same."""
+        """Raises `RemovedError` if the folder was removed; its open files still accept writes."""
         if self._synced is not None and self._synced.is_removed:
             raise RemovedError(f"{self._folder} was removed while it was in use")
 
     def sync(self) -> None:
-        """Make everything written durable; releases the GIL. Raises `SyncError`."""
+        """Make all writes durable; releases the GIL. Raises `SyncError`."""
         try:
             db = self._open_db()
             number = db.latest_sequence_number()
@@ -431,7 +431,7 @@ class RocksEngine:
             self._synced.note(number)
 
     def state(self) -> StoreState:
-        """RocksDB's own state of its pace; cheap."""
+        """Return whether RocksDB delays or stops writes; cheap."""
         with translated():
             db = self._open_db()
             if db.property_int_value("rocksdb.is-write-stopped"):
@@ -441,7 +441,7 @@ class RocksEngine:
         return StoreState.FLOWING
 
     def checkpoint(self, folder: Path) -> None:
-        """Copy the written data to a folder that does not exist yet; hard links where possible.
+        """Copy the written data to a new folder, with hard links if possible.
 
         Raises `StoreError`.
         """
@@ -449,12 +449,12 @@ class RocksEngine:
             Checkpoint(self._open_db()).create_checkpoint(str(folder))
 
     def flush(self) -> None:
-        """Write all tables, so that the log is short."""
+        """Write all rows in memory as tables, so that the log is short."""
         for family in self.families:
             family.flush()
 
     def reopen(self) -> None:
-        """Reopen, because RocksDB repeats some errors for ever. Raises `StoreError`."""
+        """Reopen, since RocksDB repeats some errors for ever. Raises `StoreError`."""
         self.close()
         self._open()
         self.must_reopen = False
@@ -462,8 +462,8 @@ class RocksEngine:
     def close(self) -> None:
         """Release the directory; calling it again does nothing.
 
-        Dropping the last reference closes it, and writes tables if it can. rocksdict's own
-        `close` insists on the latter, and leaves the lock to any handle that is still alive.
+        Dropping the last reference closes the database, and writes tables if possible. rocksdict's
+        own `close` requires the latter, and keeps the lock while any handle is alive.
         """
         for family in self.families:
             family.detach()
@@ -480,18 +480,18 @@ def is_slice(name: str) -> bool:
 
 
 def is_open_here(folder: Path) -> bool:
-    """Whether this process writes to it: the lock of a file tells its owner nothing."""
+    """Return True if this process has it open for writes; a file lock does not show that."""
     return folder.resolve() in _open_here
 
 
 def families_in(folder: Path) -> list[str]:
-    """The names of families in an existing database. Raises `StoreError`."""
+    """Return the names of families in an existing database. Raises `StoreError`."""
     check_logs(folder)
     with translated():
         return Rdict.list_cf(str(folder), Options(raw_mode=True))
 
 
 def repair(folder: Path) -> None:
-    """Make a new MANIFEST; bad tables and all logs go to `folder/lost`. Raises `StoreError`."""
+    """Create a new MANIFEST; move bad tables and all logs to `folder/lost`. Raises `StoreError`."""
     with translated():
         Rdict.repair(str(folder), Options(raw_mode=True))

@@ -1,9 +1,9 @@
-"""The files of the log of writes, checked before RocksDB reads them.
+"""Checks the files of the log of writes before RocksDB reads them.
 
-A record is a head (u32 check, u16 length, both little endian, u8 type) and its content; none
-crosses the end of a block of 32 KiB. RocksDB checks all of it, with one exception: it takes a
-record whose type belongs to logs that are written over older ones for a left-over, and reads it
-again, for ever. No log of ours is written over another, so such a type is damage.
+A record is a head (u32 checksum, u16 length, both little endian, u8 type) and its content; no
+record crosses the end of a block of 32 KiB. RocksDB checks all records, with one exception: it
+takes a record type of recycled logs for a left-over, and reads the record again for ever. flowguard
+never recycles logs, so such a type is damage.
 """
 
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import Final
 from flowguard.errors import CorruptionError
 
 LOGS: Final = ("*.log", "MANIFEST-*")
-"""Files of this form: the changes, and the list of tables."""
+"""Patterns of the files in this format: the changes, and the list of tables."""
 _BLOCK_BYTES: Final = 32 * 1024
 _HEAD: Final = Struct("<IHB")
 _OVERWRITING: Final = frozenset({5, 6, 7, 8, 11})
 
 
 def endless_at(log: Path) -> int | None:
-    """The position at which RocksDB would never stop reading; None: nowhere."""
+    """Return the position at which RocksDB would read for ever, or None."""
     with log.open("rb") as file:
         start = 0
         while block := file.read(_BLOCK_BYTES):
@@ -30,14 +30,14 @@ def endless_at(log: Path) -> int | None:
                 if kind in _OVERWRITING:
                     return start + at
                 if not kind or at + _HEAD.size + size_bytes > len(block):
-                    break  # RocksDB goes no further, or only in the next block.
+                    break  # RocksDB stops, or continues in the next block.
                 at += _HEAD.size + size_bytes
             start += len(block)
     return None
 
 
 def endless_logs(folder: Path) -> dict[Path, int]:
-    """Files in which RocksDB would never stop reading, with the position."""
+    """Return the files that RocksDB would read for ever, with the position."""
     found: dict[Path, int] = {}
     for pattern in LOGS:
         for log in sorted(folder.glob(pattern)):
@@ -48,6 +48,6 @@ def endless_logs(folder: Path) -> dict[Path, int]:
 
 
 def check_logs(folder: Path) -> None:
-    """Raise `CorruptionError` where RocksDB would never stop reading."""
+    """Raises `CorruptionError` if RocksDB would read a file for ever."""
     for log, at in endless_logs(folder).items():
         raise CorruptionError(f"{log} is damaged at byte {at:,}")

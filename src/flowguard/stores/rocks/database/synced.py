@@ -1,9 +1,9 @@
-"""The part of the log of writes that is known to be on the disk: a number beside the database.
+"""The part of the log of writes that is known to be on disk: a number beside the database.
 
-RocksDB reads its log until the first record that is damaged, and takes the rest for the torn end
-of a write under way: after a crash that is right, and after damage it is a silent loss. The two
-are told apart by the number of the last write that was synced. It is written after the sync, and
-not synced itself: the number that a crash leaves is true, if perhaps older.
+RocksDB reads its log until the first damaged record, and takes the rest for an incomplete write.
+After a crash that is right, but after damage it is a silent loss. The number of the last synced
+write shows the difference. It is written after the sync, and not synced itself: after a crash it is
+still valid, but may be old.
 
     synced    u64 number of the write, u32 CRC-32 of it
 """
@@ -22,7 +22,7 @@ _RECORD: Final = Struct(">QI")
 
 
 def read_synced(folder: Path) -> int:
-    """The number of the last write that is known to be on the disk; 0: none is."""
+    """Return the number of the last write that is known to be on disk, or 0."""
     try:
         number, check = _RECORD.unpack((folder / SYNCED).read_bytes())
     except (FileNotFoundError, StructError):
@@ -33,7 +33,7 @@ def read_synced(folder: Path) -> int:
 
 @final
 class Synced:
-    """The open file; it also tells whether the folder is still there."""
+    """The open file of the number; also detects that the folder was removed."""
 
     def __init__(self, folder: Path) -> None:
         """Open it. Raises `OSError`."""
@@ -42,19 +42,19 @@ class Synced:
         self._fd = os.open(folder / SYNCED, flags, 0o644)
 
     def note(self, number: int) -> None:
-        """Note that all writes up to `number` are on the disk."""
+        """Note that all writes up to `number` are on disk."""
         self._number = number
-        # Where it cannot be said, less is known, and nothing is wrong.
+        # After an error the file has an older number, which is still valid.
         with suppress(OSError):
             os.pwrite(self._fd, _RECORD.pack(number, crc32(_NUMBER.pack(number))), 0)
 
     def wait_for_disk(self) -> None:
-        """Write the number again: that waits while the file system is frozen, without the GIL."""
+        """Write the number again, which waits without the GIL while the file system is frozen."""
         self.note(self._number)
 
     @property
     def is_removed(self) -> bool:
-        """Whether somebody has deleted the folder, or the file in it."""
+        """True if the folder or the file in it was deleted."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Records of the database, by hand: versioned, big endian, no reflection.
+"""Records of messages and entries: versioned, big endian, no reflection.
 
-Writers trust us. Readers find what a writer wrote, or raise `CorruptionError`.
+Encoders do not check their arguments. Decoders raise `CorruptionError` for damaged records.
 
-    message   as `flowguard.stores.messages` has it
+    message   as in `flowguard.stores.messages`
     entry     u8 version and kind, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
               u32 size, uid: u64 clock, u32 node; the uid of the message, if it is in family p;
-              f64 expiry; count and identifiers, varints; the message, if it is inline
+              f64 expiry; number and identifiers, varints; the message, if it is inline
 
-The uid of an entry is its own: no other entry of any queue has it, in no copy of the directory.
+The uid of an entry is unique among all queues and all copies of the directory.
 """
 
 from struct import Struct
@@ -20,7 +20,7 @@ from flowguard.types import NO_PROPERTIES
 
 UID_BYTES: Final = 12
 INLINE: Final = b"\0"
-"""`Delivery.place` of a message beside its entry; a uid means family p, empty means unknown."""
+"""`Delivery.place` of a message in its entry; a uid means family p, empty means unknown."""
 
 _ENTRY_INLINE: Final = 0x10
 _ENTRY_SHARED: Final = 0x11
@@ -37,7 +37,7 @@ _IDENTIFIED: Final = 16
 
 
 def encode_varint(value: int) -> bytes:
-    """The value with seven bits a byte, least significant first; any size."""
+    """Return a value of any size with seven bits a byte, least significant first."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -49,7 +49,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The value at `pos`, and the position after it."""
+    """Return the value at `pos`, and the position after it."""
     value = 0
     shift = 0
     while pos < len(data):
@@ -79,7 +79,7 @@ def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> by
         and not delivery.identifiers
         and delivery.expires_at_s == NEVER_S
     ):
-        # The frequent case, quicker.
+        # A faster path for the frequent case.
         topic = message.topic.encode()
         of_message = message.qos
         if message.retain:
@@ -96,7 +96,7 @@ def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> by
 def encode_shared_entry(
     delivery: Delivery, size_bytes: int, hlc: int, node: int, place: bytes
 ) -> bytes:
-    """An entry whose message is in family p, under the uid `place`."""
+    """Return an entry whose message is in family p, with the uid `place`."""
     flags = delivery.qos
     if delivery.retain:
         flags |= RETAIN
@@ -118,19 +118,19 @@ def _options(delivery: Delivery, flags: int) -> tuple[int, bytes]:
 
 
 def entry_size_bytes(value: bytes) -> int:
-    """The bytes that the entry counts in its queue."""
+    """Return the size in bytes that the entry counts in its queue."""
     if len(value) < _HEAD_BYTES:
         raise CorruptionError("an entry is cut short")
     return int.from_bytes(value[2:6], "big")
 
 
 def entry_uid(value: bytes) -> bytes:
-    """The uid of the entry; byte order is the order in which a node accepted."""
+    """Return the uid of the entry; byte order is the order in which a node accepted entries."""
     return value[_UID_AT:_HEAD_BYTES]
 
 
 def entry_place(value: bytes) -> bytes:
-    """The place of an entry's message: the uid it has in family p, or INLINE."""
+    """Return the place of an entry's message: its uid in family p, or INLINE."""
     kind = value[0] if len(value) >= _HEAD_BYTES else 0
     if kind == _ENTRY_INLINE:
         return INLINE
@@ -140,7 +140,7 @@ def entry_place(value: bytes) -> bytes:
 
 
 def decode_entry(value: bytes, shared: bytes | None) -> Delivery:
-    """`shared` is the row of family p, where `entry_place` names one."""
+    """`shared` is the row of family p if `entry_place` returns a uid."""
     place = entry_place(value)
     flags = value[1]
     pos = _HEAD_BYTES if place is INLINE else _SHARED_HEAD_BYTES

@@ -1,9 +1,8 @@
 """Keys of the database: big endian, so that byte order is their order.
 
-A session is a dense number, `qno`, from its first PutSession to its DropSession; a number is
-never used twice. Only the session's own row bears the client id. All other keys begin with the
-number, so that no id can be confused with another one that it is a prefix of, whatever
-characters it holds.
+A session has a dense number, `qno`, from its first PutSession to its DropSession. A number is never
+used twice. Only the session's own row has the client id. All other keys begin with the number, so a
+client id that is the prefix of another one causes no confusion.
 """
 
 from typing import Final
@@ -21,9 +20,9 @@ SWEEP_END: Final = b"\x21"
 SCRATCH_BY_UID: Final = b"\x30"
 SCRATCH_BY_POS: Final = b"\x31"
 SCRATCH_END: Final = b"\x32"
-"""End of the scratch rows of a merge under way; none of them stays."""
+"""End of the scratch rows, which exist only during a merge."""
 GENERATION: Final = b"\x40"
-"""Beginning of the keys of the durable log's generations; the number follows, 4 bytes."""
+"""Prefix of the keys of the durable log's generations; the number follows, 4 bytes."""
 GENERATION_END: Final = b"\x41"
 
 # family s
@@ -60,7 +59,7 @@ def client_id_of(key: bytes) -> str:
 
 
 def own_prefix(qno: int) -> bytes:
-    """Prefix of all keys of a session in family s; `own_prefix(qno + 1)` ends them."""
+    """Return the prefix of a session's keys in family s; `own_prefix(qno + 1)` is their end."""
     return OWN + qno.to_bytes(8, "big")
 
 
@@ -85,7 +84,7 @@ def log_start_key(qno: int, filter: str) -> bytes:
 
 
 def queue_prefix(qno: int) -> bytes:
-    """Prefix of all keys of a session in family q; `queue_prefix(qno + 1)` ends them."""
+    """Return the prefix of a session's keys in family q; `queue_prefix(qno + 1)` is their end."""
     return qno.to_bytes(8, "big")
 
 
@@ -94,10 +93,10 @@ def record_key(qno: int) -> bytes:
 
 
 def entry_prefix(qno: int) -> bytes:
-    """Prefix of an entry's key in layout `window`; the position (8 bytes) follows."""
+    """Return the prefix of an entry's key in layout `window`; the position (8 bytes) follows."""
     return qno.to_bytes(8, "big") + ENTRY
 
 
 def pos_of(key: bytes) -> int:
-    """The position in an entry's key in layout `window`."""
+    """Return the position in an entry's key in layout `window`."""
     return int.from_bytes(key[ENTRY_POS_AT:], "big")

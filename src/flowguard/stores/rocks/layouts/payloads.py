@@ -1,8 +1,8 @@
-"""Messages that several queues share: stored once, counted, deleted with the last reference.
+"""Messages that several queues share: stored once, and deleted with the last reference.
 
-The counts are in memory. After a start they are unknown, so nothing is deleted until all entries
-were looked at once (`flowguard.stores.rocks.sweep`); until then an entry counts only if it was
-looked at, or is newer (`Queue.marked_pos`).
+The reference counts are in memory. After a start they are unknown, so nothing is deleted until all
+entries were read once (`flowguard.stores.rocks.sweep`). Until then an entry counts only if it was
+read or is newer (`Queue.marked_pos`).
 """
 
 from collections import Counter
@@ -21,23 +21,23 @@ from flowguard.stores.rocks.layouts.codec import (
 from flowguard.stores.rocks.layouts.queue import Draft, Queue
 
 SHARED_BYTES_MIN: Final = 513
-"""Size from which a payload with more than one queue to go to is stored once."""
+"""Minimum size of a payload that is stored once for several queues."""
 SHARED_QUEUES_MIN: Final = 5
-"""Number of queues from which a smaller payload is stored once."""
+"""Minimum number of queues for which a smaller payload is stored once."""
 NOBODY: Final[dict[int, bytes]] = {}
 
 
 @final
 class Payloads:
-    """Counts of the entries that refer to each shared message."""
+    """Numbers of the entries that refer to each shared message."""
 
     def __init__(self, *, is_complete: bool) -> None:
         self.references: dict[bytes, int] = {}
         self.is_complete = is_complete
-        """Whether all entries are counted: then messages without a reference may be deleted."""
+        """True if all entries are counted, so that messages without a reference can be deleted."""
 
     def shared(self, ops: Sequence[StoreOp]) -> dict[int, bytes]:
-        """Messages (by `id`) of this batch worth sharing; their place is found with the first."""
+        """Return the messages of this batch to be shared, by `id`; `entry` sets their place."""
         messages = [id(op.delivery.message) for op in ops if isinstance(op, Append)]
         if len(set(messages)) == len(messages):
             return NOBODY
@@ -62,10 +62,10 @@ class Payloads:
         size_bytes: int,
         shared: dict[int, bytes],
     ) -> bytes:
-        """The entry of a message that may be shared, or was before."""
+        """Return the entry of a message that may be shared now, or was shared before."""
         clock, place = work.clock, delivery.place
         if len(place) != UID_BYTES or not self._is_there(work, place):
-            # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
+            # A message that is inline in one entry stays inline in all of them.
             key = id(delivery.message)
             if place == INLINE or key not in shared:
                 clock.hlc += 1
@@ -101,12 +101,12 @@ class Payloads:
                     work.batch.delete(place, work.engine.payloads.handle)
 
     def take_back(self, work: Draft) -> None:
-        """Undo the counts of a batch that was not written."""
+        """Undo the references of a batch that was not written."""
         for place in work.referred:
             self._drop(place)
 
     def forget(self, work: Draft) -> None:
-        """Take away the references that the batch has ended; it was written."""
+        """Remove the references that a written batch has ended."""
         for place, count in work.forgotten.items():
             for _ in range(count):
                 self._drop(place)

@@ -1,8 +1,8 @@
-"""The queue of one session as a layout keeps it, and the batch that is being built.
+"""The interface of a session's queue in a layout, and the batch that is being built.
 
-A batch that fails leaves no trace. So changes that later operations of the batch must see are
-made at once and can be taken back (`Draft.take_back`); those that nothing waits for may be made
-after the write (`Draft.sent`, `Draft.settled`).
+A failed batch changes nothing. So changes that later operations of the batch need are made at once
+and can be undone (`Draft.take_back`). Deferred changes are made after the write (`Draft.sent`,
+`Draft.settled`).
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ POS_ALL: Final = 2**63
 
 
 class Queue(ABC):
-    """The state of one queue in memory; the rest is the layout's."""
+    """The state of one queue in memory that all layouts have."""
 
     __slots__ = (
         "connected",
@@ -40,10 +40,10 @@ class Queue(ABC):
         self.count = 0
         self.size_bytes = 0
         self.connected = True
-        """Whether its session has no end yet."""
+        """True if its session has no end yet."""
         self.dropped = False
         self.waiting = False
-        """Whether one of the next batches has to write its record."""
+        """True if one of the next batches has to write its record."""
         self.marked_pos = POS_ALL
         """The position up to which references are counted
         (`flowguard.stores.rocks.layouts.payloads`)."""
@@ -54,7 +54,7 @@ class Queue(ABC):
     def append(
         self, work: "Draft", pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
-        """Add an entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
+        """Add an entry at `pos`, not below `next_pos`; `value` is encoded by `codec`."""
 
     @abstractmethod
     def sent(self, work: "Draft", pos: int) -> None:
@@ -62,23 +62,23 @@ class Queue(ABC):
 
     @abstractmethod
     def release(self, work: "Draft", pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        """Release a sent message that the client has; ignored if it is settled or released."""
+        """Release a sent message that the client has received; ignored if settled or released."""
 
     @abstractmethod
     def settle(self, work: "Draft", pos: int, delivery: Delivery | None) -> None:
-        """Settle the position; ignored where there is nothing."""
+        """Settle the position; ignored if it has no entry."""
 
     @abstractmethod
     def write_record(self, work: "Draft", *, tidy: bool = False, last: bool = False) -> None:
-        """Write the state that survives besides the entries.
+        """Write the durable state of the queue, besides its entries.
 
-        `tidy`: delete settled rows, however few; `last`: the store is being closed.
+        `tidy`: delete even a few settled rows; `last`: the store is being closed.
         """
 
-    # --- after it was written, for a layout that puts things off ------------------------------
+    # --- after the write, for a layout with deferred changes ----------------------------------
 
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
-        """Note that the record is written, as `Draft.recorded` says."""
+        """Note that the record is written, with the values of `Draft.recorded`."""
         raise AssertionError("nothing was recorded")
 
     def apply_sent(self, pos: int) -> None:
@@ -86,11 +86,11 @@ class Queue(ABC):
         raise AssertionError("nothing was put off")
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
-        """Apply an element of `Draft.settled`; False: `apply_looked_up` must follow."""
+        """Apply an element of `Draft.settled`. Return False if `apply_looked_up` must follow."""
         raise AssertionError("nothing was put off")
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
-        """Settle an entry by its row, because the operation did not have its content."""
+        """Apply the size and place in an entry's row, because the operation did not have them."""
         raise AssertionError("nothing was put off")
 
     def entry_key(self, pos: int) -> bytes:
@@ -106,15 +106,15 @@ class Queue(ABC):
     def fetch(
         self, engine: RocksEngine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
-        """Entries, as by `Store.fetch`."""
+        """Return entries, as `Store.fetch`."""
 
     @abstractmethod
     def mark(self, engine: RocksEngine, rows: int) -> list[bytes]:
-        """Shared payloads of the next entries at `marked_pos`, which moves on."""
+        """Return the shared payloads of the next entries, and advance `marked_pos`."""
 
     @abstractmethod
     def place_of_row(self, key: bytes, value: bytes) -> bytes:
-        """The shared payload that a row of a dropped queue refers to; empty: none."""
+        """Return the shared payload to which a row of a dropped queue refers, or empty."""
 
     @property
     def needs_record(self) -> bool:
@@ -122,12 +122,12 @@ class Queue(ABC):
 
     @property
     def pending_forgets(self) -> list[bytes]:
-        """Shared payloads that a dropped queue would have forgotten with its next record."""
+        """Shared payloads to which the queue's next record ends a reference."""
         return []
 
     @property
     def is_untidy(self) -> bool:
-        """Whether rows of settled positions are still there."""
+        """True if rows of settled positions are not deleted yet."""
         return False
 
 
@@ -141,23 +141,23 @@ class Draft:
         self.appended: list[tuple[Queue, int, int, int, Delivery]] = []
         """Appended entries: queue, its `next_pos` before, position, size in bytes, delivery."""
         self.undo: list[Callable[[], object]] = []
-        """Functions that undo the other changes made at once."""
+        """Functions that undo the other changes that were made at once."""
         self.sent: list[tuple[Queue, int]] = []
         self.settled: list[tuple[Queue, int, Delivery | None]] = []
         self.records: list[Queue] = []
         """Queues whose record must be written with this batch."""
         self.recorded: list[tuple[Queue, int, int, int]] = []
-        """Queues whose record is in it: sent mark, trimmed, payloads forgotten."""
+        """Queues whose record is in it: sent mark, trimmed, number of forgotten payloads."""
         self.placed: list[tuple[Delivery, bytes]] = []
         """Deliveries that got a place in this batch, with the place before."""
         self.referred: list[bytes] = []
-        """Shared payloads that entries of this batch were counted for."""
+        """Shared payloads to which entries of this batch refer."""
         self.values: dict[bytes, bytes] = {}
-        """Rows of this batch that it may have to read itself (layout `status`)."""
+        """Rows of this batch that later operations may read (layout `status`)."""
         self.forgotten: dict[bytes, int] = {}
-        """Shared payloads, and by how many entries fewer refer to them."""
+        """Number of references that the batch ends, by shared payload."""
         self.hlc = 0
-        """The clock's value, where the batch records it."""
+        """The clock's value if the batch records it, else 0."""
         self.logged_to: Generation | None = None
         """The generation of the durable log that has messages of this batch."""
         self.logged_first = 0
@@ -165,11 +165,11 @@ class Draft:
         self.logged_count = 0
         self.logged_bytes = 0
         self.is_promised = False
-        """Whether it holds more than Append and Settle, and Sent below the mark."""
+        """True if it has operations besides Append, Settle and Sent below the mark."""
 
     @property
     def must_sync(self) -> bool:
-        """Whether it must be synced; Settle may be lost, and Sent where the mark is ahead of it."""
+        """True if it must be synced. Settle may be lost, and Sent if the mark is ahead of it."""
         return self.is_promised or bool(self.appended)
 
     def forget(self, places: list[bytes]) -> None:
@@ -178,10 +178,10 @@ class Draft:
             forgotten[place] = forgotten.get(place, 0) + 1
 
     def find(self, queue: Queue, pos: int, delivery: Delivery | None) -> tuple[int, bytes]:
-        """Size and place of an unsettled entry, read again only if `delivery` does not say them."""
+        """Return size and place of an unsettled entry, read only if `delivery` lacks them."""
         if delivery is not None and delivery.place:
             return delivery.size_bytes, delivery.place
-        # What is damaged counts nothing: who is done with it must be able to say so.
+        # A damaged entry counts 0 bytes, so that its client can still acknowledge it.
         value = self.engine.queues.get_readable(queue.entry_key(pos))
         if value is not None:
             return entry_size_bytes(value), entry_place(value)
@@ -200,5 +200,5 @@ class Draft:
             undo()
         for delivery, place in reversed(self.placed):
             delivery.place = place
-        # Who keeps the error keeps its frames, and this in them; a handle keeps the folder locked.
+        # An error keeps its frames and so this draft; its handle would keep the folder locked.
         self.handle = None

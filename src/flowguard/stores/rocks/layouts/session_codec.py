@@ -1,13 +1,13 @@
 """Records other than queues: sessions, subscriptions, wills, retained messages; versioned.
 
     session       u8 version, uid, u8 flags (0 ends, 1 application), u64 qno, u32 expiry interval,
-                  f64 end, user or nothing
-    subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier, topic or nothing
+                  f64 end, user or empty
+    subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier, topic or empty
     inbound id    u8 version, uid
     will          `stores.rows`
     retained      u8 version, uid, f64 expiry; the message
 
-The uid (u64 clock, u32 node) says which node put the row last, and when: a merge decides by it.
+The uid (u64 clock, u32 node) has the node and time of the row's last write; a merge compares it.
 """
 
 from struct import Struct
@@ -36,7 +36,7 @@ _APPLICATION: Final = 2
 
 
 def row_uid(value: bytes) -> bytes:
-    """The uid of a session, a subscription, an inbound id or a retained message."""
+    """Return the uid of a session, a subscription, an inbound id or a retained message."""
     return value[1:13]
 
 
@@ -58,7 +58,7 @@ def encode_session(
 
 
 def decode_session(value: bytes) -> tuple[int, int, float | None]:
-    """The qno, the expiry interval in seconds, and when the session ends."""
+    """Return the qno, the expiry interval in seconds, and the end of the session or None."""
     _, _, _, flags, qno, expiry_interval_s, ends_at_s = unpack(_SESSION, value)
     return qno, expiry_interval_s, ends_at_s if flags & _ENDS else None
 
@@ -68,7 +68,7 @@ def is_applications(value: bytes) -> bool:
 
 
 def session_user(value: bytes) -> str:
-    """The user who owns a session; empty: none does. Raises `CorruptionError`."""
+    """Return the user of a session, or "" if it has none. Raises `CorruptionError`."""
     return text(value[_SESSION.size :])
 
 
@@ -79,13 +79,13 @@ def with_qno(row: bytes, qno: int) -> bytes:
 def encode_subscription(
     options: SubscriptionOptions, after: str | None, hlc: int, node: int
 ) -> bytes:
-    """`after`: the topic after which retained messages are owed (`PutSubscription`)."""
+    """`after` is the topic after which retained messages are still to be sent, or None."""
     head = _SUBSCRIPTION.pack(VERSION, hlc, node, subscription_flags(options, after))
     return head + encode_varint(options.identifier) + (after or "").encode()
 
 
 def decode_subscription(value: bytes) -> tuple[SubscriptionOptions, str | None]:
-    """Its options, and the topic after which retained messages are owed; None: none are."""
+    """Return options, and the topic after which retained messages are still to send, or None."""
     _, _, _, flags = unpack(_SUBSCRIPTION, value)
     identifier, end = decode_varint(value, _SUBSCRIPTION.size)
     return subscription_options(flags, identifier), retained_after(flags, value[end:])

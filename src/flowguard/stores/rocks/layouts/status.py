@@ -1,12 +1,12 @@
 """Layout `status`: the published schema, for comparison.
 
-The key of an entry says how far it is, so every step of an exchange rewrites the entry:
+The key of an entry has its status, so every step of an exchange rewrites the entry:
 
     key      qno (8), status (1), uid (12)
-    value    u64 position, u16 packet id, the entry; without the entry where it was released
+    value    u64 position, u16 packet id, the entry; without the entry if it was released
     record   u8 version, u64 next_pos, u64 sent_pos
 
-All of it is as durable as the batch. Memory holds the key of every entry.
+All rows are as durable as the batch. The keys of all entries are in memory.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ _HEAD: Final = Struct(">QH")
 
 @dataclass(slots=True)
 class Row:
-    """The key of an unsettled entry, and the bytes it counts; replaced, not changed."""
+    """The key of an unsettled entry, and its size. A change replaces the object."""
 
     status: bytes
     uid: bytes
@@ -61,7 +61,7 @@ class StatusQueue(Queue):
         self._prefix = queue_prefix(qno)
         self._rows: dict[int, Row] = {}
         self._idle: deque[int] = deque()
-        """Positions never sent, ascending; some of them settled since."""
+        """Positions that were never sent, ascending; some of them may be settled."""
 
     def _key(self, row: Row) -> bytes:
         return self._prefix + row.status + row.uid
@@ -150,7 +150,7 @@ class StatusQueue(Queue):
         self._rows = dict(sorted(self._rows.items()))
 
     def _count(self, work: Draft, pos: int, row: Row, count: int) -> None:
-        """Count an entry less, or its message."""
+        """Subtract an entry, or only its message, from the queue's totals."""
         self.count -= count
         self.size_bytes -= row.size_bytes
         work.undo.append(lambda: self._uncount(count, row.size_bytes))

@@ -1,8 +1,8 @@
-"""Layout `window`: entries are never rewritten; one record says how far the client is.
+"""Layout `window`: entries are never rewritten; one record has the client's progress.
 
-An acknowledgement is a number in memory. Dirty queues write their record with some later batch,
-and delete settled rows in coarse ranges. After a crash the record is a little older than the
-entries: those settled since come again, nothing else.
+An acknowledgement only changes memory. Changed queues write their record with a later batch, and
+delete settled rows in large ranges. After a crash the record is slightly older than the entries, so
+only entries that were settled after the record are sent again.
 """
 
 from bisect import bisect_right
@@ -31,21 +31,21 @@ from flowguard.stores.rocks.layouts.window_record import (
 )
 
 STRIDE_MAX: Final = 256
-"""Positions by which the durable mark may be ahead of the sent ones, to save writes."""
+"""Maximum number of positions that the durable mark is ahead of the sent ones, to save writes."""
 STRIDE_MIN: Final = 8
 STRIDE_BYTES: Final = 16 * 1024
-"""Payload by which the mark may be ahead, too. Settled rows are deleted half a stride at a time, so
-most messages delivered soon die in the write buffer, and are never written as a table."""
+"""Maximum size of messages that the mark is ahead. Settled rows are deleted half a stride at once,
+so most messages that are delivered soon are never written from the write buffer to a table."""
 TRIM_SINGLY_MAX: Final = 16
-"""Rows deleted one by one where there is time: a range slows every scan a little. Those of a page
-from the log go as a range: one by one they would be as many rows again in the write buffer."""
+"""Rows of a quiet queue below this number are deleted one by one, since a range slows every scan
+slightly. A page from the log is deleted as a range, which needs fewer rows in the write buffer."""
 
 
 @final
 class WindowQueue(Queue):
-    """A queue of which everything up to `lo` is settled, and above it single positions and runs.
+    """A queue with all positions up to `lo` settled, and single positions and runs above it.
 
-    Where nothing is unsettled, `lo` is the last position there was.
+    If nothing is unsettled, `lo` is the last position.
     """
 
     __slots__ = (
@@ -69,23 +69,23 @@ class WindowQueue(Queue):
         self.lo = 0
         self._settled: set[int] | None = None
         self._runs: Runs = ()
-        """Runs of positions that are settled, or were never taken."""
+        """Runs of positions that are settled or were never used."""
         self._released: dict[int, int] | None = None
-        """Packet identifiers of released positions."""
+        """Packet identifiers by released position."""
         self._trimmed = 0
         """Position up to which rows are deleted."""
         self._mark = 0
         """The durable bound of `sent_pos`."""
         self._is_exact = True
-        """Whether the mark is exactly `sent_pos`."""
+        """True if the mark is exactly `sent_pos`."""
         self._recorded_pos = 1
-        """The record's `next_pos`."""
+        """`next_pos` in the stored record."""
         self._ahead = 0
-        """Position sent according to a batch under way, where that is beyond the mark."""
+        """Highest sent position of the batch that is being built, if it is above the mark."""
         self._forgets: list[bytes] | None = None
         """Shared payloads of entries settled since the last record."""
         self.unordered = False
-        """Whether a merge has moved entries: positions are not in the order of uids."""
+        """True if a merge has moved entries, so that positions are not in the order of uids."""
 
     @property
     def pending_forgets(self) -> list[bytes]:
@@ -105,7 +105,7 @@ class WindowQueue(Queue):
         return self.waiting or self._recorded_pos != self.next_pos
 
     def is_settled(self, pos: int) -> bool:
-        """Whether a position below `next_pos` is settled, or was never taken."""
+        """Return True if a position below `next_pos` is settled or was never used."""
         if pos <= self.lo or (self._settled and pos in self._settled):
             return True
         runs = self._runs
@@ -120,12 +120,12 @@ class WindowQueue(Queue):
 
     @property
     def released(self) -> Mapping[int, int]:
-        """Packet identifiers by position, of entries for which only PUBREL is owed."""
+        """Packet identifiers by position, of entries that only need a PUBREL."""
         return self._released or NO_RELEASED
 
     @property
     def trimmed(self) -> int:
-        """Position up to which no rows are left."""
+        """Position up to which all rows are deleted."""
         return self._trimmed
 
     # --- while a batch is built ---------------------------------------------------------------
@@ -145,7 +145,7 @@ class WindowQueue(Queue):
         self.size_bytes += size_bytes
 
     def _skip(self, pos: int) -> None:
-        """Leave the positions from `next_pos` to before `pos` untaken."""
+        """Leave the positions from `next_pos` to `pos - 1` unused."""
         if self.count:
             self._runs = (*self._runs, (self.next_pos, pos - 1))
         else:
@@ -286,7 +286,7 @@ class WindowQueue(Queue):
             self._forget(place)
 
     def _advance(self) -> None:
-        """Move `lo` over what is settled right above it."""
+        """Raise `lo` over the settled positions that follow it."""
         lo, settled, runs = self.lo, self._settled, self._runs
         while True:
             if settled and lo + 1 in settled:
@@ -391,7 +391,7 @@ class WindowQueue(Queue):
             if place != INLINE and not self._is_released(pos):
                 found.append(place)
                 if self.is_settled(pos):
-                    self._forget(place)  # Until a record says so a crash brings the entry back.
+                    self._forget(place)  # Before the next record, a crash would restore the entry.
         self.marked_pos = pos_of(taken[-1][0]) if taken else POS_ALL
         return found
 

@@ -1,8 +1,8 @@
-"""The record that layout `window` keeps of a queue besides its entries.
+"""The record of a queue in layout `window`, besides its entries.
 
 u8 version, u8 flags (0 the mark is exact, 1 unordered), u64 next_pos, u64 sent mark, u64 lo, u64
-trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint
-length; varint count of released positions, each varint gap and u16 packet id
+trimmed, u32 count, u64 bytes; varint number of settled runs above lo, each varint gap and varint
+length; varint number of released positions, each varint gap and u16 packet id
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _HEAD: Final = Struct(">BBQQQQIQ")
 
 @final
 class WindowRecord:
-    """The state of a queue as of one batch; the fields mean what they mean in `WindowQueue`."""
+    """The state of a queue as of one batch; the fields are those of `WindowQueue`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ def encode_record(record: WindowRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> WindowRecord:
-    """The record in `data`. Raises `CorruptionError`."""
+    """Return the record in `data`. Raises `CorruptionError`."""
     try:
         version, flags, next_pos, mark, lo, trimmed, count, size_bytes = _HEAD.unpack_from(data)
     except StructError as error:
@@ -111,7 +111,7 @@ def decode_record(data: bytes) -> WindowRecord:
 
 
 def merged(runs: Runs, singles: Iterable[int]) -> Runs:
-    """Runs and single positions as the fewest runs; inputs are apart from each other."""
+    """Merge runs and single positions, which do not overlap, to the fewest runs."""
     found: list[tuple[int, int]] = []
     for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
         if found and found[-1][1] + 1 == first:
