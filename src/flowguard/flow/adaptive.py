@@ -87,16 +87,16 @@ class Flowguard(Generic[K]):
             self._law.peer_lost()
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
-        before = self._law.window
+        before, reducible = self._law.window, self._law.reducible
         on_windows = self._window_pressure(sample)
         window, why = self._law.step(on_windows, sample, self._in_force)
         is_cut = window < before
         leverage = self._leverage.share
-        most = max(on_windows.value, self._leverage.pressure_max)
+        most = max(on_windows.value, self._leverage.pressure_max * reducible)
         if leverage is not None and most <= CUT_ABOVE < pressure.value:
             why = (
                 f"{why}; not cut, because smaller windows would defer only "
-                f"{100 * leverage:.0f} % of the loop's work"
+                f"{100 * leverage * reducible:.0f} % of the loop's work"
             )
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
@@ -121,9 +121,11 @@ class Flowguard(Generic[K]):
         if crowd > pressure.value:
             pressure = Pressure(crowd, None, pressure.parts)
         self._leverage.observe(sample, self._gate.spent_s)
-        most = max(pressure.parts[Signal.MEMORY], self._leverage.pressure_max)
+        most = self._leverage.pressure_max
+        relief = most * self._law.reducible
+        if relief <= CUT_ABOVE:  # A cut has no effect: let windows grow until it has one.
+            most = relief * GROW_BELOW / CUT_ABOVE
+        most = max(pressure.parts[Signal.MEMORY], most)
         if pressure.value <= most:
             return pressure
-        if most <= CUT_ABOVE:  # A cut has no effect: let windows grow until it has one.
-            most *= GROW_BELOW / CUT_ABOVE
         return Pressure(most, pressure.cause, pressure.parts)
