@@ -1,5 +1,7 @@
-"""Door: whether new sockets are accepted, and why connections ended before MQTT began, for whoever
-shows it; the driver of a node writes it."""
+"""Whether new sockets are accepted, and why connections ended before MQTT began.
+
+The driver of a node writes it, for metrics and the status page.
+"""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -22,7 +24,7 @@ class Rest(StrEnum):
 
 
 class LayerFault(StrEnum):
-    """Why a layer between the socket and MQTT gave up on a connection."""
+    """Reason why a layer between the socket and MQTT gave up on a connection."""
 
     LEFT = "left"
     """The peer left during the handshake."""
@@ -43,7 +45,7 @@ class LayerFault(StrEnum):
     NOT_WEBSOCKET = "not_websocket"
     """The peer's bytes are not a WebSocket handshake."""
     ORIGIN = "origin"
-    """A web page of an origin that may not connect."""
+    """The connection comes from a web page of an origin that may not connect."""
     SUBPROTOCOL = "subprotocol"
     """The peer does not offer the WebSocket subprotocol `mqtt`."""
     FRAME = "frame"
@@ -82,25 +84,25 @@ is only counted."""
 
 @final
 class Door:
-    """Listeners rest for a tick at a time; each time is counted, and so is each fault."""
+    """Counts rests of listeners, each until the next tick, and faults."""
 
     def __init__(self) -> None:
         self.places: int | None = None
-        """Sockets that there may be at once; None: the driver has none."""
+        """Maximum number of sockets, or None if the driver has no sockets."""
         self.resting: Rest | None = None
-        """Why a listener rests now; None: all accept."""
+        """Reason why a listener rests now, or None if all accept."""
         self.rests: Final = dict.fromkeys(Rest, 0)
         self.handshakes: Gate[Any] | None = None
-        """The gate for handshakes of TLS and WebSocket; None: the driver has none."""
+        """The gate for handshakes of TLS and WebSocket, or None if the driver has none."""
         self.handshake_bytes = 0
-        """Memory of unfinished TLS handshakes besides that of their connections, at most."""
+        """Maximum memory of unfinished TLS handshakes, besides that of their connections."""
         self.checks: Final = dict.fromkeys(CheckOutcome, 0)
         self.faults: Final = dict.fromkeys(LayerFault, 0)
         self.log_fault: OnFault | None = None
         """The log of the driver, or None if it has none."""
 
     def rest(self, reason: Rest) -> None:
-        """A listener is left alone until the next tick."""
+        """Count that a listener accepts nothing until the next tick."""
         self.resting = reason
         self.rests[reason] += 1
 

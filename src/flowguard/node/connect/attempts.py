@@ -1,6 +1,6 @@
-"""Attempts: connections that are no clients yet, for whoever records how they end.
+"""Attempts: connections that are no clients yet, and how they end.
 
-While nobody does, nothing is remembered.
+Without a recorder nothing is remembered.
 """
 
 from collections.abc import Callable
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 CONNECTED: Final = "connected"
 REFUSED: Final = "refused"
-"""CONNACK with an error."""
+"""The broker sent CONNACK with an error."""
 CLOSED: Final = "closed"
-"""Without CONNACK, by either side."""
+"""Either side closed the connection before CONNACK."""
 
 Tell = Callable[[float, float, str], None]
-"""Takes an attempt that has ended: since when, until when, how."""
+"""Takes start, end and outcome of an attempt that has ended; the times are in seconds."""
 
 
 @final
 class Attempts:
     def __init__(self) -> None:
         self.tell: Tell | None = None
-        """Who records; is told of each once. None: nobody."""
+        """The recorder, which is called once for each attempt, or None."""
         self._since_s: dict[ServerConnection, float] = {}
 
     def began(self, connection: "ServerConnection", since_s: float) -> None:
-        """A socket was accepted that was there since then."""
+        """Note an accepted socket; its client has waited since `since_s`."""
         if self.tell is not None:
             self._since_s[connection] = since_s
 
@@ -36,7 +36,10 @@ class Attempts:
         self._since_s.pop(connection, None)
 
     def ended(self, connection: "ServerConnection", outcome: str, now_s: float) -> None:
-        """It became a client, or never will; what was told of, or began unseen, is not."""
+        """Report an attempt that became a client or failed.
+
+        Attempts that were reported before, or began without a recorder, are ignored.
+        """
         if self._since_s:
             since_s = self._since_s.pop(connection, None)
             if since_s is not None and self.tell is not None:

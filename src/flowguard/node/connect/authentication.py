@@ -1,9 +1,9 @@
-"""Hook points: who may connect, publish, subscribe. Without hooks, everybody may.
+"""Hook points for the rights to connect, publish and subscribe. Without hooks, all clients may.
 
 Hooks are synchronous and quick; one that asks a remote service belongs in front of the broker.
-One that raises costs the client its connection, and nobody else anything.
-An enhanced authentication ([MQTT 5.0, 4.12]) is an object per exchange, made by the factory that
-is registered under the method's name.
+A hook that raises ends the connection of its client and affects no other client.
+Each exchange of an enhanced authentication ([MQTT 5.0, 4.12]) is an object. It is made by the
+factory that is registered under the method's name.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ CheckAnswer = Callable[[ReasonCode, float, str], None]
 
 
 class Authenticator(Protocol):
-    """Judges user name and password of a CONNECT."""
+    """Checks user name and password of a CONNECT."""
 
     def authenticate(self, connect: Connect) -> ReasonCode:
-        """SUCCESS, or the reason code of the refusing CONNACK (0x86, 0x87, 0x8A ...)."""
+        """Return SUCCESS, or the reason code of a rejection (0x86, 0x87, 0x8A ...)."""
 
 
 class Checker(Protocol):
-    """Judges user name and password of a CONNECT, and may take its time.
+    """Checks user name and password of a CONNECT, and may answer later.
 
     Meanwhile the CONNECT counts as in process for the gate.
     """
@@ -37,38 +37,46 @@ class Checker(Protocol):
     def check(
         self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
     ) -> None:
-        """Call `answer` once, now or later: with SUCCESS, or the reason code of the CONNACK that
-        refuses, the time, and why, for the log: whom we do not know we do not tell."""
+        """Call `answer` once, now or later.
+
+        It takes SUCCESS or the reason code of the rejecting CONNACK, the time, and the reason for
+        the log. An unknown client does not get this reason.
+        """
 
 
 class Authorizer(Protocol):
-    """Judges single actions of an accepted client; where it should, also
-    subscriptions into the past (`flowguard.node.subscribe.start_time.PastAuthorizer`)."""
+    """Checks single actions of an accepted client.
+
+    A `flowguard.node.subscribe.start_time.PastAuthorizer` also checks subscriptions into the past.
+    """
 
     def may_publish(self, client_id: str, topic: str) -> bool:
-        """False: PUBACK/PUBREC 0x87 in 5.0; 3.1.1 gets its acknowledgement, nobody the message."""
+        """Return False to drop the message.
+
+        A 5.0 client gets PUBACK or PUBREC with 0x87, a 3.1.1 client a usual acknowledgement.
+        """
 
     def may_subscribe(self, client_id: str, filter: str) -> bool:
-        """False: 0x87 for this filter in SUBACK (3.1.1: 0x80)."""
+        """Return False to reject the filter: SUBACK has 0x87 for it (3.1.1: 0x80)."""
 
 
 @dataclass(slots=True)
 class Proceed:
-    """The exchange goes on: AUTH 0x18 with this data."""
+    """Continues the exchange: AUTH 0x18 with this data."""
 
     data: bytes | None = None
 
 
 @dataclass(slots=True)
 class Accept:
-    """The client is who it says; `data` goes into CONNACK or the closing AUTH."""
+    """Accepts the identity of the client; `data` goes into CONNACK or the closing AUTH."""
 
     data: bytes | None = None
 
 
 @dataclass(slots=True)
 class Refuse:
-    """The client is not who it says; `why` is for the log."""
+    """Rejects the identity of the client; `why` is for the log."""
 
     reason_code: ReasonCode = ReasonCode.NOT_AUTHORIZED
     why: str = ""
@@ -81,22 +89,22 @@ class Exchange(Protocol):
     """One run of an authentication method."""
 
     def step(self, data: bytes | None, now_s: float) -> Step:
-        """Judge the client's authentication data; called for CONNECT and each AUTH.
+        """Check the client's authentication data; called for CONNECT and each AUTH.
 
-        Before it accepts it says who the client is: `ServerConnection.principal`.
+        Before it accepts, it sets the identity of the client: `ServerConnection.principal`.
         """
 
 
 ExchangeMaker = Callable[[ServerConnection, Connect], Exchange | None]
-"""Makes an exchange, None: this connection may not use the method. On a connection that is open the
-CONNECT is one that says nothing but the client id."""
+"""Makes an exchange, or None if the connection may not use the method.
+For a re-authentication, the CONNECT contains only the client id and the properties of AUTH."""
 
 
 @dataclass(slots=True)
 class Hooks:
-    """Questions of a node to its owner; absent hooks allow.
+    """Hooks of a node; an absent hook allows everything.
 
-    Where CONNECT names a method and has no password, the method stands in for the checker.
+    If CONNECT names a method and has no password, the method replaces the checker.
     """
 
     authenticator: Authenticator | None = None
@@ -104,10 +112,10 @@ class Hooks:
     methods: Mapping[str, ExchangeMaker] | None = None
     checker: Checker | None = None
     rules: Rules | None = None
-    """Who may publish and receive what; None: everybody all, as far as the authorizer allows."""
+    """Rights to publish and receive, or None if only the authorizer limits them."""
 
     def may_publish(self, session: Session, message: Publish, node: NodeState) -> bool:
-        """Whether rules and authorizer, as far as there are any, let a client publish it."""
+        """Return True if rules and authorizer, if configured, let a client publish it."""
         rights = session.rights
         if rights is not None:
             wanted = published_as(message.qos, retain=message.retain, will=False)
@@ -120,20 +128,20 @@ class Hooks:
         )
 
     def may_leave(self, will: Publish, client_id: str, rights: Rights | None) -> bool:
-        """Whether they let a client leave this will."""
+        """Return True if rules and authorizer let a client leave this will."""
         if rights is not None and not rights.may_leave(will):
             return False
         return self.authorizer is None or self.authorizer.may_publish(client_id, will.topic)
 
     @property
     def asks(self) -> bool:
-        """Whether anybody may be refused for who it is."""
+        """True if a client may be rejected because of its identity."""
         return self.authenticator is not None or self.checker is not None
 
     def exchange(
         self, method: str, connection: ServerConnection, connect: Connect
     ) -> Exchange | None:
-        """A new exchange of `method`; None: no such method here."""
+        """Return a new exchange of `method`, or None if the method is unknown or not allowed."""
         maker = (self.methods or {}).get(method)
         return None if maker is None else maker(connection, connect)
 

@@ -1,12 +1,12 @@
 """The path of a CONNECT inside a node, from the packet to CONNACK.
 
-    connect             capacity, then the guard; what it says comes at once, or later (`decided`)
-    _admit              authentication, in one step or in several
-    _claim              the client id is taken from whoever had it; the session goes to the journal
-    _claimed            after the commit: CONNACK, then what the client missed
+- `connect`   checks capacity, then asks the guard, which decides at once or later (`decided`)
+- `_admit`    authentication, in one step or in several
+- `_claim`    takes the client id from any other connection; the session goes to the journal
+- `_claimed`  after the commit: CONNACK, then the messages that the client missed
 
-A conversation that ends on the way calls `left`. What these steps take of the processor is counted
-as the work of CONNECTs, so that it is not taken for what messages need; resuming is theirs.
+A connection that ends on the way calls `left`. The processor time of these steps is counted as the
+work of CONNECTs, apart from that of messages. Resuming a session counts as work of messages.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ USER_FULL: Final = "its role has reached its limit of clients"
 
 @final
 class _Claim:
-    """A connection that has taken a client id, and what it will be told."""
+    """A connection that has taken a client id, and its answer."""
 
     __slots__ = ("answer", "connection", "session", "since_s")
 
@@ -66,7 +66,7 @@ class _Claim:
 
 @final
 class Handshakes:
-    """The CONNECTs of a node that are not answered yet."""
+    """All CONNECTs of a node that are not answered yet."""
 
     def __init__(
         self, node: "Node", random_id: Callable[[], str], processor_clock: Callable[[], float]
@@ -75,16 +75,16 @@ class Handshakes:
         self._random_id = random_id
         self._processor_clock = processor_clock
         self._is_counting = False
-        """A step of a CONNECT is under way, and what it takes is counted already."""
+        """True if a step of a CONNECT is under way, and its processor time is counted already."""
         self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._methods: dict[ServerConnection, str] = {}
-        """By which a client authenticates, if by more than its CONNECT: until it leaves."""
+        """Method of each client with enhanced authentication, until it disconnects."""
         self._proof_times = ProofTimes()
         self.placement: Placement = OneWorker()
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
-        """Admission: capacity, then the guard; see `Lifecycle.connect`."""
+        """Check the capacity, then ask the guard; see `Lifecycle.connect`."""
         node = self._node
         if node.draining:
             node.counters.turn_away(Reason.DRAINING)
@@ -100,7 +100,7 @@ class Handshakes:
             self._follow(connection, admission, now_s)
 
     def _is_here(self, packet: Connect) -> bool:
-        """Whether a client has a place already, which it takes over from itself."""
+        """Return True if a client is connected already, so that it takes over its own slot."""
         session = self._node.registry.sessions.get(packet.client_id)
         return session is not None and session.outbound is not None
 
@@ -110,21 +110,21 @@ class Handshakes:
 
     @property
     def _clients_count(self) -> int:
-        """Clients connected or on their way in; sockets that said nothing yet do not count."""
+        """Number of clients that are connected or have sent CONNECT."""
         node = self._node
         gate = node.guard.gate
         on_their_way = gate.in_process + gate.buffered + len(self._exchanges)
         return node.connected_count + on_their_way
 
     def decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
-        """Act on the guard's verdict about a CONNECT that waited; a failure concerns it alone."""
+        """Act on the guard's verdict about a CONNECT that waited; a failure ends only this one."""
         try:
             self._follow(connection, admission, now_s)
         except Exception as error:
             self._node.failed(connection, error, now_s)
 
     def _follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
-        """Do what the guard says; who waits is left alone."""
+        """Act on the guard's verdict, unless the CONNECT waits."""
         if admission.verdict is Verdict.ADMIT:
             self._counted(partial(self._admit, connection, now_s))
         elif admission.verdict is Verdict.REJECT:
@@ -132,10 +132,10 @@ class Handshakes:
             why = admission.reason or ""
             connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after, why)
         elif admission.verdict is Verdict.DROP:
-            connection.end(None, now_s)  # Its client has asked again.
+            connection.end(None, now_s)  # The client has sent a newer CONNECT.
 
     def _counted(self, step: Callable[[], None]) -> None:
-        """Do a step of a CONNECT that was let in, and report how long the processor was at it."""
+        """Do a step of an admitted CONNECT, and report its processor time."""
         if self._is_counting:
             step()
             return
@@ -165,7 +165,7 @@ class Handshakes:
     def _checked(
         self, connection: ServerConnection, reason: ReasonCode, now_s: float, why: str
     ) -> None:
-        """Name and password of a CONNECT were judged; its client may have left meanwhile."""
+        """Continue after the check of the password; the client may have left meanwhile."""
         if connection.state is not State.CONNECTING:
             return
         try:
@@ -177,7 +177,7 @@ class Handshakes:
             self._node.failed(connection, error, now_s)
 
     def _prove(self, connection: ServerConnection, now_s: float) -> None:
-        """Begin an enhanced authentication where one is asked for, else claim the client id."""
+        """Begin an enhanced authentication if CONNECT names a method, else claim the client id."""
         node = self._node
         packet = connection.connect_packet
         assert packet is not None
@@ -202,8 +202,8 @@ class Handshakes:
             case Proceed():
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
-                self._node.guard.answered(connection, now_s)  # Its thinking time is not our work.
-                connection.schedule()  # What it says next may be here already.
+                self._node.guard.answered(connection, now_s)  # The client's time is not ours.
+                connection.schedule()  # The next packet may have arrived already.
             case Accept() if connection.state is State.CONNECTED:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
@@ -223,7 +223,7 @@ class Handshakes:
         return connection in self._exchanges
 
     def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
-        """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
+        """Handle AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
         method = self._methods.get(connection)
         if method is None:
             raise ProtocolViolation("AUTH without an authentication method in CONNECT")
@@ -251,7 +251,7 @@ class Handshakes:
     def _claim(
         self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
     ) -> None:
-        """Take the client id, ending whoever had it; CONNACK follows the commit."""
+        """Take the client id, and end its older connection; CONNACK follows the commit."""
         node = self._node
         packet = connection.connect_packet
         assert packet is not None
@@ -319,7 +319,7 @@ class Handshakes:
             node.journal.append(ops, claimed_by, now_s, client_id)
 
     def _is_anothers(self, client_id: str, user: str) -> bool:
-        """Whether a session belongs to another user; `user`: a proved name, empty: none."""
+        """Return True if a session belongs to another user than `user`, a proved name or ""."""
         session = self._node.registry.sessions.get(client_id)
         owner = "" if session is None else session.user
         return owner not in ("", user) and self._node.settings.session.bound_to_user
@@ -327,7 +327,7 @@ class Handshakes:
     def _refusal(
         self, will: WillRecord | None, client_id: str, rights: Rights | None
     ) -> ReasonCode | None:
-        """Why a client may not leave this will; None: it may."""
+        """Return the reason code if a client may not leave this will, else None."""
         if will is None:
             return None
         if not self._node.hooks.may_leave(will.message, client_id, rights):
@@ -337,7 +337,7 @@ class Handshakes:
     def _is_away(
         self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
     ) -> bool:
-        """Whether a client needs the store of applications, and that takes nothing now."""
+        """Return True if a client needs the store of applications, and that is unavailable."""
         lane = self._node.router.lane
         if not lane.is_closed:
             return False
@@ -350,9 +350,9 @@ class Handshakes:
         )
 
     def _no_place(self, packet: Connect, client_id: str, rights: Rights | None) -> str:
-        """Why there is no place for a client, or for a session that lasts; empty: there is.
+        """Return the reason if a client, or its durable session, exceeds a limit, else "".
 
-        The connection that it takes over is still here, and its place counts as free.
+        The connection that it takes over is still open, and its slot counts as free.
         """
         node = self._node
         session = node.registry.sessions.get(client_id)
@@ -364,7 +364,7 @@ class Handshakes:
         resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
         if not resumes and not session_expiry_s(packet, node.settings.session):
             return ""
-        # A client takes what fills the store out of it, unless its CONNECT could not be stored.
+        # A client takes its messages out of a full store, if its CONNECT can be stored.
         if node.state.read_only and (not is_kept or node.journal.is_refused):
             node.counters.drop(Reason.STORE_FULL)
             return STORE_FULL
@@ -374,13 +374,16 @@ class Handshakes:
         return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
 
     def _must_wait(self, claim: _Claim) -> bool:
-        """Whether there is something to be durable before CONNACK: its session, or the end of the
-        one that it replaces, which would be back after a crash [MQTT-3.1.2-4]."""
+        """Return True if CONNACK has to wait for a commit.
+
+        The commit stores its session, or ends the one that it replaces; without it the old session
+        would return after a crash [MQTT-3.1.2-4].
+        """
         session = claim.session
         return session.durable or self._node.journal.is_ending(session.client_id)
 
     def no_space(self, now_s: float) -> None:
-        """The disk is full: who would have to wait for it is refused, who need not is let in."""
+        """Reject the CONNECTs that must wait for the full disk, and accept the others."""
         for claim in list(self._claims.values()):
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
@@ -391,8 +394,11 @@ class Handshakes:
                 self._node.registry.end(claim.session, now_s)
 
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
-        """Answer CONNECTs while the store takes nothing, in its commit for `stalled_s`: those that
-        need no commit with success, others with 0x88 once they or the commit took too long."""
+        """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
+
+        Those that need no commit are accepted. The others are rejected with 0x88 once they or the
+        commit took too long.
+        """
         patience_s = self._node.settings.flow.connect_patience_s
         for claim in list(self._claims.values()):
             if not self._must_wait(claim):
@@ -414,17 +420,17 @@ class Handshakes:
             self._node.registry.end(claim.session, now_s)
 
     def fenced(self, client_id: str, now_s: float) -> None:
-        """Another broker owns the session that somebody here wants: he had better ask there."""
+        """Reject the CONNECT for a session that another broker owns."""
         claim = self._claims.get(client_id)
         if claim is not None:
             claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=FENCED)
 
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
-        """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
+        """Send CONNACK after the commit, then the missed messages [MQTT-3.1.4-5]."""
         if self._claims.get(claim.session.client_id) is not claim:
-            return  # It has left, or has been answered.
+            return  # The client has left, or has been answered.
         if self._node.hooks.rules is not None and claim.session.rights is None:
-            # The rules are others now, and there was no room for what they give to it.
+            # The rules have changed, and its new rights exceed the memory limit.
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
             return
         self._counted(partial(self._accept, claim, now_s))
@@ -443,7 +449,7 @@ class Handshakes:
         if connection.ended:
             return
         self._proof_times.watch(connection, node.timers)
-        if connection.principal is not None:  # Whatever it calls itself.
+        if connection.principal is not None:  # It overrides the user name in CONNECT.
             connection.tenant = connection.principal.user
         if connection.keep_alive_s:
             node.wheel.watch(connection, now_s + connection.keep_alive_s)
@@ -458,7 +464,7 @@ class Handshakes:
         return client_id
 
     def _take_over(self, client_id: str, now_s: float) -> None:
-        """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
+        """End the older connection of a client id [MQTT-3.1.4-3]."""
         claim = self._claims.get(client_id)
         if claim is not None:
             claim.connection.end(None, now_s)
@@ -468,7 +474,7 @@ class Handshakes:
             session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
     def disconnected(self, connection: ServerConnection) -> None:
-        """A client is gone, perhaps while it authenticated anew."""
+        """Forget a disconnected client, which may have been in a re-authentication."""
         self._forget_exchange(connection)
         self._proof_times.forget(connection, self._node.timers)
 
@@ -477,20 +483,20 @@ class Handshakes:
         self._methods.pop(connection, None)
 
     def left(self, connection: ServerConnection, now_s: float) -> None:
-        """Its conversation ended before CONNACK."""
+        """Release a connection that ended before CONNACK."""
         node = self._node
         node.guard.answered(connection, now_s)
         self._forget_exchange(connection)
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:
-            # It never became the client's: no will, but the session it found goes on.
+            # The client was never accepted: no will is sent, and a session that it found goes on.
             if session.rights is not None:
                 session.rights.leave()
             node.registry.disconnected(session, with_will=False, now_s=now_s)
 
 
 def _retry_after(connection: ServerConnection, after_s: float) -> Properties:
-    """When a 5.0 client had better come back; 0: nobody knows."""
+    """Return the retry-after hint for a 5.0 client, or no properties if `after_s` is 0."""
     after_ms = round(1_000 * after_s)
     if connection.version != MQTT_5 or not after_ms:
         return NO_PROPERTIES

@@ -1,9 +1,9 @@
-"""Partings: clients that have said DISCONNECT, and whose sockets stay open until it is durable.
+"""Partings: sockets of clients that have sent DISCONNECT, open until its effect is durable.
 
-DISCONNECT has no answer; what tells a client that it is done is that its connection closes. Where
-one takes a will out of the store, ends the session there or changes when it ends, a crash before
-the commit would undo it: so the socket is closed after that, like an acknowledgement. It waits for
-no longer than a CONNECT would: a store that takes nothing keeps no sockets.
+DISCONNECT has no answer; the client knows that it is done when its connection closes. A DISCONNECT
+may remove a will from the store, end the session there or change its expiry. A crash before the
+commit would undo this, so the socket closes after the commit, like an acknowledgement. It waits no
+longer than a CONNECT, so that an unavailable store does not keep sockets open.
 """
 
 from typing import final
@@ -14,29 +14,29 @@ from flowguard.session.connection import ServerConnection
 
 @final
 class Partings:
-    """One per node; every call costs O(1), but for who has waited too long."""
+    """One per node; every call costs O(1), besides the connections that `tick` ends."""
 
     __slots__ = ("_patience_s", "_until_s")
 
     def __init__(self, flow: FlowSettings) -> None:
         self._patience_s = flow.connect_patience_s
         self._until_s: dict[ServerConnection, float] = {}
-        """Until when each waits at most, in this order."""
+        """Time until which each connection waits at most, in this order."""
 
     def __len__(self) -> int:
         return len(self._until_s)
 
     def begin(self, connection: ServerConnection, now_s: float) -> None:
-        """Its client has said DISCONNECT; `durable` follows, unless that takes too long."""
+        """Keep the socket of a client that has sent DISCONNECT until `durable` or a timeout."""
         self._until_s[connection] = now_s + self._patience_s
 
     def durable(self, connection: ServerConnection, now_s: float) -> None:
-        """The store has it: the socket may be closed, if it is not already."""
+        """Close the socket after the commit, unless it is closed already."""
         if self._until_s.pop(connection, None) is not None:
             connection.part()
 
     def tick(self, now_s: float) -> None:
-        """Let go who has waited too long."""
+        """Close the sockets that have waited too long."""
         until_s = self._until_s
         while until_s:
             connection = next(iter(until_s))

@@ -1,4 +1,4 @@
-"""ProofTimes: a connection ends when the proof of who its client is expires."""
+"""ProofTimes: a connection ends when the credential of its client expires."""
 
 from functools import partial
 from typing import final
@@ -10,7 +10,7 @@ from flowguard.types import ReasonCode
 
 @final
 class ProofTimes:
-    """A timer for each connection whose proof does not hold for ever."""
+    """A timer for each connection that has a credential with an expiry time."""
 
     __slots__ = ("_running",)
 
@@ -18,7 +18,7 @@ class ProofTimes:
         self._running: dict[ServerConnection, Timer] = {}
 
     def watch(self, connection: ServerConnection, timers: Timers) -> None:
-        """Its client is connected, or has proved anew who it is."""
+        """Start the timer after CONNACK or a re-authentication."""
         self.forget(connection, timers)
         principal = connection.principal
         if principal is not None and principal.expires_at_s is not None:
@@ -31,5 +31,5 @@ class ProofTimes:
             timers.cancel(timer)
 
     def _expired(self, connection: ServerConnection, now_s: float) -> None:
-        # [MQTT 5.0, 3.14.2.1] 0xA0: the time for which this connection was authorized is over.
+        # [MQTT 5.0, 3.14.2.1] 0xA0: the authorized connect time is exceeded.
         connection.end(ReasonCode.MAXIMUM_CONNECT_TIME, now_s, "the token has expired")

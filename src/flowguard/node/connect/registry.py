@@ -1,4 +1,4 @@
-"""Sessions of a node: who is who, take-over, expiry, wills."""
+"""Sessions of a node: their clients, take-over, expiry and wills."""
 
 from functools import partial
 from typing import final
@@ -29,9 +29,9 @@ FETCH_LIMIT = 1_000
 
 @final
 class Leaving(Chore):
-    """The many subscriptions of a session that has ended leave the table.
+    """Removes the many subscriptions of an ended session from the table.
 
-    What is routed to it meanwhile goes nowhere.
+    Messages that are routed to it meanwhile are discarded.
     """
 
     __slots__ = ("_filters", "_journal", "_queues", "_session")
@@ -65,7 +65,7 @@ class Registry:
         self._timers = timers
         self.sessions: dict[str, Session] = {}
         self.kept_count = 0
-        """Those that outlive their connection."""
+        """Number of sessions that outlive their connection."""
         self.expiry_timers: dict[Session, Timer] = {}
         """Timers of sessions without a connection that expire."""
         self.will_timers: dict[Session, Timer] = {}
@@ -81,14 +81,15 @@ class Registry:
         will: WillRecord | None,
         now_s: float,
     ) -> tuple[Session, bool] | None:
-        """The session of an accepted CONNECT; was it there? [MQTT-3.1.2-4] [MQTT-3.1.2-5]
+        """Return the session of an accepted CONNECT, and True if it was present before.
 
-        None: there is no room for its state, or its will's. A session that would have been resumed
-        is as it was, its will included; one that was to be replaced is over.
+        [MQTT-3.1.2-4] [MQTT-3.1.2-5] Return None if there is no memory for its state or its will.
+        Then a session that would have been resumed is unchanged, its will included, and a session
+        that was to be replaced has ended.
         """
         session = self.sessions.get(client_id)
         if session is not None and (clean_start or not session.durable):
-            # [MQTT-3.1.2-8] its client is back within the delay, with or without its session.
+            # [MQTT-3.1.2-8] its client reconnects within the delay, with or without its session.
             self._drop_will(session)
             self.end(session, now_s)
             session = None
@@ -103,7 +104,7 @@ class Registry:
         if reason is not None:
             self._node.counters.drop(reason)
             return None
-        # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
+        # [MQTT-3.1.3-9] a delayed will is not sent, as its client has reconnected.
         session.will = will
         session.user = user
         self._disarm(session)
@@ -117,7 +118,7 @@ class Registry:
         return session, present
 
     def claim_ops(self, session: Session) -> list[StoreOp]:
-        """The operations that must be durable before CONNACK."""
+        """Return the operations that must be durable before CONNACK."""
         if not session.durable:
             return []
         return _ops_of(session, None)
@@ -130,9 +131,9 @@ class Registry:
         now_s: float,
         done: Continuation | None = None,
     ) -> None:
-        """The connection of `session` is over: owe its will, start its expiry.
+        """Publish or delay the will of a session without connection, and start its expiry.
 
-        `done` follows when that is durable; None: nobody waits for it.
+        `done`, if given, is called when that is durable.
         """
         if session.membership is not None:
             session.membership.leave(session.inflight, self._node, now_s)
@@ -158,7 +159,7 @@ class Registry:
             self._journal.append(ops, done, now_s, session.client_id)
 
     def end(self, session: Session, now_s: float) -> None:
-        """The session is over: forget everything of it; a will that waits is due [MQTT-3.1.3-9]."""
+        """End a session and remove its state; a delayed will is published [MQTT-3.1.3-9]."""
         assert session.outbound is None
         assert not session.ended
         session.ended = True
@@ -193,9 +194,9 @@ class Registry:
             self._journal.end_session(session.client_id)
 
     def forget(self, client_id: str, now_s: float) -> None:
-        """Another broker owns the session: it ends here, and nothing of it is stored or published.
+        """End a session that another broker owns now; nothing of it is stored or published.
 
-        Its connection ends with 0x8E.
+        The reason code for its connection is 0x8E (Session taken over).
         """
         session = self.sessions.get(client_id)
         if session is None or not session.durable:
@@ -244,13 +245,13 @@ class Registry:
         self._journal.note(PutWill(session.client_id, None))
 
     def _publish_will(self, session: Session, will: WillRecord, now_s: float) -> None:
-        """[MQTT-3.1.2-8]; [MQTT-3.1.2-10]: once published it is no longer part of the session."""
+        """Publish a will [MQTT-3.1.2-8] and remove it from the session [MQTT-3.1.2-10]."""
         self._drop_will(session)
         self._node.counters.wills_published += 1
         self._router.publish_own(will.message, now_s)
 
     def retract_will(self, session: Session) -> None:
-        """Its client may not leave it any more."""
+        """Remove a will that its client may not leave any more."""
         self._drop_will(session)
         if session.durable:
             self._journal.note(PutWill(session.client_id, None))
@@ -263,7 +264,7 @@ class Registry:
     # --- restart -----------------------------------------------------------------------------
 
     def recover(self, store: Store, now_s: float) -> int:
-        """Take over what a store remembers; the number of sessions. O(everything stored)."""
+        """Restore a store's content, and return the number of sessions. O(everything stored)."""
         router = self._router
         for message, expires_at_s in store.retained():
             router.retained.restore(message, expires_at_s)
@@ -279,7 +280,7 @@ class Registry:
         if owed_record is not None:
             router.lane.recover_owed(router.deliveries, owed_record, store, now_s)
         for session in list(self.sessions.values()):
-            # As if the connection had ended now; wills need every subscriber to be there.
+            # As if the connection had ended now. Wills follow when all subscribers are restored.
             if not session.expiry_interval_s:
                 self.end(session, now_s)
             elif session.will is not None:
@@ -320,7 +321,7 @@ class Registry:
         self._router.log.recovered(session, record.log_place, record.log_starts)
 
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
-        """Put in flight what may have been sent; the rest waits, where it is."""
+        """Put messages in flight that may have been sent; the others stay in the store."""
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
         after, positions = 0, session.inflight.positions
         assert positions is not None

@@ -1,8 +1,8 @@
-"""Reviews: rights that are new to a session, and what it had before them.
+"""Reviews: new rights of a session, and the subscriptions that it had before them.
 
-A client that comes back may be somebody else, or the rules may be others: subscriptions that it
-may not have any more are ended, of the others plans are made anew. What waits for it is looked at
-when it is sent (`Outbound`).
+A client may reconnect as another user, or the rules may change. Then subscriptions that it may not
+have any more are removed, and the plans of the others are rebuilt. The rights to queued messages
+are checked when these are sent (`Outbound`).
 """
 
 from typing import Final, final
@@ -18,12 +18,12 @@ from flowguard.session.session import Session, queue_messages_max
 from flowguard.types import ReasonCode
 
 SESSION_FILTERS: Final = 4
-"""A session is as much work to review as so many of its subscriptions."""
+"""Work to review a session itself, in subscriptions."""
 
 
 @final
 class Reviewing(Chore):
-    """The many subscriptions of a session, a piece at a time."""
+    """Reviews the many subscriptions of a session, piece by piece."""
 
     __slots__ = ("_filters", "_is_first", "_rights", "_session", "_subscriptions")
 
@@ -39,7 +39,7 @@ class Reviewing(Chore):
     def step(self, now_s: float) -> bool:
         session, filters = self._session, self._filters
         if session.rights is not self._rights:
-            return False  # Others have come, and another review.
+            return False  # The rights changed again, and another review has begun.
         for _ in range(min(FILTERS_PIECE, len(filters))):
             self._subscriptions.review(
                 session, self._rights, filters.pop(), is_first=self._is_first
@@ -49,7 +49,7 @@ class Reviewing(Chore):
 
 @final
 class ReviewingAll(Chore):
-    """Everybody's rights under new rules."""
+    """Reviews the rights of all sessions under new rules."""
 
     __slots__ = ("_reviews", "_rules", "_sessions")
 
@@ -78,7 +78,7 @@ class Reviews:
         self._subscriptions = subscriptions
 
     def claimed(self, session: Session, rights: Rights, now_s: float) -> bool:
-        """A client has taken its session, and is here; False: there is no room for its rights."""
+        """Set the rights of a client that has claimed its session; False if memory lacks."""
         before = session.rights
         if before is not None and rights.is_like(before):
             before.enter()
@@ -90,12 +90,15 @@ class Reviews:
         return True
 
     def all_anew(self, rules: Rules, now_s: float) -> None:
-        """The rules are others: what follows from it for all sessions, one after the other."""
+        """Review all sessions under new rules, one after the other."""
         sessions = list(self._registry.sessions.values())
         self._node.chores.add(ReviewingAll(self, rules, sessions))
 
     def anew(self, session: Session, rules: Rules, now_s: float) -> None:
-        """Review one session; if its client was not here since the start, when it comes."""
+        """Review one session.
+
+        A session that was not claimed since the start is reviewed when its client connects.
+        """
         before = session.rights
         if before is None or session.ended or before.version >= rules.version:
             return
@@ -103,7 +106,7 @@ class Reviews:
         if before.leave():
             rights.enter()
         if session.will is not None and not rights.may_leave(session.will.message):
-            self._registry.retract_will(session)  # First: its connection may end, and leave it.
+            self._registry.retract_will(session)  # First, as an end of the connection publishes it.
         if not self._fit(rights, session):
             rights.leave()
             if session.outbound is not None:
@@ -114,7 +117,7 @@ class Reviews:
         self._review(session, rights, is_first=False)
 
     def _fit(self, rights: Rights, session: Session) -> bool:
-        """Whether the new rights of a session fit into its limits; what does not fit is counted."""
+        """Return True if the new rights of a session fit into its limits, else count the drop."""
         node, account, before = self._node, session.account, session.rights
         if before is not None:
             account.charge(-before.size_bytes - before.forget(), node)

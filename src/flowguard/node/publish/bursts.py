@@ -1,10 +1,12 @@
-"""Bursts: the short way of a PUBLISH inside a node, for many at once.
+"""Bursts: the short path of many PUBLISHes at once inside a node.
 
-`Router` says what is done with a message. Here it is done with a burst (`codec.burst`), if that
-comes to the same for each packet of it: all who get it take it as it is and at once, nobody asks
-who may publish it. Else nothing is done, and each goes the long way. Where it has to be durable,
-there is one subscriber (`durable_bursts`). One of several topics goes as far as they have one, the
-same. One for sessions of peers alone is forwarded (`relayed_bursts`), and they `take` it.
+`Router` routes one message, and `Bursts` routes a burst (`codec.burst`) with the same result for
+each of its packets. All subscribers must take the packets unchanged and at once, and no check of
+publish rights may be configured. Otherwise nothing is done, and the packets are routed one by one.
+
+- A durable burst must have a single subscriber (`durable_bursts`).
+- A burst of several topics is cut at the first topic that has not the same single subscriber.
+- A burst for sessions of peers alone is forwarded (`relayed_bursts`), and the peers `take` it.
 """
 
 from typing import Final, final
@@ -19,8 +21,8 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 
 DELIVERIES_MAX: Final = 4_000
-"""Of a burst, in one stretch: up to three milliseconds at QoS 1. What is left of it goes another
-time. More than one message's, as a wide plan has no bursts."""
+"""Maximum number of deliveries of a burst in one time slice: up to three milliseconds at QoS 1.
+The rest of the burst follows later. One message has fewer, as a wide plan has no bursts."""
 
 NOT_AS_ONE: Final = -1
 
@@ -35,7 +37,7 @@ class Bursts:
         self._durable = DurableBursts(node, router)
         self._relayed = RelayedBursts(node, router)
         self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
-        """A larger message is refused, or weighs more than one."""
+        """A larger message is rejected, or costs more than one unit."""
 
     def publish(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
         """See `Routing.publish_burst`."""
@@ -63,9 +65,9 @@ class Bursts:
         return self._publish_at_once(inbound, plan, burst, now_s)
 
     def take(self, plan: Plan, burst: Burst, now_s: float) -> bool:
-        """Give a burst of a peer to the sessions of its plan; False if it cannot be as one.
+        """Give a burst of a peer to the sessions of its plan; False if it must go one by one.
 
-        The caller does not go on before the journal has what is written for it.
+        The caller does not go on before the journal has the operations of the burst.
         """
         if burst.payload_bytes_max > self._payload_bytes_max:
             return False
@@ -114,7 +116,7 @@ class Bursts:
         return burst
 
     def _count_alike(self, plan: Plan, topics: list[str], qos: int, *, durably: bool) -> int:
-        """How many of them, from the first, have the one subscriber that `plan` has."""
+        """Return how many topics, from the first on, have the same single subscriber as `plan`."""
         solo = plan.solo
         if solo is None:
             return 0
@@ -132,7 +134,7 @@ class Bursts:
         return count
 
     def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
-        """Whether all of it can be answered with success in this stretch."""
+        """Return True if the whole burst can be answered with success in this time slice."""
         node, origin = self._node, inbound.session
         if origin.durable or inbound.window.in_process or node.maximum_qos < burst.qos:
             return False
@@ -154,7 +156,7 @@ class Bursts:
         return True
 
     def _deliver(self, plan: Plan, burst: Burst) -> int:
-        """To everybody; how many they are."""
+        """Send to all sessions of a plan, and return their number."""
         sent_count = 0
         for group in plan.groups:
             for session in group.sessions:
@@ -165,7 +167,10 @@ class Bursts:
         return sent_count
 
     def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session | None) -> int:
-        """To everybody who is connected, how many they are; NOT_AS_ONE: not everybody takes it."""
+        """Send to all connected sessions, and return their number.
+
+        Return NOT_AS_ONE, and send nothing, if one of them cannot take the burst as one.
+        """
         for group in plan.groups:
             for session in group.sessions:
                 outbound = session.outbound

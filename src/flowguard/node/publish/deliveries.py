@@ -66,7 +66,7 @@ class Deliveries:
         self.acknowledgements = Acknowledgements()
 
     def refusal_to(self, session: Session, message: Publish) -> ReasonCode | None:
-        """Return the code for a publisher that can be told, which only 5.0 clients can, or None."""
+        """Return the reason code of a rejection, or None for a client without MQTT 5.0."""
         outbound = session.outbound
         told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
@@ -124,7 +124,7 @@ class Deliveries:
         return self.answer(origin, message, SUCCESS)
 
     def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> int:
-        """Route and deliver in one stretch, without a list of targets; the code to answer."""
+        """Deliver in one time slice, without a list of targets, and return the code to answer."""
         complete = self._walk(None, plan.groups, message, origin, now_s)
         if plan.shared or plan.own:
             complete &= self._deliver_rest(plan, message, origin, now_s)

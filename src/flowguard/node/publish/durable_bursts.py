@@ -1,8 +1,8 @@
 """DurableBursts: a burst for one durable session, through the journal as one.
 
-Its messages are as many operations, and take as many positions, as they would one by one; routed,
-answered and sent they are together. Where the session cannot be sent all of it when the commit is
-done (its client has gone, or has little room), each goes on by itself.
+Each message of the burst is an operation of the store and takes a position. The burst is routed,
+answered and sent together. After the commit the session may be unable to take the whole burst, as
+its client has disconnected or has few free slots. Then the messages are delivered one by one.
 """
 
 from typing import final
@@ -29,7 +29,10 @@ class DurableBursts:
         self._router = router
 
     def publish(self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float) -> Burst | None:
-        """Admit it, of `plan`, which takes it; its answers follow. None: it cannot be as one."""
+        """Admit a burst of a plan that takes it; the answers follow after the commit.
+
+        Return what is admitted, or None if its packets must go one by one.
+        """
         node, session = self._node, plan.solo
         assert session is not None
         if node.read_only or self._router.lane.is_separate or node.maximum_qos < burst.qos:
@@ -54,13 +57,13 @@ class DurableBursts:
         return burst
 
     def take(self, plan: Plan, burst: Burst, now_s: float) -> bool:
-        """Admit a burst of a peer; False if it cannot be as one."""
+        """Admit a burst of a peer; False if its packets must go one by one."""
         session = plan.solo
         assert session is not None
         return not session.ended and self._enter(None, session, burst, now_s)
 
     def _enter(self, inbound: Inbound | None, session: Session, burst: Burst, now_s: float) -> bool:
-        """Let it wait for its commit; False if the session has no slots for all of it."""
+        """Append it to the journal; False if the session has no slots for all of it."""
         count = burst.count
         if not are_free(session.inflight.messages, session.next_pos, count):
             return False
@@ -104,7 +107,7 @@ class BurstInProcess:
         deliveries: list[Delivery],
         since_s: float,
     ) -> None:
-        """`session` has `deliveries` from `first_pos` on; `since_s`: when it was decoded.
+        """`session` has `deliveries` from `first_pos` on; it was decoded at `since_s`.
 
         `inbound` is None if a peer has forwarded it.
         """

@@ -1,12 +1,15 @@
-"""FanOut: a PUBLISH for more subscribers than one stretch of the loop takes, piece by piece.
+"""FanOut: a PUBLISH with more subscribers than one time slice can serve, piece by piece.
 
-Meanwhile it has its publisher's window for itself, so its place among that client's packets is
-kept. Where its plan is not made yet, it makes it. What must be durable goes to the store in one
-batch all the same: first everybody who has room is found, piece by piece, and what the store is to
-know is prepared; then all get their positions and go into the journal, in one stretch; after the
-commit they are given the message, piece by piece again, before anybody who waited for a later
-commit. One stretch, because what others publish meanwhile is before it in every queue or behind it,
-and in the same order in the store; it is short, because nothing is left to do but to count.
+Meanwhile it fills its publisher's window, which keeps its place among that client's packets.
+It also makes its plan, if that is not made yet. A durable message still goes to the store in one
+batch, in three steps:
+
+1. Reserve a slot in each queue with capacity, and prepare the store operations, piece by piece.
+2. Take the positions of all queues, and append the operations to the journal, in one time slice.
+3. After the commit, deliver the message, piece by piece, before messages of later commits.
+
+Step 2 takes one time slice, so that any other message is either before this one in all queues and
+in the store, or behind it in all of them. The slice is short, as it only assigns numbers.
 """
 
 from collections.abc import Iterator
@@ -26,10 +29,10 @@ from flowguard.session.owner import MessageSink
 from flowguard.types import ReasonCode
 
 OFFERS_PIECE: Final = 250
-"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
+"""Deliveries in one time slice after the commit: up to four milliseconds if all are sent."""
 DELIVERY_BYTES: Final = 200
-"""What one that is under way takes for each delivery, besides its plan: measured with tracemalloc
-on CPython 3.11, compiled and not, and rounded up."""
+"""Memory of a message under way for each delivery, without its plan: measured with tracemalloc on
+CPython 3.11, compiled and not, and rounded up."""
 SUCCESS: Final = ReasonCode.SUCCESS
 UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
@@ -58,32 +61,33 @@ class FanOut(Chore):
         self._plan = plan
         self._pieces: Iterator[Plan] | None = None
         self._is_queued = is_queued
-        """It goes through the journal; else it is given to everybody at once."""
+        """True if it goes through the journal, False if it is delivered without it."""
         self._settle = settle
-        """What becomes durable with it: it is published instead of this one."""
+        """Settles the message that this one replaces, in the same commit, or None."""
         self._source = source
         self._last: InProcess | None = None
         """The message for the last of its targets, after it was forwarded to peers."""
         self._then: Continuation | None = None
-        """What is done when these have it."""
+        """A continuation that is called when all targets have it."""
         self._promised_count = plan.ops if is_queued and incoming.inbound is not None else 0
         self._journal.promise(self._promised_count)
         self._passes_by = True
-        """Whoever reads the log may have been passed by, and the message is not there yet."""
+        """True until the message is in the log; readers of the log may have been skipped before."""
         deliveries.log.wide_count += 1
         self._owners: list[MessageSink] = []
-        """Who gets it, and has a place for it."""
+        """Sessions and queues that have reserved a slot for it."""
         self._appends: list[Append] = []
-        """Each one's; the positions follow. (No pairs: the garbage collector would count them.)"""
+        """Operations of the owners, without positions yet.
+        They are no pairs with the owners, as the garbage collector would count the pairs."""
         self._plain: list[Target] = []
-        """Who gets it at QoS 0, and who has it in the store before all others."""
+        """Targets at QoS 0, and applications, which have it in the store before all others."""
         self._ops: list[StoreOp] = []
         self._ops_bytes = 0
         self._complete = True
-        """Nobody who keeps up goes without it."""
+        """False if a client that keeps up misses it."""
         self._reason_code: int = SUCCESS
         self._at = 0
-        """So many of those that have a place have got it."""
+        """Number of targets that it was given to."""
 
     def step(self, now_s: float) -> bool:
         plan, message, inbound = self._plan, self._incoming.message, self._incoming.inbound
@@ -134,7 +138,7 @@ class FanOut(Chore):
                 self._ops_bytes += OP_BYTES + delivery.size_bytes
 
     def _queue(self, now_s: float) -> None:
-        """All who get it are known; who has ended since gets nothing."""
+        """Append it to the journal for all targets that have not ended since."""
         message, inbound = self._incoming.message, self._incoming.inbound
         log = self._deliveries.log
         self._journal.promise(-self._promised_count)
@@ -188,7 +192,7 @@ class FanOut(Chore):
         return last
 
     def _owe(self, ops: list[StoreOp]) -> None:
-        """The node's own: see `ApplicationLane.owe`."""
+        """Prepare a message of the node; see `ApplicationLane.owe`."""
         message = self._incoming.message
         pairs = zip(self._owners, self._appends, strict=True)
         admitted = [(owner, append.delivery) for owner, append in pairs]
@@ -222,7 +226,7 @@ class FanOut(Chore):
         self._queue(now_s)
 
     def _passed(self) -> None:
-        """It is in the journal, or will not be."""
+        """Note that it is in the journal, or will never be."""
         if self._passes_by:
             self._passes_by = False
             self._deliveries.log.wide_count -= 1
@@ -234,7 +238,7 @@ class FanOut(Chore):
             self._ops_bytes += op.delivery.size_bytes
 
     def _place(self) -> None:
-        """Positions: the one stretch that is as long as there are subscribers."""
+        """Take the positions of all subscribers, in one time slice."""
         logs = self._plan.logs
         if any([owner.ended or (logs and owner.reads_log) for owner in self._owners]):
             pairs = zip(self._owners, self._appends, strict=True)
@@ -242,7 +246,7 @@ class FanOut(Chore):
             for owner, append in pairs:
                 if owner.ended:
                     continue
-                if logs and owner.reads_log:  # It has left since, and will find it in the log.
+                if logs and owner.reads_log:  # The client left since, and finds it in the log.
                     owner.behind = True
                     owner.queue.forget(append.delivery.size_bytes)
                 else:
@@ -254,7 +258,7 @@ class FanOut(Chore):
             appends[index].pos = owner.take_position()
 
     def _go_on(self, now_s: float) -> bool:
-        """It is durable: the next of those who get it have it; True: there are more."""
+        """Deliver the durable message to the next targets; True if there are more."""
         start, stop = self._at, self._at + OFFERS_PIECE
         self._at = stop
         piece = zip(self._owners[start:stop], self._appends[start:stop], strict=True)
@@ -272,7 +276,7 @@ class FanOut(Chore):
         return False
 
     def _end(self, inbound: Inbound, now_s: float) -> None:
-        """Everybody has it, and nothing of it is durable."""
+        """Answer the publisher of a message that needed no commit, after all deliveries."""
         deliveries, incoming = self._deliveries, self._incoming
         message = incoming.message
         self._passed()
@@ -284,7 +288,7 @@ class FanOut(Chore):
         incoming.settle()
 
     def failed(self, error: Exception, now_s: float) -> bool:
-        """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
+        """Release all slots after an error; nothing is durable, and nothing is answered."""
         self._journal.promise(-self._promised_count)
         self._passed()
         for owner, append in zip(self._owners, self._appends, strict=True):

@@ -1,13 +1,14 @@
-"""Full queues, where `session.queue_policy` is `block`: publishers wait until there is room.
+"""Full queues: with `session.queue_policy` `block`, publishers wait for capacity in a queue.
 
-A PUBLISH of QoS 1 or 2 for which one of its subscribers has no room is routed to nobody, and its
-connection handles nothing that follows. Publishers that wait for the same queue stand in line, so
-that none of them is overtaken for ever: who comes later stands behind, though there be room just
-now, and in each turn the first of every line may try again if it would find room. Whoever tries may
-have to wait for another queue next, at the end of that line.
+If the queue of one subscriber lacks capacity for a PUBLISH of QoS 1 or 2, the message is not
+routed, and its connection handles no further packets. Publishers that wait for the same queue form
+a line, so that none of them is overtaken forever. A later publisher waits at the end of the line,
+even if the queue has capacity. In each scheduling round the first publisher of every line tries
+again if the queue has capacity for its message. It may have to wait for another queue next, at the
+end of that line.
 
-Nobody waits longer than `session.block_s`: the queue may be its own, or of a client that never
-comes back. Then the message is routed to all who have room, and dropped for the others.
+A publisher waits for `session.block_s` at most: the queue may be its own, or of a client that never
+reconnects. Then the message is routed to all queues with capacity, and dropped for the others.
 """
 
 from collections.abc import Iterator
@@ -25,16 +26,17 @@ from flowguard.session.session import Session
 from flowguard.types import Publish
 
 Queue = Session | Shared
-"""Of a client, or of a shared subscription.
+"""The queue of a client or of a shared subscription.
 
-Where that has none of its own, it is the queues of all its members: one with room is enough.
+A shared subscription without a queue stands for the queues of all its members. Capacity in one of
+them is enough.
 """
 
 
 @final
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A publisher in a line; `called`: it may try again, and keeps its place until it did."""
+    """A publisher in a line. If `called`, it may try again, and keeps its place until then."""
 
     inbound: Inbound
     queue: Queue
@@ -42,33 +44,33 @@ class Wait:
     since_s: float
     until_s: float
     logs: bool
-    """Its message is logged: who reads the log needs no room for it."""
+    """True if its message is logged; readers of the log need no capacity for it."""
     ticket: int
     """A first-come number over all lines: a smaller one has waited longer."""
     called: bool = False
     overdue: bool = False
-    """It has waited long enough."""
+    """True if it has waited for `session.block_s`."""
 
 
 @final
 class FullQueues:
-    """The lines of one node; a session publishes one message at a time, so it is in one of them."""
+    """The lines of one node; a session waits in one of them at most."""
 
     def __init__(self, node: NodeState, router: Router) -> None:
         self._node = node
         self._router = router
         self._block_s = node.settings.session.block_s
         self._waits: dict[Session, Wait] = {}
-        """By publisher."""
+        """Waits by publisher."""
         self._lines: dict[Queue, dict[Session, Wait]] = {}
         self._tickets = 0
 
     def wait_of(self, publisher: Session) -> Wait | None:
-        """The queue that a publisher waits for; None: none."""
+        """Return the wait of a publisher, or None if it does not wait."""
         return self._waits.get(publisher)
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        """`Router.publish`, once there is room for the message; see `Routing.publish`."""
+        """Call `Router.publish` if all queues have capacity; see `Routing.publish`."""
         wait = None
         if message.qos and len(message.payload) <= self._router.payload_bytes_max:
             publisher = inbound.session
@@ -77,11 +79,11 @@ class FullQueues:
                 size_bytes = message_bytes(message)
                 plan = self._router.plans.find(message.topic)
                 while plan.making is not None:
-                    plan.making.step()  # Not in between other work: all queues are asked at once.
+                    plan.making.step()  # All pieces at once, as all queues are checked together.
                 for queue in _queues(plan, publisher):
                     if self._is_full(queue, publisher, size_bytes, plan.logs, now_s):
                         if not self._router.may_publish(publisher, message):
-                            break  # `publish` will say so.
+                            break  # `publish` rejects it.
                         self._stand(inbound, queue, size_bytes, plan.logs, now_s)
                         return WAITS
         code = self._router.publish(inbound, message, now_s)
@@ -92,13 +94,13 @@ class FullQueues:
     def _is_full(
         self, queue: Queue, publisher: Session, size_bytes: int, logs: bool, now_s: float
     ) -> bool:
-        """Whether `publisher` finds no room, or others are before it."""
+        """Return True if the queue lacks capacity, or other publishers are before this one."""
         if logs and _reads_log(queue):
             return False
         line = self._lines.get(queue)
         if line is not None and publisher not in line:
-            # The one that has waited longest is before everybody: else two could wait for two
-            # queues in turns, each in the line that the other has just left, for ever.
+            # The publisher that has waited longest goes first. Otherwise two publishers could wait
+            # for two queues forever, each in the line that the other has just left.
             wait = self._waits.get(publisher)
             if wait is None or any(other.ticket < wait.ticket for other in line.values()):
                 return True
@@ -123,7 +125,7 @@ class FullQueues:
     def _stand(
         self, inbound: Inbound, queue: Queue, size_bytes: int, logs: bool, now_s: float
     ) -> None:
-        """Wait in the line of `queue`; who stands there keeps its place."""
+        """Wait in the line of `queue`; a publisher that is in it already keeps its place."""
         inbound.blocked = True
         publisher = inbound.session
         wait = self._waits.get(publisher)
@@ -142,7 +144,7 @@ class FullQueues:
         self._lines.setdefault(queue, {})[publisher] = wait
 
     def left(self, publisher: Session) -> None:
-        """It waits no longer: its message is routed, or its connection is over."""
+        """Remove a publisher when its message is routed, or its connection has ended."""
         wait = self._waits.pop(publisher, None)
         if wait is None:
             return
@@ -152,7 +154,7 @@ class FullQueues:
             del self._lines[wait.queue]
 
     def turn(self, now_s: float) -> None:
-        """Once per turn: there may be room again."""
+        """Call the first publisher of each line that has capacity; once per scheduling round."""
         if not self._lines:
             return
         for queue, line in list(self._lines.items()):
@@ -163,20 +165,23 @@ class FullQueues:
                 _call(first)
 
     def tick(self, heard_s: float) -> None:
-        """Call who has waited long enough; what had been acknowledged by then has made room."""
+        """Call the publishers that have waited for `session.block_s` at `heard_s`.
+
+        Acknowledgements that arrived before that time have freed their slots already.
+        """
         for wait in self._waits.values():
             if wait.until_s <= heard_s:
                 wait.overdue = True
                 _call(wait)
 
     def routes_changed(self, subscriber: Session) -> None:
-        """It has subscribed or unsubscribed: messages need not be for it any more."""
+        """Call the publishers that wait for a session whose subscriptions have changed."""
         for wait in self._lines.get(subscriber, {}).values():
             _call(wait)
 
 
 def _reads_log(queue: Queue) -> bool:
-    """Whether what is logged does not enter it."""
+    """Return True if logged messages do not enter a queue."""
     return isinstance(queue, Session) and queue.reads_log
 
 
@@ -187,7 +192,7 @@ def _call(wait: Wait) -> None:
 
 
 def _queues(plan: Plan, publisher: Session) -> Iterator[Queue]:
-    """Queues that a message of `publisher` enters."""
+    """Yield the queues that a message of `publisher` enters."""
     for group in plan.groups:
         if group.qos:
             for session in group.sessions:

@@ -1,8 +1,8 @@
 """Grouping: from the subscriptions that match a topic to the sessions that get the same packet.
 
 A session with overlapping subscriptions gets one delivery of the highest QoS with all identifiers
-([MQTT-3.3.4-2], [MQTT-3.3.4-4]). First all matches are merged, then what they came to is grouped;
-both in as many pieces as one likes.
+([MQTT-3.3.4-2], [MQTT-3.3.4-4]). The caller merges all matches first and groups the result then.
+It may cut both steps into any number of pieces.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Match = tuple[Session, SubscriptionOptions]
 
 @dataclass(slots=True)
 class Group:
-    """Sessions that get the same packet; `no_local`: except the publisher itself."""
+    """Sessions that get the same packet; if `no_local`, except the publisher itself."""
 
     qos: int
     retain_as_published: bool
@@ -42,10 +42,10 @@ class Grouping:
         self.mixed: set[Session] = set()
         """Sessions with No Local on some of their subscriptions but not on all."""
         self.ops = 0
-        """Operations of the store that a message of QoS 1 or 2 makes, of those in groups."""
+        """Number of store operations of a QoS 1 or 2 message for the sessions in groups."""
 
     def merge(self, matches: list[Match]) -> None:
-        """Some more matches. O(matches), however many of them are one session's."""
+        """Merge more matches. O(matches), even if many of them are of one session."""
         merged, extra = self._merged, self._extra
         for session, options in matches:
             first = merged.get(session)
@@ -66,11 +66,11 @@ class Grouping:
             )
 
     def merged(self) -> list[Match]:
-        """The result of all matches: each session once."""
+        """Return the result of all matches, each session once."""
         return list(self._merged.items())
 
     def group(self, matches: list[Match]) -> None:
-        """Some more of `merged`."""
+        """Group more matches of `merged`."""
         groups, extra = self._groups, self._extra
         ops = 0
         for session, options in matches:

@@ -1,4 +1,4 @@
-"""InProcess: a PUBLISH that has been routed, and is answered when the store has it."""
+"""InProcess: a PUBLISH that has been routed, and is answered when the store has committed it."""
 
 from typing import final
 
@@ -42,9 +42,9 @@ class InProcess:
         self._targets = targets
         self._reason_code = reason_code
         self._complete = True
-        """Of those before the targets nobody who keeps up went without it."""
+        """False if a client that keeps up missed it among earlier targets."""
         self._then = then
-        """What is done when these have it."""
+        """A continuation that is called when the targets have the message."""
         self._relay = relay
         self.commits_left = 1 if relay is None else 1 + relay.commits_count
         """Number of commits that its answer waits for: that of this node, and those of peers."""
@@ -52,7 +52,10 @@ class InProcess:
         """True if its answer must not leave before those of its client's messages before it."""
 
     def enter(self, ops: list[StoreOp], now_s: float, heavy_count: int) -> None:
-        """Into the journal with these; `heavy_count`: deliveries, where these weigh anything."""
+        """Append the operations to the journal.
+
+        `heavy_count` is the number of deliveries if they cost more than one unit, else 0.
+        """
         self.begin()
         journal = self._deliveries.journal
         if heavy_count:
@@ -61,12 +64,12 @@ class InProcess:
             journal.append(ops, self.committed, now_s)
 
     def enter_peers(self, now_s: float) -> None:
-        """Peers alone have something to commit."""
+        """Forward a message that only peers have to commit."""
         self.begin()
         self.committed(now_s)
 
     def begin(self) -> None:
-        """Forward it, and keep its place among the messages of its client."""
+        """Forward it to peers, and keep its answer in the order of its client's messages."""
         peers = self._deliveries.peers
         if self._relay is not None or peers.ordered_answers.orders:
             inbound = self._incoming.inbound if self._incoming.message.qos == 1 else None
@@ -85,12 +88,15 @@ class InProcess:
         self.part_done(now_s)
 
     def committed_last(self, targets: list[Target], complete: bool, now_s: float) -> None:
-        """All others have got it before; `complete` is False if one went without it."""
+        """Deliver it to the last `targets`; all others have it.
+
+        `complete` is False if a client that keeps up missed it.
+        """
         self._targets, self._complete = targets, complete
         self.committed(now_s)
 
     def part_done(self, now_s: float) -> None:
-        """One of the commits is done that its answer waits for."""
+        """Count one of the commits that its answer waits for; answer it after the last one."""
         self.commits_left -= 1
         inbound = self._incoming.inbound
         if self.commits_left or inbound is None:
@@ -109,9 +115,10 @@ class InProcess:
         self._deliveries.acknowledgements.came(incoming.since_s, now_s)
 
     def _refuse(self, inbound: Inbound, now_s: float) -> None:
-        """Tell its publisher, if it can be told; then the store need not know the identifier.
+        """Choose a reason code of failure, if the publisher's protocol has one.
 
-        One that cannot be told has no answer where a session was lost, and sends it again.
+        The store then drops the packet identifier. A publisher without such a code is disconnected
+        if a session was lost. It gets no answer and sends the message again.
         """
         session, message = inbound.session, self._incoming.message
         reason_code = self._deliveries.answer(session, message, self._reason_code)

@@ -36,6 +36,6 @@ class Incoming:
         return "" if self.inbound is None else self.inbound.session.client_id
 
     def settle(self) -> None:
-        """Count it in its client's window no longer."""
+        """Remove it from its client's window."""
         if self.inbound is not None:
             self.inbound.settle(self.cost, self.size_bytes)

@@ -43,7 +43,7 @@ class PacketRouting(Routing[Inbound]):
         return None if self._blocks else self._bursts.publish(inbound, burst, now_s)
 
     def _waits(self, inbound: Inbound, message: Publish) -> bool:
-        """Whether a message has to wait for the store of applications, before it is routed."""
+        """Return True if a message must wait for the store of applications before it is routed."""
         lane, router = self._lane, self._router
         if not message.qos or not lane.concerns(router.deliveries, inbound, message):
             return False

@@ -1,21 +1,20 @@
-"""Plans: which sessions a topic reaches and how, worked out once per topic.
+"""Plans: the sessions that a topic reaches and how, computed once per topic.
 
 Matching a topic costs microseconds, looking a plan up costs a tenth of one. A plan merges a
-session's overlapping subscriptions into one delivery (`grouping`) and gathers sessions that get the
-very same packet in one group, so that it is encoded once for all of them. One of more than
-`MATCHES_PIECE` subscriptions is made piece by piece, by whoever publishes to it (`Making`).
+session's overlapping subscriptions into one delivery (`grouping`). It gathers sessions that get the
+very same packet in one group, so that the packet is encoded once for all of them. A plan of more
+than `MATCHES_PIECE` subscriptions is made piece by piece while its publishers wait (`Making`).
 
-Plans are forgotten by topic: a filter that changes concerns the plans of those topics that it
-matches, and no others. The plan of the one topic of a filter without wildcard is forgotten at once;
-whether any other is still right is asked when its topic is published to next
-(`flowguard.routing.changed_filters`). Plans that do not fit any more go one by one, the oldest
-first.
+Plans are forgotten by topic: a changed filter concerns only the plans of the topics that it
+matches. If it has no wildcard, the plan of its one topic is forgotten at once. Any other plan is
+checked at the next PUBLISH to its topic (`flowguard.routing.changed_filters`). If memory is short,
+the oldest plans are forgotten first, one by one.
 
-Until it is asked, a plan that is not right any more keeps sessions and groups in memory that are
-over. Their bytes count with those of the plans, until each plan has been looked at since (`tidy`).
+Until this check, an outdated plan keeps ended sessions and groups in memory. The bytes of these
+count with those of the plans, until each plan has been checked since (`tidy`).
 
 A session may have No Local on some of its overlapping subscriptions only. Then its own messages
-reach it by the others alone, at their QoS and with their identifiers: that is what `own` is for.
+reach it by the others alone, at their QoS and with their identifiers. The groups of `own` do this.
 """
 
 from collections import deque
@@ -40,28 +39,29 @@ from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
 WIDE_DELIVERIES: Final = 1_000
-"""A message for more is delivered in pieces: one stretch of up to four milliseconds for others."""
+"""Maximum number of deliveries in one time slice, of up to four milliseconds.
+A message with more is delivered in pieces."""
 DELIVERIES_PIECE: Final = 250
-"""Of such a message: who comes meanwhile waits for one of them, up to a millisecond."""
+"""Deliveries of such a piece: other clients wait for one of them, up to a millisecond."""
 MATCHES_PIECE: Final = 4_000
-"""Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
+"""Subscriptions that are added to a plan in one time slice: up to three milliseconds."""
 RIGHTS_PIECE: Final = 500
-"""Subscriptions of which the rights are asked in one stretch: up to three milliseconds."""
+"""Subscriptions whose rights are checked in one time slice: up to three milliseconds."""
 PLAN_BYTES: Final = 400
 GROUP_BYTES: Final = 200
 PLACE_BYTES: Final = 10
 IDENTIFIER_BYTES: Final = 40
-"""What a plan, and each group, place and subscription identifier in it, takes besides its topic:
-measured with tracemalloc on CPython 3.11, compiled and not, and rounded up."""
+"""Memory of a plan, and of each group, session and subscription identifier in it, without its
+topic: measured with tracemalloc on CPython 3.11, compiled and not, and rounded up."""
 TOPIC_BYTES: Final = 16
-"""Besides its text."""
+"""Memory of a topic besides its text."""
 ENDED_BYTES: Final = 1_500
-"""A session, or a shared subscription, that is over, besides its names."""
+"""Memory of an ended session or shared subscription, besides its names."""
 CHANGES_SHARE: Final = 8
-"""What is known of changes takes an eighth of what plans may take, at most."""
+"""The record of changed filters takes at most an eighth of the memory of the plans."""
 TIDY_PIECE: Final = 20
-"""Plans of which is asked in one tick whether they are right: four milliseconds where the changed
-filters are such that each walk meets all of them, else a few microseconds."""
+"""Plans that are checked in one tick: four milliseconds if each walk meets all changed filters,
+else a few microseconds."""
 
 Table = SubscriptionTable[Session, SubscriptionOptions]
 Shared = SharedGroup[Session, SubscriptionOptions]
@@ -70,13 +70,14 @@ AllRoutes = Routes[Session, SubscriptionOptions]
 
 @dataclass(slots=True)
 class Plan:
-    """Where messages of one topic go; `refused`: nowhere, and this is the answer.
+    """Targets of the messages of one topic, or `refused`, the reason code if none may be published.
 
-    A group in `own` is for messages published by one of its sessions, and for that session only.
-    A message makes so many `deliveries` (an identifier that goes with it is as much work as one
-    more) and with QoS 1 or 2 so many `ops` of the store at most. `extra` is what the deliveries
-    weigh above one, `is_heavy` whether either of the two weighs anything, and `heavy_count` the
-    deliveries then.
+    - `own`          groups for messages published by one of their sessions, for that session only
+    - `deliveries`   number of deliveries of a message; a subscription identifier counts as one more
+    - `ops`          maximum number of store operations of a message of QoS 1 or 2
+    - `extra`        cost of the deliveries above one unit
+    - `is_heavy`     True if deliveries and operations cost more than one unit
+    - `heavy_count`  number of deliveries if `is_heavy`, else 0
     """
 
     groups: list[Group]
@@ -89,15 +90,17 @@ class Plan:
     is_heavy: bool = False
     heavy_count: int = 0
     is_wide: bool = False
-    """More than one stretch takes: `cut`."""
+    """True if it has too many deliveries for one time slice; see `cut`."""
     size_bytes: int = PLAN_BYTES
-    """In memory, without its topic."""
+    """Memory of the plan without its topic."""
     logs: bool = False
-    """Its messages of QoS 1 and 2 enter the durable log; queues only of who does not read it."""
+    """True if its messages of QoS 1 and 2 enter the durable log.
+    Then they enter only the queues of sessions that do not read the log."""
     version: int = 0
-    """Of the subscriptions, when it was last found to be right."""
+    """Version of the subscriptions at the last check that found it right."""
     making: "Making | None" = None
-    """It is not made yet: what it says of its size is what it may come to."""
+    """The work that is left if the plan is not made yet, else None.
+    Until then, the sizes and counts of the plan are upper bounds."""
     peers: tuple[Peer, ...] = ()
     """Peers whose sessions get these messages."""
     shares: bytes = NO_SHARES
@@ -109,11 +112,12 @@ class Plan:
     """True if there are receivers besides `groups`."""
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
-    """Who alone gets these messages, with no option that changes them: most topics have one."""
+    """The only session that gets these messages, if no option changes them, or None.
+    Most topics have one."""
     is_for_peers: bool = field(init=False)
     """True if only sessions of peers get these messages."""
     burst_qos: int = field(init=False)
-    """Bursts up to this QoS can be routed as one, with no queue or store; -1: none can."""
+    """Highest QoS of bursts that can be routed as one without queue or store, or -1."""
 
     def __post_init__(self) -> None:
         self.durable = self.ops > 0
@@ -125,7 +129,7 @@ class Plan:
         self.burst_qos = self._burst_qos()
 
     def made(self, grouping: Grouping, own: list[Group], cost: Cost) -> None:
-        """These are its groups; of `cost` units."""
+        """Set its groups, and what follows from them."""
         groups, shared = grouping.groups(), self.shared
         self.groups, self.own = groups, own
         deliveries = len(shared) + len(self.peers)
@@ -142,7 +146,7 @@ class Plan:
         self.__post_init__()
 
     def weigh(self, cost: Cost) -> None:
-        """Set what follows from its deliveries and operations."""
+        """Set the attributes that follow from its deliveries and operations."""
         self.extra = cost.of(self.deliveries, 0) - 1
         self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
         self.heavy_count = self.deliveries if self.is_heavy else 0
@@ -155,7 +159,7 @@ class Plan:
 
     @property
     def takes_durable_bursts(self) -> bool:
-        """Whether a burst of QoS 1 goes through the store as one: to one session's queue."""
+        """True if a burst of QoS 1 goes through the store as one, to one session's queue."""
         return self.solo is not None and self.durable and not (self.logs or self.is_heavy)
 
     def _solo(self) -> Session | None:
@@ -178,7 +182,7 @@ class Plan:
 
 @final
 class Making:
-    """A plan on its way; there may be several of one topic, and all but the last are outdated."""
+    """A plan in the making; if a topic has several, all but the last are outdated."""
 
     __slots__ = ("_plan", "_plans", "_topic", "_work")
 
@@ -206,30 +210,30 @@ class Plans:
         self.budget = Budget(bytes_max)
         self.peer_routes = PeerRoutes()
         self.by_topic: dict[str, Plan] = {}
-        """Those whose `version` is behind may not be right any more: ask `find`."""
+        """Plans by topic; one with an old `version` may be outdated, and `find` checks it."""
         self.log_threshold = 0
-        """With so many durable subscribers the messages of a topic are logged; 0: never."""
+        """Topics with this number of durable subscribers are logged, or 0 for none."""
         self.uses_log = False
-        """Somebody may read the log."""
+        """True if a session may read the log."""
         self.kept_groups: set[Shared] = set()
-        """Shared subscriptions of applications: all that is for them is logged."""
+        """Shared subscriptions of applications; all their messages are logged."""
         self.asks_rights = False
-        """There are rules: not everybody who subscribes to a topic may receive it."""
+        """True if rules are configured; a subscriber may lack the right to receive a topic."""
         self.version = 0
-        """Of all filters with wildcards."""
+        """Version of all filters with wildcards."""
         self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
         self._making: dict[str, Plan] = {}
-        """Those that are not made yet."""
+        """Plans that are not made yet, by topic."""
         self._order: deque[str] = deque()
-        """Topics as they were remembered; one that was forgotten since may be here twice."""
+        """Topics, the oldest plan first; a topic that was forgotten since may occur twice."""
         self._ended_bytes = 0
-        """Of what has ended since this lap of `tidy` began."""
+        """Memory of the sessions and groups that have ended since this lap of `tidy` began."""
         self._ended_before_bytes = 0
-        """The same in the lap before: after this one no plan knows of it."""
+        """Memory of those that ended in the lap before; after this lap no plan has them."""
         self._lap_left = 0
 
     def changed(self, filter: str) -> None:
-        """Somebody has subscribed to `filter`, or no longer; `$share/` and name left out."""
+        """Note a new or removed subscription to `filter`, without `$share/` and name."""
         if has_wildcard(filter):
             changes, budget = self._changed, self.budget
             budget.used_bytes -= changes.size_bytes
@@ -241,7 +245,7 @@ class Plans:
             self._forget(filter)
 
     def ended(self, names_bytes: int) -> None:
-        """A session, or a shared subscription, has left the table for good.
+        """Count a session or a shared subscription that has left the table for good.
 
         Plans of topics that matched one of its filters with wildcards may keep it in memory.
         """
@@ -251,7 +255,7 @@ class Plans:
         self._make_room(0)
 
     def find(self, topic: str) -> Plan:
-        """The plan of `topic`; made anew only if a subscription that matches it has changed."""
+        """Return the plan of `topic`; remake it only if a matching subscription has changed."""
         plan = self.by_topic.get(topic) or self._making.get(topic)
         if plan is not None:
             if self._is_right(topic, plan):
@@ -266,7 +270,7 @@ class Plans:
         return self._remember(topic, self._made(topic, routes))
 
     def refusal(self, topic: str) -> ReasonCode | None:
-        """Why nobody may publish to `topic`, whoever it is."""
+        """Return the reason code if no client may publish to `topic`, else None."""
         if topic.startswith("$SYS/") or topic == "$SYS":
             return ReasonCode.NOT_AUTHORIZED
         if levels_count(topic) > self._levels_max:
@@ -295,7 +299,7 @@ class Plans:
         return plan
 
     def made(self, topic: str, plan: Plan) -> None:
-        """It is finished; remembered, if nothing has changed that concerns it."""
+        """Remember a finished plan, unless a filter that concerns it has changed."""
         if self._making.get(topic) is plan:
             del self._making[topic]
             if self._is_right(topic, plan):
@@ -313,7 +317,7 @@ class Plans:
         return plan
 
     def _make_room(self, size_bytes: int) -> None:
-        """Forget the oldest, until there is room for so many bytes. O(bytes), amortised."""
+        """Forget the oldest plans until `size_bytes` are free. O(bytes), amortised."""
         budget, order = self.budget, self._order
         while budget.used_bytes + size_bytes > budget.limit_bytes and order:
             self._drop(order.popleft())
@@ -321,7 +325,7 @@ class Plans:
             self._nothing_kept()
 
     def _drop(self, topic: str) -> None:
-        """It was the first in the order, and is there no longer."""
+        """Forget the plan of a topic that was taken from the order."""
         self._forget(topic)
         self.budget.used_bytes -= _topic_bytes(topic)
 
@@ -333,7 +337,7 @@ class Plans:
             self._making.pop(topic, None)
 
     def tidy(self) -> None:
-        """Once per tick, while plans may keep something that is over: look at some of them."""
+        """Check some plans, once per tick, while plans may keep ended sessions in memory."""
         if not self._ended_bytes and not self._ended_before_bytes:
             return
         order = self._order
@@ -357,7 +361,7 @@ class Plans:
         self._ended_bytes = self._ended_before_bytes = self._lap_left = 0
 
     def make(self, topic: str) -> Plan:
-        """A fresh plan, whatever the topic, in one stretch."""
+        """Return a new plan of any topic, made in one time slice."""
         return self._made(topic, self.table.match(topic))
 
     def _made(self, topic: str, routes: AllRoutes) -> Plan:
@@ -367,7 +371,7 @@ class Plans:
         return plan
 
     def _pieces(self, topic: str, plan: Plan, routes: AllRoutes) -> Iterator[bool]:
-        """Make it; True after each piece but the last."""
+        """Make a plan; yield True after each piece but the last."""
         grouping, heard = Grouping(), Grouping()
         own: list[Group] = []
         plain = routes.plain
@@ -397,9 +401,12 @@ class Plans:
             plan.logs = self._logs(plan, grouping.ops)
 
     def _logs(self, plan: Plan, durable_count: int) -> bool:
-        """Whether its messages are logged: also while somebody is behind, who may find older
-        messages of the topic there, and would get newer ones before them by the queue; and always
-        for applications."""
+        """Return True if its messages are logged.
+
+        They are also logged for applications, and while a session is behind in the log. Such a
+        session may find older messages of the topic there, and must not get newer ones before them
+        through its queue.
+        """
         if self.log_threshold and durable_count >= self.log_threshold:
             return True
         if self.kept_groups and any([group in self.kept_groups for group in plan.shared]):

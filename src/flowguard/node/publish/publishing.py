@@ -1,8 +1,9 @@
 """The path of a PUBLISH inside a node: plan, operations, commit, delivery, acknowledgement.
 
-QoS 0 is delivered in the same stretch. QoS 1 and 2 take positions in the queues of their targets,
-and if anything about them must be durable (or is still waiting to be) they go through the journal:
-they enter queues, and their publisher is answered, only after the commit.
+A QoS 0 message is delivered in the same time slice. A message of QoS 1 or 2 takes positions in the
+queues of its targets. It goes through the journal if anything about it must be durable, or if an
+earlier message still waits for a commit. Then it enters queues, and its publisher is answered,
+only after the commit.
 """
 
 from typing import Final, final
@@ -38,12 +39,12 @@ from flowguard.session.session import Session
 from flowguard.types import Publish, ReasonCode
 
 UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
-"""From here on a reason code is a refusal."""
+"""The lowest reason code of a failure."""
 
 
 @final
 class Router:
-    """Takes messages in and gives them to the sessions that want them."""
+    """Routes messages to the sessions that have subscribed to them."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Router:
         self.journal = journal
         self._hooks = hooks
         self.asks = hooks.authorizer is not None or hooks.rules is not None
-        """Whether somebody decides who may publish what."""
+        """True if an authorizer or rules decide which topics a client may publish to."""
         self.lane = lane
         self.table: Table = Table()
         self.cost = Cost(limits.flow)
@@ -93,7 +94,7 @@ class Router:
         self.retaining = Retaining(node, journal, self.retained, self.peers)
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        """A client's PUBLISH; see `Routing.publish`."""
+        """Route a client's PUBLISH; see `Routing.publish`."""
         plans = self.plans
         plan = plans.by_topic.get(message.topic)
         if plan is None or plan.version != plans.version:
@@ -141,7 +142,7 @@ class Router:
         return self.deliveries.deliver_now(plan, message, session, now_s)
 
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
-        """Through the journal, unless it turns out that there is nothing to wait for."""
+        """Route through the journal, unless the message has no commit to wait for."""
         session, deliveries = inbound.session, self.deliveries
         if self._node.read_only:
             refused = self._admit_durably(session, plan, message)
@@ -183,14 +184,15 @@ class Router:
     def _waits_here(self, inbound: Inbound, plan: Plan) -> bool:
         """Return True if a message without operations must keep its place in the journal.
 
-        Behind one that waits for peers, a message for peers alone has its place already.
+        A message for peers alone keeps its place without the journal if it is behind one that waits
+        for peers.
         """
         if not inbound.must_wait:
             return False
         return not plan.is_for_peers or inbound not in self.peers.ordered_answers.orders
 
     def _detour(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int | None:
-        """Return the answer for a message that waits for links, or is for many; else None."""
+        """Return the answer if a message waits for links or has many subscribers, else None."""
         if not self.peers.has_capacity(plan, inbound, message):
             return WAITS
         if plan.is_wide:
@@ -201,9 +203,10 @@ class Router:
         return None
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
-        """Piece by piece: it fills its client's window until everybody has it.
+        """Deliver a message piece by piece.
 
-        So there is nothing of its client that it would have to keep its place behind.
+        It fills its client's window until all subscribers have it. So no other message of its
+        client is in process, and their order needs no further care.
         """
         node, session = self._node, inbound.session
         size_bytes = len(message.payload)
@@ -228,7 +231,10 @@ class Router:
         return IN_PROCESS
 
     def _admit_durably(self, session: Session, plan: Plan, message: Publish) -> ReasonCode | None:
-        """Refuse what a full disk is in the way of. A 3.1.1 client's message waits instead."""
+        """Return the reason code if the disk is full, else None.
+
+        The message of a 3.1.1 client waits instead.
+        """
         if not (plan.durable or (message.qos == 2 and session.durable)):
             return None
         refused = self.deliveries.refusal_to(session, message)
@@ -239,7 +245,7 @@ class Router:
     def _admit(
         self, session: Session, plan: Plan, message: Publish, now_s: float
     ) -> ReasonCode | None:
-        """Check what few messages break: topic, size, permission, a place among the retained."""
+        """Check topic, size, permission and retained messages; return a reason code or None."""
         rejections, client_id = self._node.rejections, session.client_id
         if plan.refused is not None:
             rejections.publish(client_id, message.topic, Reason.TOPIC_REFUSED)
@@ -263,13 +269,13 @@ class Router:
         return self.deliveries.refusal_to(session, message)
 
     def may_publish(self, session: Session, message: Publish) -> bool:
-        """Whether rules and authorizer, as far as there are any, let a client publish it."""
+        """Return True if rules and authorizer, if configured, let a client publish it."""
         return self._hooks.may_publish(session, message, self._node)
 
     def publish_own(self, message: Publish, now_s: float, settle: Settle | None = None) -> None:
-        """The node's own: `$SYS`, a will, or instead of the one that is settled.
+        """Publish a message of the node: `$SYS`, a will, or the replacement of a settled message.
 
-        What is noted in the same stretch becomes durable with it.
+        Operations that are noted in the same time slice become durable with it.
         """
         if message.retain:
             self.retaining.keep(message, expiry_of(message, now_s))
@@ -291,7 +297,7 @@ class Router:
         *,
         is_local: bool = False,
     ) -> None:
-        """The node's own, to those of a plan; if `is_local`, not to peers."""
+        """Route a message of the node to the targets of a plan; if `is_local`, not to peers."""
         admitted: list[Admitted] = []
         self.deliveries.admit(admitted, plan, message, None, now_s)
         ops: list[StoreOp] = []

@@ -24,7 +24,7 @@ class Retaining:
         self._peers = peers
 
     def keep(self, message: Publish, expires_at_s: float) -> bool:
-        """As `apply`, and tell the peers."""
+        """As `apply`, and notify the peers."""
         is_kept = self.apply(message, expires_at_s)
         if not message.topic.startswith("$SYS/"):
             self._peers.retained_changed(message, expires_at_s, is_kept=is_kept)
@@ -34,7 +34,7 @@ class Retaining:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].
 
         Return False if there is no capacity for it. The message that it was to replace is removed
-        all the same, so that it is not taken for the last one.
+        all the same, as it is no longer the last one.
         """
         outcome = self._messages.put(message, expires_at_s)
         if outcome.is_refusal:
