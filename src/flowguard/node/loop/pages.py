@@ -1,16 +1,18 @@
-"""Pages: what waited for clients while they were away, read and sent by turns.
+"""Pages: messages that waited for disconnected clients, read and sent in turns.
 
-A crowd that comes back wants all of it at once. In one stretch it would keep everybody else waiting
-for seconds. So live work goes first, and backlogs get what it leaves of the loop, a turn at a time,
-but never less than a share of it: a replay has to end. They are served in the order in which they
-ask, a page from the store or a piece of one to send, and ask again when they have had it.
+Many clients that reconnect at once want all of their messages at once. Without a limit, this would
+delay all other clients for seconds. So live work goes first, and backlogs get the rest of the
+loop's time, but never less than a share of it: a replay has to end. They are served in the order of
+their requests. A request is for a page from the store, or for sending a piece of one; the next
+request follows when it is done.
 
-It knows no store, no session and no clock: committer and turns drive it with what the store is
-asked and what it answers, a simulated broker with its connections, and both get the same turns.
+Pages know no store, session or clock. Committer and turns drive them with requests and answers of
+the store, a simulated broker with its connections, and both get the same order.
 
-1. `wanted` grows; `to_read` gives what the store is to be asked for next, `came` brings it.
-2. `ready` grows, by pages that came and by backlogs that can go on.
-3. After each turn of live work: `begins`, and if so `next` with the time after each piece.
+1. `wanted` grows. `to_read` returns the next requests to the store, `came` takes the answers.
+2. `ready` grows by pages that came, and by backlogs that can go on.
+3. After each turn of live work, call `begins`. If it is True, call `next` with the time after each
+piece.
 """
 
 from collections import deque
@@ -24,22 +26,22 @@ Q = TypeVar("Q")
 P = TypeVar("P")
 
 TURN_S: Final = 0.002
-"""What backlogs may take of the loop at a time; the piece during which it passes is the last."""
+"""Time limit of backlogs in one turn, in seconds; the piece that exceeds it is the last."""
 REST: Final = 3
-"""So many times as long live work goes first where it has no end: backlogs get a quarter."""
+"""Time of endless live work per time of backlogs, which so get a quarter."""
 REST_MAX_S: Final = TICK_S
-"""However long the last piece has taken."""
+"""Maximum time until backlogs continue, however long the last piece took."""
 READ_LEAST: Final = 2
 READ_MAX: Final = 64
 READ_S: Final = 0.001
-"""Pages read together: so many, and on while it has taken no longer: commits wait for them."""
+"""Time for reading pages together after the first `READ_LEAST`, as commits wait for them."""
 READY_MAX: Final = 8
-"""No page is read while so many pieces are ready."""
+"""Number of ready pieces from which on no page is read."""
 
 
 @final
 class Pages(Generic[Q, P]):
-    """One per node; `Q` is what the store is asked for, `P` a piece of work for the loop."""
+    """One per node; `Q` is a request to the store, `P` a piece of work for the loop."""
 
     def __init__(
         self,
@@ -69,14 +71,16 @@ class Pages(Generic[Q, P]):
 
     @property
     def waits(self) -> bool:
-        """Whether a piece only waits for its turn, which nothing announces; what is on its way to
-        the store does announce itself."""
+        """True if a ready piece waits only for its turn, which causes no event.
+
+        A request to the store does cause one.
+        """
         return bool(self.ready) and not self._moving.is_full
 
     def to_read(self) -> list[Q]:
-        """Return what the store is to be asked for now; if there is something, `came` follows.
+        """Return the requests to the store; if there are any, `came` must follow.
 
-        It reads as many as it has time for (`READ_S`); the others go back before that.
+        The store reads as many as it has time for (`READ_S`); the others are put back before.
         """
         if not self.is_hungry:
             return []
@@ -84,28 +88,28 @@ class Pages(Generic[Q, P]):
         return [self.wanted.popleft() for _ in range(min(self._read_max, len(self.wanted)))]
 
     def put_back(self, unread: Sequence[Q]) -> None:
-        """There was no time for the last of them."""
+        """Put back the last requests, for which there was no time."""
         self.wanted.extendleft(reversed(unread))
 
     @property
     def has_room(self) -> bool:
-        """Whether another page may be read that `to_read` has given before."""
+        """True if another page of those that `to_read` has returned may be read."""
         return len(self.ready) < self._ready_max
 
     def came(self, pages: list[P]) -> None:
-        """The store has answered."""
+        """Add the pages that the store has read."""
         self._is_reading = False
         self.ready.extend(pages)
 
     def begins(self, now_s: float, *, idle: bool) -> bool:
-        """Whether it is the turn of backlogs; `idle`: live work has left the loop nothing to do."""
+        """Return True if it is the turn of backlogs; `idle` if there is no live work."""
         if not self.waits or not (idle or now_s >= self._due_s):
             return False
         self._began_s = now_s
         return True
 
     def next(self, now_s: float) -> P | None:
-        """The next piece of this turn; None: it is over."""
+        """Return the next piece of this turn, or None if the turn has ended."""
         took_s = now_s - self._began_s
         if self.waits and took_s < self._turn_s:
             return self.ready.popleft()

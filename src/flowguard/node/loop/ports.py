@@ -1,4 +1,4 @@
-"""Ports of a node: its half of the world around a loop; a driver adds the sockets and the store."""
+"""Ports of a node: its half of the ports of a loop; a driver adds sockets and store."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,12 +13,12 @@ from flowguard.session.outbound.messages import Outbound
 
 E = TypeVar("E")
 Piece = Answered | Outbound
-"""Of a backlog: a page that came, or who can send more of one."""
+"""A piece of a backlog: a page from the store, or a connection that can send more of one."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
-    """Conversations and work are the node's."""
+    """The ports for conversations and work."""
 
     def __init__(self, node: Node, clock: Callable[[], float], *, immediate: bool) -> None:
         self._node = node

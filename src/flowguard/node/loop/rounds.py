@@ -1,10 +1,10 @@
-"""Rounds: whose turn it is, among the conversations that have packets and may have room for them.
+"""Rounds: the order of conversations that have packets and may have capacity for them.
 
-With a thousand clients that flood a node, such a queue is never empty, and to work it off takes
-long. So it is worked off in rounds, a part of it in each turn (`turns`): sockets are read and
-commits answered in between. In a round everybody is run once at most, and who was not in the round
-before goes first: a client that sends little does not wait for those that always want more, and
-they wait for each other only. That is what FQ-CoDel does for sparse flows (RFC 8290, 4.2).
+If a thousand clients flood a node, their queue is never empty and takes long to serve. So it is
+served in rounds, a part of it in each turn (`turns`), and sockets are read and commits answered in
+between. A round runs each conversation once at most, first those that were not in the round before.
+So a client that sends little does not wait for clients that always send, and these wait only for
+each other. FQ-CoDel treats sparse flows in the same way (RFC 8290, 4.2).
 """
 
 from collections import deque
@@ -16,30 +16,30 @@ C = TypeVar("C")
 
 @final
 class Rounds(Generic[C]):
-    """Conversations, hashable by identity; none joins again before it was run."""
+    """A queue of conversations, hashable by identity; none joins again before it was run."""
 
     def __init__(self) -> None:
         self._newcomers: deque[tuple[C, float]] = deque()
-        """With the time since when they wait, as the next two."""
+        """Conversations with the start of their wait, as in the next two."""
         self._waiting: deque[tuple[C, float]] = deque()
         self._later: list[tuple[C, float]] = []
-        """They had their turn in this round: they wait for the next one."""
+        """Conversations that were run in this round, and wait for the next one."""
         self._members: set[C] = set()
-        """Of this round, whether or not they still wait."""
+        """All conversations of this round, even if they do not wait any more."""
         self._before: set[C] = set()
-        """Of the round before, while there is a backlog."""
+        """Conversations of the round before, while there is a backlog."""
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of conversations that wait."""
         return len(self._newcomers) + len(self._waiting) + len(self._later)
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody of this round waits; `join` begins the next one."""
+        """True if no conversation of this round waits; `join` begins the next one."""
         return not (self._newcomers or self._waiting)
 
     def join(self, connections: Iterable[C], now_s: float) -> None:
-        """Take in those who have come to wait since the last turn; called once per turn."""
+        """Add the conversations that began to wait since the last turn; called once per turn."""
         if self.is_over:
             self._waiting.extend(self._later)
             self._members.update([connection for connection, _ in self._later])
@@ -56,16 +56,17 @@ class Rounds(Generic[C]):
                 self._newcomers.append((connection, now_s))
 
     def follow(self, connections: Iterable[C], now_s: float) -> None:
-        """Take in newcomers after all who wait: their order is somebody else's.
+        """Add newcomers behind all others; the pool has decided on their order.
 
-        Called once per turn, instead of `join`; who waited for the next round goes before them.
+        Called once per turn, instead of `join`. Conversations that wait for the next round go
+        before them.
         """
         self._waiting.extend(self._later)
         self._later.clear()
         self._waiting.extend([(connection, now_s) for connection in connections])
 
     def next(self) -> C:
-        """Return the one to run now; the round is not over."""
+        """Return the conversation to run now; only if the round is not over."""
         connection, _ = (self._newcomers or self._waiting).popleft()
         if self.is_over:
             self._before, self._members = self._members, self._before
@@ -75,9 +76,9 @@ class Rounds(Generic[C]):
         return connection
 
     def wait_s(self, now_s: float) -> float:
-        """How long those who wait have waited on the average: half as long as the first of them.
+        """Return the mean wait in this round in seconds, half of the longest; 0.0 if none waits.
 
-        Of this round; who waits for the next one counts when that has begun. 0: nobody waits.
+        Conversations that wait for the next round count when it has begun.
         """
         since_s = now_s
         for queue in (self._newcomers, self._waiting):

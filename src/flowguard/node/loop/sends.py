@@ -1,39 +1,42 @@
-"""Sends: whose bytes go to their sockets at the end of a slice.
+"""Sends: the connections whose bytes go to their sockets at the end of a slice.
 
-A few are sent to at once. What a message says to a thousand goes to so many of them in a slice that
-nobody else waits for all: who has one reader does not wait for those who have many. And a client
-that publishes to a thousand seldom has one message only: those thousand wait a little for the next
-ones of it, which then go with the same send. For them a system call is most of the work.
+A few connections are sent to at once. A message for a thousand subscribers is sent to a limited
+number of them per slice, so that messages with few subscribers do not wait for all these sends.
+A client that publishes to a thousand subscribers seldom sends one message only. So these wait a
+short time for its next messages, which then go with the same send: the system call is most of the
+work.
 """
 
 from collections import deque
 from typing import Final, Generic, TypeVar, final
 
 SENDS_MAX: Final = 512
-"""In a slice, beside those who are few: four milliseconds."""
+"""Maximum number of sends to many connections in a slice: four milliseconds."""
 JOIN_S: Final = 0.01
-"""So long many wait for what else they may be told."""
+"""Maximum time that many connections wait for further messages, in seconds."""
 
 C = TypeVar("C")
 
 
 @final
 class Sends(Generic[C]):
-    """Connections that have something to send; none comes again before its turn."""
+    """Connections with data to send; none is added again before its turn."""
 
     def __init__(self) -> None:
         self._waiting: list[C] = []
-        """For what else they may be told, all since the first of them came."""
+        """Connections that wait for further messages, all since the first was added."""
         self._since_s = 0.0
         self._due: deque[C] = deque()
 
     def __len__(self) -> int:
-        """How many wait for their turn."""
+        """Number of connections that wait for their turn."""
         return len(self._waiting) + len(self._due)
 
     def next(self, connections: list[C], now_s: float, *, more: bool) -> list[C]:
-        """Return those to send to now, when `connections` have come; `more`: there is work that may
-        tell those who wait something else."""
+        """Return the connections to send to now, after `connections` were added.
+
+        `more` if pending work may have further messages for those that wait.
+        """
         if len(connections) > SENDS_MAX:
             if not self._waiting:
                 self._since_s = now_s

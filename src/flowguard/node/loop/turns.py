@@ -1,19 +1,23 @@
-"""Turns: what a loop does with a node, part by part, and when it lets others run.
+"""Turns: the scheduling rounds of a loop, and when it lets other tasks run.
 
-A turn reads what is ready, in slices, and answers who waited for the last commit. Then come rounds
-of conversations that had more than their window or waited for room, chores piece by piece, and
-backlogs last. Every slice ends the same way: work that waited is run, the store is asked to commit,
-and every connection with something to say gets one send. All parts are bounded, in count or in
-time. Between them the loop lets other tasks run when they have waited for `SLICE_S`, or, where the
-store has answered or is to be asked, for `AWAITED_S`.
+A turn has these parts, each bounded in count or in time:
 
-To let others run because nothing is left to do costs as much as three messages do. So a loop that
-knows that no other can run (`Ports.spare_s`) waits for its sockets by itself.
+1. Read the ready sockets, in slices, and answer the clients that waited for the last commit.
+2. Run conversations that had more packets than their window, or waited for capacity (`Rounds`).
+3. Run background tasks (chores), piece by piece.
+4. Send backlogs (`Pages`).
 
-It knows no socket, no task and no store: `Ports` are the world around it, and `clock` tells how
-long a piece of it took. The reactor drives it with sockets, a simulated broker with clients and a
-clock that their work moves on, the tests with clients on virtual time. They call `go_on` again and
-again and do what it answers, and all of them get the same turns.
+Every slice ends the same way: waiting work is run, the store is asked to commit, and every
+connection with data to send gets one send. Between the parts the loop lets other tasks run when
+they have waited for `SLICE_S`. The limit is `AWAITED_S` if the store has answered or has work.
+
+Yielding to other tasks when the loop is idle costs as much as three messages. So a loop waits for
+its sockets by itself if it knows that no other task can run (`Ports.spare_s`).
+
+Turns know no socket, task or store: `Ports` connect them to these, and `clock` measures time. The
+reactor drives turns with sockets, a simulated broker with clients and a clock that their work
+advances, the tests with clients on virtual time. Each of them calls `go_on` repeatedly and does
+what it returns, so all get the same turns.
 """
 
 from abc import ABC, abstractmethod
@@ -35,29 +39,29 @@ Q = TypeVar("Q")
 P = TypeVar("P")
 
 EVENTS_MAX: Final = 128
-"""Per turn: more at once only spreads the work over more memory than the caches hold."""
+"""Maximum number of events per turn; more would use more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
-"""So long other tasks may wait for their chance, unless one has something to do."""
+"""Maximum time that other tasks wait, in seconds, unless the store has work."""
 AWAITED_S: Final = 0.0005
-"""So long where the store has answered, or is to be asked: who waits for it waits twice else."""
+"""This limit if the store has answered or has work; a longer wait would double commit latency."""
 ROUND_TURN_S: Final = 0.0005
-"""So long at least conversations that waited are run in a turn; then sockets are read again."""
+"""Minimum time in a turn for conversations that waited; then sockets are read again."""
 ANSWERS: Final = 64
-"""Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
+"""Number of answers per slice after a commit; a turn sends them for `SLICE_S` at most."""
 ACCEPTS_MAX: Final = 128
-"""Connections taken in, per turn and listener: accepting never starves those already in."""
+"""Maximum number of accepted connections per turn and listener; protects existing clients."""
 SOCKETS: Final = 0
 """The parts of a turn."""
 ROUNDS: Final = 1
 BACKLOGS: Final = 2
 NOTHING: Final = -1
-"""What reading has brought: not even the end of a stream."""
+"""Result of a read without data and without the end of a stream."""
 
 
 class Next(Enum):
-    """The driver of turns does this before it calls `go_on` again."""
+    """Action of the driver of turns before it calls `go_on` again."""
 
     TURN = 0
     """Nothing: the next turn may begin."""
@@ -75,90 +79,93 @@ IDLE: Final = Next.IDLE
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Ports(ABC, Generic[E, C, P]):
-    """The world around a loop: sockets, conversations, a store.
+    """Interface of a loop to sockets, conversations and a store.
 
-    `E` is what `poll` finds ready, `C` a conversation, `P` a piece of a backlog.
+    `E` is an event of `poll`, `C` a conversation, `P` a piece of a backlog.
     """
 
     # --- sockets -----------------------------------------------------------------------------
 
     @abstractmethod
     def poll(self, count_max: int, stay_s: float) -> list[E]:
-        """Return what is ready, in the order in which it became so; wait for it up to `stay_s`."""
+        """Return events in the order in which they occurred; wait for them up to `stay_s`."""
 
     def spare_s(self, now_s: float) -> float:
-        """How long nobody else can run, unless it ends `poll`; 0: somebody may."""
+        """Return how long no other task can run without ending `poll`; 0 if one may run."""
         return 0.0
 
     @abstractmethod
     def read(self, event: E, now_s: float) -> int:
-        """Read one of them once; how many bytes. `NOTHING`: there were none, it was no client."""
+        """Read once for an event, and return the number of bytes.
+
+        Return `NOTHING` if there were none, or the event is not of a client.
+        """
 
     @abstractmethod
     def receive(self, now_s: float) -> None:
-        """Hand over to the conversations what was read since the last call.
+        """Pass all data to the conversations that was read since the last call.
 
-        Each kind of work finds its code and data where it left them, in the caches.
+        Reading and handling apart from each other keeps their code and data in the caches.
         """
 
     @property
     @abstractmethod
     def sockets_count(self) -> int:
-        """How many may be ready at once, at most."""
+        """Maximum number of sockets that may be ready at once."""
 
     @abstractmethod
     def send(self, connections: list[C], now_s: float) -> None:
-        """Send these what there is for them, once."""
+        """Send pending data to these connections, once."""
 
     @abstractmethod
     def wake(self) -> None:
-        """There is work that no socket announces: do not wait, or no longer."""
+        """End or skip the wait of `poll`, as there is work that no socket announces."""
 
     # --- conversations -----------------------------------------------------------------------
 
     @property
     @abstractmethod
     def has_runnable(self) -> bool:
-        """Whether `take_runnable` would give somebody."""
+        """True if `take_runnable` would return a conversation."""
 
     @abstractmethod
     def take_runnable(self) -> list[C]:
-        """Return the conversations that have come to wait for another run since the last call."""
+        """Return the conversations that began to wait for another run since the last call."""
 
     @abstractmethod
     def has_room(self, connection: C) -> bool:
-        """Whether it would get on, if it was run; True where it is over."""
+        """Return True if a run would make progress, or if the conversation has ended."""
 
     @abstractmethod
     def run_again(self, connection: C, now_s: float) -> bool:
-        """Run it once more, so far as it has room; False: it is over."""
+        """Run it once more within its capacity; return False if it has ended."""
 
     @abstractmethod
     def leave(self) -> list[C]:
-        """Return the conversations that have something to say, which is about to leave."""
+        """Return the conversations with data that is about to be sent."""
 
     # --- work --------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def has_work(self) -> bool:
-        """Whether another turn would find something to do, though nothing new came in."""
+        """True if another turn would find work without new events."""
 
     @abstractmethod
     def admit(self, now_s: float) -> None:
-        """Let conversations go on that waited and may."""
+        """Continue conversations that waited and may go on now."""
 
     @abstractmethod
     def store(self, batch: Batch) -> None:
-        """Commit it before this returns; only where the store never waits for anything."""
+        """Commit a batch before this returns; only for a store that never waits."""
 
     @abstractmethod
     def ask_store(self) -> bool:
-        """A batch or a page waits for the store; True: it only waits for the others' turn."""
+        """Start the store's work, a batch or a page; True if it waits for other tasks to run."""
 
     @abstractmethod
     def replay(self, piece: P, now_s: float) -> None:
-        """It is the turn of this piece of a backlog."""
+        """Process a piece of a backlog."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -176,7 +183,7 @@ class Turns(Generic[E, C, Q, P]):
     ) -> None:
         """`journal` has the window of a node and its observer.
 
-        `immediate`: the store never waits for anything, and is asked at the end of a slice.
+        If `immediate`, the store never waits, and commits at the end of each slice.
         """
         assert journal.window is not None
         self._ports = ports
@@ -191,31 +198,30 @@ class Turns(Generic[E, C, Q, P]):
         self._rounds: Rounds[C] = Rounds()
         self._sends: Sends[C] = Sends()
         self.awaited = False
-        """The task that asks the store has something to do; its thread says so, too."""
+        """True if the task that asks the store has work; the store's thread sets it, too."""
         self._part = SOCKETS
         self._worked = False
-        """This turn has found something to do."""
+        """True if this turn has found work."""
         self._was_idle = True
-        """The turn before has not."""
+        """True if the turn before has found no work."""
         self.has_replayed = False
-        """The last turn ended with the backlogs'."""
+        """True if the last turn has sent backlogs."""
         self._served_s = 0.0
-        """How long the sockets of this turn took."""
+        """Time that the sockets of this turn took."""
         self._started_s = self._yielded_s = self._paused_s = clock()
-        """Since when sockets wait for what is done now; since when others wait; since when it is
-        they who run."""
+        """Start times: of the wait of sockets, of the wait of other tasks, and of their run."""
         self._is_paused = False
         self.heard_s = self._lap_s = self._lap_before_s = self._started_s
-        """Until when whatever had come has been read."""
+        """Time until which all data that had arrived has been read, and starts of two laps."""
         self._lap_left = 0
-        """Of a lap over all sockets: when it began, and the one before, and what is left of it."""
+        """Number of sockets that are left of the present lap over all sockets."""
         self.idle_s = 0.0
-        """How long it has waited for sockets by itself, in all."""
+        """Total time that the loop has waited for sockets by itself, in seconds."""
 
     # --- the loop ----------------------------------------------------------------------------
 
     def go_on(self) -> Next:
-        """Do what comes next, until the turn is over or others have to run."""
+        """Do the next parts, until the turn ends or other tasks have to run."""
         if self._part == SOCKETS:
             self._started_s = self._clock()
             self._worked = self.turn(self._started_s)
@@ -227,14 +233,14 @@ class Turns(Generic[E, C, Q, P]):
             self._worked |= self.run_chores()
             self._part = BACKLOGS
             if self.is_awaited:
-                # With what the sockets had, and before backlogs have their turn.
+                # The store gets what the sockets had before backlogs are sent.
                 return self.pause(self._started_s)
-        # Backlogs come after the other tasks, too: a commit may have to be begun, or answered.
+        # Backlogs also come after the other tasks, which may have to begin or answer a commit.
         self._part = SOCKETS
         self.has_replayed = self.replay(idle=self._was_idle and not self._worked)
         self._was_idle = not self._worked and not self.has_replayed
         if self._was_idle:
-            # Backlogs that wait for their turn announce nothing.
+            # Backlogs that wait for their turn cause no event.
             return YIELD if self._pages.waits else IDLE
         ended_s = self._clock()
         if ended_s - self._yielded_s > SLICE_S:
@@ -245,16 +251,16 @@ class Turns(Generic[E, C, Q, P]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether others are to run now, because of the store."""
+        """True if other tasks have to run now because of the store."""
         return self.awaited and self._clock() - self._yielded_s > AWAITED_S
 
     @property
     def is_under_way(self) -> bool:
-        """Whether parts of this turn are left."""
+        """True if parts of this turn are left."""
         return self._part != SOCKETS
 
     def pause(self, since_s: float) -> Next:
-        """Others run now; sockets have waited for what was done since then."""
+        """Let other tasks run now; sockets have waited since `since_s`."""
         self._is_paused = True
         self._paused_s = self._clock()
         if self._paused_s > since_s:
@@ -262,7 +268,7 @@ class Turns(Generic[E, C, Q, P]):
         return YIELD
 
     def rest(self) -> None:
-        """Others run because there is nothing else to do, and nobody waits for them."""
+        """Let other tasks run because the loop is idle; no socket waits for them."""
         self._is_paused = False
         self._was_idle = True
 
@@ -275,13 +281,13 @@ class Turns(Generic[E, C, Q, P]):
 
     @property
     def _turn_s(self) -> float:
-        """The time that each of the other parts may take: no less than the sockets took."""
+        """Time limit of each of the other parts, at least what the sockets took."""
         return max(self._round_turn_s, self._served_s)
 
     # --- sockets -----------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> bool:
-        """One pass over what is ready; False when there was nothing to do."""
+        """Serve the ready sockets once, and return False if there was no work."""
         ports, journal = self._ports, self._journal
         self._served_s = 0.0
         if self._lap_left <= 0:
@@ -290,7 +296,7 @@ class Turns(Generic[E, C, Q, P]):
         spare_s = ports.spare_s(now_s)
         if spare_s and not (self._has_more or ports.has_work or self._pages.waits):
             events = ports.poll(EVENTS_MAX, spare_s)
-            # Nobody has waited for us meanwhile.
+            # No task has waited for the loop meanwhile.
             self._started_s = self._yielded_s = self._clock()
             self.idle_s += self._started_s - now_s
             now_s = self._started_s
@@ -303,8 +309,8 @@ class Turns(Generic[E, C, Q, P]):
             self._served_s = now_s - started_s
         self._lap_left -= len(events)
         if self._lap_left <= 0 or len(events) < EVENTS_MAX:
-            # Who is ready stands in a line, and whoever was in it when a lap over all sockets began
-            # was served when it is over. Who was let in meanwhile speaks in the next one.
+            # Ready sockets form a line. A lap over all sockets serves each socket that was in the
+            # line at its start. Sockets accepted meanwhile are served in the next lap.
             self._lap_left = 0
             self.heard_s, self._lap_before_s = self._lap_before_s, self._lap_s
         answered = journal.has_answers
@@ -315,11 +321,11 @@ class Turns(Generic[E, C, Q, P]):
 
     @property
     def _has_more(self) -> bool:
-        """Whether conversations wait for a turn, or for being sent."""
+        """True if conversations wait for a run or a send."""
         return self._ports.has_runnable or len(self._rounds) > 0 or len(self._sends) > 0
 
     def has_heard(self, now_s: float) -> None:
-        """Nothing is ready: whatever had come has been read."""
+        """Note that no socket is ready, so that all data until now has been read."""
         self.heard_s = self._lap_before_s = now_s
 
     def _serve(self, events: list[E], now_s: float) -> None:
@@ -340,7 +346,7 @@ class Turns(Generic[E, C, Q, P]):
         ports.receive(now_s)
 
     def _answer(self, now_s: float) -> float:
-        """Answer those who waited for the last commit; the next one begins when all have heard."""
+        """Answer clients that waited for the last commit; the next one begins after all answers."""
         journal = self._journal
         until_s = now_s + SLICE_S
         while journal.has_answers and now_s < until_s:
@@ -352,10 +358,10 @@ class Turns(Generic[E, C, Q, P]):
     # --- conversations that wait -------------------------------------------------------------
 
     def run_round(self) -> bool:
-        """Conversations that had more than their window of packets, or waited for room.
+        """Run conversations that had more packets than their window, or waited for capacity.
 
-        In slices, for `ROUND_TURN_S` or as long as the sockets took; the round goes on in the next
-        turn. Returns False when nobody waited.
+        They run in slices, for `ROUND_TURN_S` or as long as the sockets took. The round goes on in
+        the next turn. Return False if no conversation waited.
         """
         ports, rounds = self._ports, self._rounds
         runnable = ports.take_runnable()
@@ -378,10 +384,11 @@ class Turns(Generic[E, C, Q, P]):
         return True
 
     def _join_round(self, runnable: list[C], now_s: float, until_s: float) -> None:
-        """Let those who have come to wait join the round.
+        """Let conversations that began to wait join the round.
 
-        While clients take turns the pool has decided on the order, and who has no permit waits for
-        that, not for the loop: it has only to say so, for which there is time until `until_s`.
+        While clients share the window, its pool decides on their order. A conversation without a
+        permit waits for the pool, not for the loop. It is run once to ask for the permit, if this
+        is possible before `until_s`.
         """
         if not self._window.shared:
             self._rounds.join(runnable, now_s)
@@ -397,9 +404,9 @@ class Turns(Generic[E, C, Q, P]):
     # --- chores and backlogs -----------------------------------------------------------------
 
     def run_chores(self) -> bool:
-        """Pieces of them, for `ROUND_TURN_S` or as long as the sockets took; False: there are none.
+        """Run pieces of background tasks for `ROUND_TURN_S`, or as long as the sockets took.
 
-        Each is a slice of its own.
+        Each piece is a slice of its own. Return False if there are none.
         """
         if not len(self._chores):
             return False
@@ -407,7 +414,7 @@ class Turns(Generic[E, C, Q, P]):
         return True
 
     def replay(self, *, idle: bool) -> bool:
-        """Backlogs, if it is their turn."""
+        """Process pieces of backlogs if it is their turn; True if it was."""
         pages = self._pages
         if not pages.ready:
             return False
@@ -423,7 +430,7 @@ class Turns(Generic[E, C, Q, P]):
     # --- slices ------------------------------------------------------------------------------
 
     def end_slice(self, now_s: float) -> None:
-        """Admit, commit or ask for it, send."""
+        """Admit work that waited, commit or ask the store to do it, and send."""
         ports, sends, journal = self._ports, self._sends, self._journal
         ports.admit(now_s)
         if self._immediate:
@@ -451,7 +458,7 @@ class Turns(Generic[E, C, Q, P]):
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody waits for a turn, and nothing for being sent."""
+        """True if no work, commit or send is pending."""
         ports = self._ports
         waits = ports.has_runnable or len(self._rounds) or len(self._sends) or len(self._chores)
         return self._journal.is_done and not waits

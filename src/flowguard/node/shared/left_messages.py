@@ -1,8 +1,8 @@
-"""Messages of shared subscriptions that a member has left behind go to other members.
+"""Messages of shared subscriptions in an ended session go to other members.
 
-A message that was sent at QoS 1 and is not acknowledged goes to another member when the session
-ends, as the standard recommends [MQTT 5.0, 4.8.2], and so does one that was not sent yet. One that
-was sent at QoS 2 must not ([MQTT-4.8.2-5]).
+When a session ends, an unacknowledged message of QoS 1 goes to another member, as the standard
+recommends [MQTT 5.0, 4.8.2]. So does a message that was not sent yet. A message that was sent at
+QoS 2 must not ([MQTT-4.8.2-5]).
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 
 MESSAGES_PIECE: Final = 50
-"""Messages that are routed in one stretch."""
+"""Number of messages that are routed in one time slice."""
 
 
 def left_messages(session: Session) -> deque[Delivery]:
-    """Return those of a session that ends: in flight, and waiting unless a store has them."""
+    """Return such messages of a session that ends: in flight, and waiting if not stored."""
     sent = session.inflight.messages.values()
     found = [each for each in sent if each is not None and each.qos == 1]
     while not session.durable and (waiting := session.queue.take()) is not None:

@@ -61,7 +61,7 @@ NO_PACKET_ID: Final = 0
 MEMBERS_ASKED: Final = 64
 """Members that are asked whether they take a message that is too large for another one."""
 LOOK_MAX: Final = 16
-"""Members that are looked at for each message: one on disk stays there if none is connected."""
+"""Members that are checked for each message: one on disk stays there if none is connected."""
 HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
 """`ApplicationLane.hand_over`."""
 
@@ -80,7 +80,7 @@ class SharedQueue(Lender):
         journal: Journal,
         hand_over: HandOver,
     ) -> None:
-        """`name`: the filter with `$share/`."""
+        """`name` is the filter with `$share/`."""
         super().__init__(key_of(self.kind, name), queue, durable=True)
         self.name = name
         self._group = group
@@ -89,7 +89,7 @@ class SharedQueue(Lender):
         self._journal = journal
         self._hand_over = hand_over
         self._backlog_end = 1
-        """Messages before this position waited for a member to come."""
+        """Messages before this position waited for a member to connect."""
 
     @property
     def kind(self) -> SinkKind:
@@ -115,14 +115,14 @@ class SharedQueue(Lender):
 
     @property
     def _is_attended(self) -> bool:
-        """Whether a member is connected; True for a group of many members, or of applications."""
+        """True if a member is connected, or the group has many members or is of applications."""
         if self.is_application or len(self._group) > LOOK_MAX:
             return True
         return any([member.outbound is not None for member, _ in self._group.members()])
 
     @property
     def keeps_up(self) -> bool:
-        """Nothing waits, and one of its members would take more."""
+        """True if no message waits, and one of its members keeps up."""
         if self.queue.waits:
             return False
         return any(member.keeps_up for member, _ in self._group.members())
@@ -169,7 +169,7 @@ class SharedQueue(Lender):
                 self._group.park(member)
 
     def _ready(self, member: Session) -> int:
-        """As `SharedGroup.pick` asks it."""
+        """Return the rank of a member, as for `SharedGroup.pick`."""
         outbound = member.outbound
         head = self.queue.peek()
         if outbound is None or (head and not member.may_receive(head[1].message.topic)):
@@ -180,7 +180,10 @@ class SharedQueue(Lender):
         return -1
 
     def _may_send(self, member: Session) -> bool:
-        """A backlog is replayed no faster than a client's own (`Outbound.take_turn`)."""
+        """Return True if a member may get the first message.
+
+        A backlog is replayed no faster than a client's own (`Outbound.take_turn`).
+        """
         head = self.queue.peek()
         is_new = head is not None and head[0] >= self._backlog_end
         return is_new or len(member.inflight.messages) < self._node.window.limit
@@ -217,9 +220,9 @@ class SharedQueue(Lender):
         return True
 
     def _give_another(self, pos: int, waiting: Delivery, delivery: Delivery, now_s: float) -> None:
-        """A message too large for a member moves to another one that is connected, or is dropped.
+        """Move a message that is too large for a member to another connected one, or drop it.
 
-        It does not wait here for that one: all others would have to wait behind it.
+        It does not wait for that member, as all other messages would wait behind it.
         """
         for member, options in self._group.members()[:MEMBERS_ASKED]:
             outbound = member.outbound
@@ -255,7 +258,7 @@ class SharedQueue(Lender):
             return True
         packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
         large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
-        # (It is waiting still, and charged.)
+        # (The message still waits, and is charged.)
         if large or not member.inflight.take_place(
             packet_id,
             delivery,
@@ -280,7 +283,7 @@ class SharedQueue(Lender):
     ) -> bool:
         queue, size_bytes = own_queue(member, self._node), delivery.size_bytes
         if queue.count and queue.refusal(size_bytes) is not None:
-            # With what is on its way there; nothing waits in it (`Outbound.has_room`).
+            # Messages on their way fill the member's queue; none waits in it (`Outbound.has_room`).
             self._node.when_durable(member.pump, now_s, member.client_id)
             return False
         queue.promise(size_bytes)
@@ -303,7 +306,7 @@ class SharedQueue(Lender):
         return True
 
     def _return(self, waiting: Delivery, now_s: float) -> None:
-        """Put a message that was not sent back, in a new row: its old one is empty."""
+        """Put back a message that was not sent, in a new row, as its old one is empty."""
         if self.ended:
             return
         pos = self.take_position()
@@ -324,7 +327,7 @@ class SharedQueue(Lender):
     def _let_go(
         self, pos: int, waiting: Delivery, ops: list[StoreOp], then: Continuation, now_s: float
     ) -> None:
-        """The message leaves the group for good; `then`, after the commit, it is sent."""
+        """Release a message from the group for good; `then` sends it after the commit."""
 
         left = partial(self._left, pos, then)
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
@@ -353,7 +356,7 @@ def _both(first: Continuation, second: Continuation, now_s: float) -> None:
 def granted(
     message: Publish, options: SubscriptionOptions, expires_at_s: float, group: Shared
 ) -> Delivery:
-    """A message of a group as the member with these options gets it [MQTT-4.8.2-3]."""
+    """Return a message of a group as the member with these options gets it [MQTT-4.8.2-3]."""
     identifiers = (options.identifier,) if options.identifier else ()
     qos = min(message.qos, options.qos)
     retain = message.retain and options.retain_as_published

@@ -1,9 +1,9 @@
-"""Shared subscriptions of a node, and their queues; subscriptions come and go through here.
+"""Shared subscriptions of a node, and their queues; all subscriptions are added and removed here.
 
-A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
-clean sessions only has none: its messages go to members that are here, and wait in their queues;
-`rank` says to whom. One with an application among its members has its messages in the durable log,
-as those have, until it is over.
+A group has a queue from its first durable subscription with QoS 1 or 2 to the end of its last
+member. A group of clean sessions only has none. Messages of such a group wait in the queue of a
+member, which `rank` chooses. A group with an application among its members has its messages in the
+durable log, until the group ends.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from flowguard.types import SESSION_NEVER_EXPIRES, Publish, SubscriptionOptions
 
 @final
 class Welcoming(Chore):
-    """A client with many subscriptions is back."""
+    """Wakes the groups of a reconnected client with many subscriptions."""
 
     __slots__ = ("_filters", "_outbound", "_queues", "_session")
 
@@ -51,7 +51,7 @@ class Welcoming(Chore):
     def step(self, now_s: float) -> bool:
         session, outbound, filters = self._session, self._outbound, self._filters
         if outbound is None or session.outbound is not outbound:
-            return False  # It has left again.
+            return False  # The client has left again.
         for _ in range(min(FILTERS_PIECE, len(filters))):
             filter = filters.pop()
             if filter in session.subscriptions:
@@ -84,21 +84,21 @@ class SharedQueues:
         self._queues: dict[Shared, SharedQueue] = {}
         self._hand_over = hand_over
         self.spread = SpreadQueues(node, plans, journal, hand_over)
-        """Those that other brokers have, too."""
+        """Groups that other brokers have, too."""
         self._stored: dict[str, SessionRecord] = {}
-        """Between `stored` and `recovered`: queues whose members have not come yet."""
+        """Queues without recovered members, between `stored` and `recovered`."""
 
     @property
     def subscriptions_count(self) -> int:
-        """Subscriptions of clients: the member that is nobody is not one."""
+        """Number of subscriptions of clients, without those of the session that has no client."""
         return len(self._table) - self.spread.count
 
     def of(self, group: Shared) -> SharedQueue | None:
-        """Where its next message waits."""
+        """Return the queue for the next message of a group, or None if it has none."""
         return self.spread.of(group) or self._queues.get(group)
 
     def named(self, key: str) -> SharedQueue | None:
-        """The queue that the store keeps under this key."""
+        """Return the queue that the store has under this key, or None."""
         kind, filter = sink_of(key)
         if kind is SinkKind.SPREAD:
             return self.spread.named(filter)
@@ -106,7 +106,7 @@ class SharedQueues:
         return None if group is None else self._queues.get(group)
 
     def is_of_any(self, group: Shared, names: set[str]) -> bool:
-        """Whether its queue, or where there is none one of its members, is under these names."""
+        """Return True if its queue, or a member if it has none, has one of these names."""
         queue = self.of(group)
         if queue is not None:
             return queue.client_id in names
@@ -115,7 +115,10 @@ class SharedQueues:
     def subscribe(
         self, filter: str, session: Session, options: SubscriptionOptions
     ) -> tuple[bool, list[StoreOp]]:
-        """Into the table: is it new? And what must be durable besides the subscription itself."""
+        """Add a subscription to the table.
+
+        Return True if it is new, and the operations that must be durable besides the subscription.
+        """
         version = self._table.version
         is_new = self._table.subscribe(filter, session, options)
         self._peers.subscribed(filter, is_new=is_new)
@@ -154,7 +157,7 @@ class SharedQueues:
         return is_new, ops
 
     def unsubscribe(self, filter: str, session: Session) -> list[StoreOp]:
-        """Out of the table; what must be durable besides."""
+        """Remove a subscription; return the operations that must be durable besides."""
         group = self._group(filter)
         version = self._table.version
         if self._table.unsubscribe(filter, session):
@@ -179,8 +182,10 @@ class SharedQueues:
     def pick(
         self, group: Shared, message: Publish, expires_at_s: float, now_s: float
     ) -> tuple[Session, Delivery] | None:
-        """The member of a group without a queue that gets a message: one that takes its size, if
-        there is one."""
+        """Return the member of a group without a queue that gets a message, or None.
+
+        A member that accepts its size is preferred.
+        """
         ranked = rank if message.qos else rank_qos_0
         chosen = group.pick(ranked)
         if chosen is None:
@@ -195,18 +200,18 @@ class SharedQueues:
         return other[0], granted(message, other[1], expires_at_s, group)
 
     def _keep(self, group: Shared, queue: SharedQueue) -> None:
-        """It is an application's, as one of its members is, until it is over."""
+        """Log the messages of a group with an application as member, until the group ends."""
         if self._applications.keep(queue, True):
             self._plans.kept_groups.add(group)
             self._plans.changed(group.filter)
 
     def left(self, session: Session) -> None:
-        """The session is over, and none of its subscriptions is in the table any more."""
+        """Count a session that has ended, after its subscriptions have left the table."""
         if session.is_matched_widely:
             self._plans.ended(session.client_id.__sizeof__())
 
     def connected(self, session: Session) -> None:
-        """The client of `session` is back: its groups may choose it again."""
+        """Let the groups of a reconnected client choose it again."""
         if len(session.subscriptions) > FILTERS_PIECE:
             self._node.chores.add(Welcoming(session, self))
         else:
@@ -214,7 +219,7 @@ class SharedQueues:
                 self.welcome(filter, session)
 
     def welcome(self, filter: str, session: Session) -> None:
-        """The group of `filter`, if it is one, may choose a member again."""
+        """Let the group of `filter`, if it is shared, choose a member again."""
         group = self._group(filter)
         if group is None:
             return
@@ -239,7 +244,7 @@ class SharedQueues:
     # --- restart -----------------------------------------------------------------------------
 
     def stored(self, record: SessionRecord) -> bool:
-        """Whether a store's record is of a queue; it waits for its members then."""
+        """Return True if a store's record is of a queue, which then waits for its members."""
         kind, filter = sink_of(record.client_id)
         if kind is SinkKind.MEMBERS:
             self.spread.stored(filter)
@@ -248,7 +253,7 @@ class SharedQueues:
         return kind is not SinkKind.SESSION
 
     def recovered(self, store: Store) -> None:
-        """All durable members have come."""
+        """Drop stored queues without members, when all durable members are recovered."""
         self.spread.recovered()
         for name in self._stored:
             self._journal.note(DropSession(name))
@@ -259,7 +264,7 @@ class SharedQueues:
 
 
 def rank(session: Session) -> int:
-    """How well a member of a shared group can take a QoS 1 or 2 message."""
+    """Rank a member for a message of QoS 1 or 2: 0 is best, -1 is never."""
     if session.ended:
         return -1
     queue = session.queue
@@ -276,7 +281,7 @@ def rank_qos_0(session: Session) -> int:
 
 
 def _takes_size(delivery: Delivery, now_s: float, session: Session) -> bool:
-    """Whether the client of a member, if it is connected, takes a message as large."""
+    """Return True if a member is disconnected, or its client accepts the message's size."""
     return session.outbound is None or session.outbound.takes_size(delivery, now_s)
 
 

@@ -1,8 +1,9 @@
-"""The queue of a shared subscription that several brokers have together, as far as it is here.
+"""The part of this broker in the queue of a shared subscription of several brokers.
 
-What is published does not wait here: the store gives it to whichever broker is to hand it out, and
-that may be this one. So what waits has come from there (`came`), in positions that say where it is,
-and may be taken away again (`gone`), but for what a member has. All else is as in any group.
+A published message does not wait here: the store chooses the broker that delivers it, which may be
+this one. So waiting messages have come from the store (`came`), with positions that address them
+there. The store may take them back (`gone`), except those that a member has. Everything else is as
+in any group.
 """
 
 from typing import Final, final
@@ -21,7 +22,7 @@ from flowguard.session.session import Session
 from flowguard.stores.group_feed import Trouble
 
 ALL_WAITED: Final = UNBOUNDED
-"""For `_backlog_end`: everything is part of a backlog, which members get by the window."""
+"""Value of `_backlog_end` if all messages are a backlog, which the window limits."""
 
 
 @final
@@ -37,19 +38,19 @@ class SpreadQueue(SharedQueue):
         hand_over: HandOver,
         budget: Budget,
     ) -> None:
-        """`filter`: with `$share/`; `budget`: counts what is here of all such groups."""
+        """`filter` has `$share/`; `budget` counts the messages of all such groups in memory."""
         queue = Backlog(UNBOUNDED, UNBOUNDED, FairBudget(UNKNOWN_DISK_BYTES))
         super().__init__(filter, queue, group, node, journal, hand_over)
         self._budget = budget
         self._held: dict[int, Delivery] = {}
-        """What is here by position: it waits, or a member has it."""
+        """Messages in memory by position; they wait, or a member has them."""
         self._returned: list[Waiting] = []
-        """What members gave back."""
+        """Messages that members gave back."""
         self._is_paused = False
         self.is_wanted = False
-        """Whether a member is connected, as the store was told."""
+        """True if a member is connected, as last reported to the store."""
         self.troubles: dict[Trouble, str] = {}
-        """What is wrong with it, and why, for people."""
+        """Active faults of the group, with their causes."""
 
     @property
     def kind(self) -> SinkKind:
@@ -60,19 +61,19 @@ class SpreadQueue(SharedQueue):
         return any(member.outbound is not None for member, _ in self._group.members())
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
-        """It is in the store: from there it comes to whom it is to come to."""
+        """Forget a message that is in the store, which delivers it to a broker (`came`)."""
         if not self.ended:
             self.queue.forget(delivery.size_bytes)
         return True
 
     @property
     def held_count(self) -> int:
-        """Messages that are here and not settled."""
+        """Number of messages in memory that are not settled."""
         return len(self._held)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is being decided which broker hands out what."""
+        """True while the store decides which broker delivers which messages."""
         return self._is_paused
 
     def end(self) -> None:
@@ -85,10 +86,10 @@ class SpreadQueue(SharedQueue):
         super().welcome(member)
         self._backlog_end = backlog_end
 
-    # --- what the store gives and takes ------------------------------------------------------
+    # --- from and to the store ---------------------------------------------------------------
 
     def came(self, messages: list[tuple[int, Delivery]], now_s: float, *, is_replay: bool) -> None:
-        """These are to be handed out here."""
+        """Add messages that this broker has to deliver."""
         self._backlog_end = ALL_WAITED if is_replay else 1
         for pos, delivery in messages:
             self._drop(pos)
@@ -98,18 +99,18 @@ class SpreadQueue(SharedQueue):
         self.pump(now_s)
 
     def gone(self, positions: list[int]) -> None:
-        """Others hand these out, as far as no member has them."""
+        """Remove messages that other brokers deliver; a member keeps those that it has."""
         for pos in positions:
             self._drop(pos)
         self._sort([each for each in self._waiting() if each[0] in self._held])
 
     def pause(self, is_paused: bool, now_s: float) -> None:
-        """Hand out nothing, or go on."""
+        """Pause or continue the delivery to members."""
         self._is_paused = is_paused
         self.pump(now_s)
 
     def _drop(self, pos: int) -> None:
-        """It is here no longer."""
+        """Remove a message from memory."""
         delivery = self._held.pop(pos, None)
         if delivery is not None:
             self._budget.give_back(delivery.size_bytes)
@@ -120,14 +121,14 @@ class SpreadQueue(SharedQueue):
         self.queue.put(pos, delivery, size_bytes, connected=True)
 
     def _waiting(self) -> list[Waiting]:
-        """Take all that waits."""
+        """Take and return all messages that wait."""
         found, self._returned = self._returned, []
         while (waiting := self.queue.take()) is not None:
             found.append(waiting)
         return found
 
     def _sort(self, waiting: list[Waiting]) -> None:
-        """Positions of a partition are in order, and so are a publisher's messages."""
+        """Queue messages by position, which keeps the order of partitions and publishers."""
         for pos, delivery, _ in sorted(waiting, key=_position):
             self._wait(pos, delivery)
 
@@ -141,7 +142,7 @@ class SpreadQueue(SharedQueue):
         super().pump(now_s)
 
     def take_back(self, loan: Loan) -> None:
-        # Not what was taken away, nor what has come again since.
+        # Except messages that `gone` removed, or that came again since.
         if self._held.get(loan.pos) is loan.delivery:
             self._returned.append((loan.pos, loan.delivery, loan.delivery.size_bytes))
 

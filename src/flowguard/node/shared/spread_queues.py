@@ -47,7 +47,7 @@ class SpreadQueues:
         self._feed: GroupFeed | None = None
         self._queues: dict[Shared, SpreadQueue] = {}
         self._claims: dict[str, None] = {}
-        """Filters of which the store knows that there are members here, or is being told."""
+        """Filters that have members on this node, as the store has or will have recorded."""
         self.budget = Budget(node.settings.kafka.groups_bytes_max or 0)
         """Messages of all these groups that are in memory and not settled."""
         self.troubles: dict[Trouble, str] = {}
@@ -59,7 +59,7 @@ class SpreadQueues:
         self._hand_over = hand_over
 
     def use(self, feed: GroupFeed | None, now_s: float) -> None:
-        """Before sessions are recovered: what the store has."""
+        """Take the feed of the store, before sessions are recovered."""
         self._feed = feed
         self.take_news(now_s)
 
@@ -73,29 +73,29 @@ class SpreadQueues:
     # --- members -----------------------------------------------------------------------------
 
     def concerns(self, group: Shared, session: Session) -> bool:
-        """Whether a group is one, or becomes one with this member."""
+        """Return True if a group is one of these, or becomes one with this member."""
         return self._feed is not None and (session.is_application or group in self._queues)
 
     def joined(self, filter: str) -> list[StoreOp]:
-        """Note that a group has a member here; returns what must be durable before its SUBACK."""
+        """Note a member on this node; return the operations that precede its SUBACK."""
         if filter in self._claims:
             return []
         self._claims[filter] = None
         return [PutSession(key_of(SinkKind.MEMBERS, filter), SESSION_NEVER_EXPIRES, None, True)]
 
     def left(self, filter: str, group: Shared) -> list[StoreOp]:
-        """Note that a member has left; returns what must be durable if it was the last one here."""
+        """Note that a member has left; return the operations if it was the last on this node."""
         if filter not in self._claims or self.members_count(group):
             return []
         del self._claims[filter]
         return [DropSession(key_of(SinkKind.MEMBERS, filter))]
 
     def members_count(self, group: Shared) -> int:
-        """Sessions that are members."""
+        """Return the number of members that are sessions of clients."""
         return len(group) - (group in self._queues)
 
     def welcome(self, group: Shared, member: Session) -> None:
-        """A member has come, or come back."""
+        """Let a new or reconnected member have messages."""
         queue = self._queues.get(group)
         if queue is not None:
             queue.welcome(member)
@@ -104,21 +104,21 @@ class SpreadQueues:
     # --- restart -----------------------------------------------------------------------------
 
     def stored(self, filter: str) -> None:
-        """Note that a group had members here before a restart."""
+        """Note that a group had members on this node before a restart."""
         self._claims[filter] = None
 
     def recovered(self) -> None:
-        """All durable members have come."""
+        """Drop claims without members, when all durable members are recovered."""
         for filter in list(self._claims):
             group = self._group(filter)
             if self._feed is None or group is None or not self.members_count(group):
                 del self._claims[filter]
                 self._journal.note(DropSession(key_of(SinkKind.MEMBERS, filter)))
 
-    # --- what the store says -----------------------------------------------------------------
+    # --- news of the store -------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Tell the store where members are connected."""
+        """Report to the store which groups have connected members."""
         for queue in self._queues.values():
             self._look(queue)
 
@@ -129,7 +129,7 @@ class SpreadQueues:
             self._feed.want(queue.name, is_wanted)
 
     def take_news(self, now_s: float) -> None:
-        """Do what has happened since."""
+        """Apply the news of the store since the last call."""
         if self._feed is None:
             return
         for news in self._feed.take_news():
@@ -168,8 +168,10 @@ class SpreadQueues:
             self._said.append((news.filter, news.trouble, news.why))
 
     def take_troubles(self) -> list[tuple[str, Trouble, str]]:
-        """Tell what has begun to be wrong with groups since, and what is not any more (empty):
-        filter (empty: of all), what, why."""
+        """Return the faults that have begun or ended since the last call.
+
+        Each has a filter ("" for all groups), a kind and a cause ("" if it has ended).
+        """
         said, self._said = self._said, []
         return said
 
@@ -179,12 +181,12 @@ class SpreadQueues:
 
     @property
     def held_count(self) -> int:
-        """Messages of all these groups in memory that are not settled."""
+        """Number of messages of all these groups that are in memory and not settled."""
         return sum(queue.held_count for queue in self._queues.values())
 
     @property
     def troubled_count(self) -> int:
-        """Groups with which something is wrong now; a record that is lost is lost for good."""
+        """Number of groups with a fault, besides lost records, which remain lost."""
         return sum(
             any(each is not Trouble.RECORD for each in queue.troubles)
             for queue in self._queues.values()
@@ -206,7 +208,7 @@ class SpreadQueues:
             self._plans.changed(group.filter)
             name = queue.client_id
             self._journal.note(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
-            if self.members_count(group):  # Devices that had it for themselves.
+            if self.members_count(group):  # Devices of a local group.
                 for op in self.joined(filter):
                     self._journal.note(op)
             self._look(queue)

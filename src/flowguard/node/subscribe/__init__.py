@@ -2,5 +2,5 @@
 
 - `subscribing`  both packets, from rights to the answer
 - `searches`     retained messages for new subscriptions
-- `start_time`   a SUBSCRIBE that begins in the past: its time, and whether that is allowed
+- `start_time`   start time of a SUBSCRIBE in the past, and the check whether it is allowed
 """

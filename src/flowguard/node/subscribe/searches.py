@@ -1,5 +1,6 @@
-"""Searches: for the retained messages of new subscriptions [MQTT-3.3.1-9], a slice at a time; and
-for those that a durable session is still owed when its client is back.
+"""Searches for the retained messages of new subscriptions [MQTT-3.3.1-9], slice by slice.
+
+A durable session also continues searches that were not finished when its client disconnected.
 """
 
 from functools import partial
@@ -17,7 +18,7 @@ from flowguard.types import SubscriptionOptions
 
 @final
 class Search(RetainedSearch):
-    """A walk through the retained messages, for a client that may receive what it finds."""
+    """A walk through the retained messages that a client may receive."""
 
     __slots__ = ("_at", "_filter", "_found", "_is_done", "_retained", "_session", "_slices")
 
@@ -29,14 +30,16 @@ class Search(RetainedSearch):
         after: str | None,
         now_s: float,
     ) -> None:
-        """`after`: the topic that it goes on after; empty: there is none; None: and nobody will
-        have to go on with it."""
+        """`after` is the topic to continue after, or "" for the beginning.
+
+        It is None if the search will never be continued.
+        """
         self._retained = retained
         self._session = session
         self._filter = filter
         self._slices = retained.slices(filter, now_s, after)
         self._found: list[RetainedMessage] = []
-        """Of the last slice."""
+        """Messages of the last slice."""
         self._at = 0
         self._is_done = False
 
@@ -47,7 +50,7 @@ class Search(RetainedSearch):
     def peek(self) -> Delivery | None:
         while self._at < len(self._found):
             entry = self._found[self._at]
-            # Replaced while the client was slow: it has got the new one as a live message.
+            # If it was replaced while the client was slow, the client got the new one live.
             if self._retained.holds(entry) and self._session.may_receive(entry.publish.topic):
                 options = self._session.subscriptions.get(self._filter)
                 if options is not None:
@@ -63,7 +66,7 @@ class Search(RetainedSearch):
 
 
 def _delivery(entry: RetainedMessage, options: SubscriptionOptions) -> Delivery:
-    """With RETAIN 1, as for every new subscription [MQTT-3.3.1-8]."""
+    """Return a delivery with RETAIN 1, as for every new subscription [MQTT-3.3.1-8]."""
     message = entry.publish
     identifiers = (options.identifier,) if options.identifier else ()
     qos = min(message.qos, options.qos)
@@ -72,7 +75,7 @@ def _delivery(entry: RetainedMessage, options: SubscriptionOptions) -> Delivery:
 
 @final
 class Searches:
-    """Begins them: what they find is sent by `Outbound`, at the pace of its client."""
+    """Begins searches; `Outbound` sends the messages at the pace of its client."""
 
     def __init__(self, node: NodeState, retained: RetainedMessages, peers: Peers) -> None:
         self._node = node
@@ -82,14 +85,13 @@ class Searches:
         """Filters whose search waits until this node knows the retained messages of peers."""
 
     def resumed(self, session: Session, now_s: float) -> None:
-        """Its client is back: on with what it is owed, first where that has begun."""
+        """Continue searches for a reconnected client, first those that had begun."""
         owed = session.subscriptions.retained_after
         if owed is not None:
             self.begin(session, sorted(owed, key=lambda filter: not owed[filter]), now_s)
 
     def begin(self, session: Session, filters: list[str], now_s: float) -> None:
-        """For these filters, as far as they are subscribed and owed something; many of them piece
-        by piece."""
+        """Begin searches for the subscribed filters with owed messages; many filters in pieces."""
         if not self._peers.knows_retained:
             self._waiting.setdefault(session, {}).update(dict.fromkeys(filters))
         elif len(filters) > FILTERS_PIECE:
@@ -98,7 +100,7 @@ class Searches:
             self._begin_piece(session, filters, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Every 100 ms: begin those that have waited, of clients that are connected."""
+        """Begin searches that have waited, for connected clients; called every 100 ms."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
@@ -107,13 +109,13 @@ class Searches:
                 self.begin(session, list(filters), now_s)
 
     def _begin_some(self, session: Session, filters: list[str], now_s: float) -> bool:
-        """For the first of `filters`, which are taken out; True: there are more."""
+        """Remove the first of `filters`, and begin their searches; True if there are more."""
         self._begin_piece(session, filters[:FILTERS_PIECE], now_s)
         del filters[:FILTERS_PIECE]
         return session.outbound is not None and len(filters) > 0
 
     def _begin_piece(self, session: Session, filters: list[str], now_s: float) -> None:
-        """For no more of them than one stretch takes."""
+        """Begin searches for a number of filters that fits into one time slice."""
         outbound = session.outbound
         if outbound is None:
             return
@@ -127,8 +129,10 @@ class Searches:
 
 
 def _is_wanted(session: Session, filter: str) -> bool:
-    """Whether retained messages are to be sent for a filter that has been subscribed, or is owed
-    some: not if it is subscribed no more, or has got them."""
+    """Return True if retained messages have to be sent for a filter.
+
+    False if it is not subscribed any more, or all of them have been sent.
+    """
     options, owed = session.subscriptions.get(filter), session.subscriptions.retained_after
     if options is None:
         return False

@@ -1,6 +1,7 @@
-"""Start time: a SUBSCRIBE may ask for what was published before it, where it is in the durable log.
+"""Start time: a SUBSCRIBE may request earlier messages that are in the durable log.
 
-user property `start-time` of SUBSCRIBE: milliseconds since the Unix epoch; negative: before now
+The user property `start-time` of SUBSCRIBE is in milliseconds since the Unix epoch, or negative for
+a time before now.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from flowguard.types import Properties, ReasonCode, SubscriptionOptions
 
 START_TIME: Final = "start-time"
 DIGITS_MAX: Final = 15
-"""Of milliseconds: 30,000 years."""
+"""Maximum number of digits of the milliseconds: 30,000 years."""
 
 Refusal = tuple[ReasonCode, str]
-"""Of one filter, and what to do about it."""
+"""Reason code of one filter, and a text that explains it."""
 UNREADABLE: Final = (
     ReasonCode.UNSPECIFIED_ERROR,
     "start-time is a number of milliseconds since 1970-01-01 UTC, or a negative one: before now",
@@ -25,16 +26,19 @@ UNREADABLE: Final = (
 
 
 class PastAuthorizer(Protocol):
-    """An `Authorizer` that judges subscriptions into the past by themselves, too."""
+    """An `Authorizer` that also checks subscriptions into the past."""
 
     def may_subscribe_since(self, client_id: str, filter: str, since_s: float) -> bool:
-        """Asked after `may_subscribe`; `since_s`: seconds since the Unix epoch. False: 0x87."""
+        """Return False to reject a filter with 0x87; called after `may_subscribe`.
+
+        `since_s` is in seconds since the Unix epoch.
+        """
 
 
 def start_time(properties: Properties, now_s: float) -> float | None:
-    """The start time that a SUBSCRIBE asks for, seconds since the Unix epoch; None: it does not.
+    """Return the start time of a SUBSCRIBE in seconds since the Unix epoch, or None if it has none.
 
-    Raises `ValueError` where it cannot be read. The last one counts where there are several.
+    Raises `ValueError` if it is no number. If there are several, the last one counts.
     """
     text = dict(properties.user_properties).get(START_TIME)
     if text is None:
@@ -57,10 +61,10 @@ def refusal(
     has_log: bool,
     has_peers: bool,
 ) -> Refusal | None:
-    """Why a filter cannot be subscribed from `since_s` on; None: it can.
+    """Return the reason if a filter cannot be subscribed from `since_s` on, else None.
 
-    `has_peers`: there are other nodes. Each logs messages for its own sessions only, so older ones
-    would be missing.
+    If `has_peers`, there are other nodes. Each logs messages for its own sessions only, so older
+    ones would be missing.
     """
     code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     if has_peers:

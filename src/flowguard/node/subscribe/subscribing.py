@@ -1,7 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: limits, the table, the answer, retained messages.
 
-One with few filters is worked off in one stretch; one with many piece by piece, like any chore, and
-meanwhile it has its client's window for itself.
+A packet with few filters is handled in one time slice. A packet with many is handled piece by
+piece, as a background task, and fills its client's window meanwhile.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ from flowguard.types import (
 
 
 class TableChange(Chore):
-    """A SUBSCRIBE or UNSUBSCRIBE on its way through the table, a piece of its filters at a time."""
+    """A SUBSCRIBE or UNSUBSCRIBE that changes the table, a piece of its filters at a time."""
 
     __slots__ = (
         "_admitted",
@@ -58,25 +58,25 @@ class TableChange(Chore):
         self.inbound = inbound
         self.count = count
         self.size_bytes = size_bytes
-        """Of its filters."""
+        """Size of its filters."""
         self.durable = inbound.session.durable
         self.codes: list[int] = []
         self.at = 0
-        """So many filters are worked off."""
+        """Number of filters that are done."""
         self.cost = 1
         self.must_wait = False
-        """There was something to wait for before it."""
+        """True if its answer must wait for those of earlier packets."""
         self._admitted = False
         self._is_noted = False
 
     def admit(self) -> None:
-        """From now on it counts against its client's window."""
+        """Count it in its client's window from now on."""
         if not self._admitted:
             self._admitted = True
             self.inbound.window.admit(self.cost, self.size_bytes)
 
     def note(self, ops: list[StoreOp]) -> None:
-        """To be durable before the answer."""
+        """Note operations that must be durable before the answer."""
         for op in ops:
             self._is_noted = True
             self.subscriptions.node.journal.note(op)
@@ -102,14 +102,14 @@ class TableChange(Chore):
         return False
 
     def work(self, start: int, stop: int) -> None:
-        """These of its filters."""
+        """Change the table for the filters from `start` to `stop`."""
         raise NotImplementedError
 
     def committed(self, now_s: float) -> None:
         self.finish(now_s)
 
     def finish(self, now_s: float) -> None:
-        """Answer, and give the client's window back."""
+        """Answer, and free the client's window."""
         self.answer(now_s)
         if self._admitted:
             self._settle()
@@ -124,7 +124,7 @@ class TableChange(Chore):
         self.inbound.settle(self.cost, self.size_bytes)
 
     def failed(self, error: Exception, now_s: float) -> bool:
-        """An authorizer that raises, or a filter that no client may send."""
+        """Handle the error of an authorizer, or of a filter that breaks the protocol."""
         self._settle()
         self.inbound.failed(error, now_s)
         return True
@@ -132,7 +132,7 @@ class TableChange(Chore):
 
 @final
 class Subscribing(TableChange):
-    """A SUBSCRIBE; behind its SUBACK the retained messages."""
+    """A SUBSCRIBE; the retained messages follow its SUBACK."""
 
     __slots__ = ("is_unreadable", "packet", "reads_log", "retained", "since_s", "why")
 
@@ -143,15 +143,15 @@ class Subscribing(TableChange):
         super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
         self.retained: list[str] = []
-        """Filters that want retained messages."""
+        """Filters for which retained messages are sent."""
         self.since_s: float | None = None
-        """When its new subscriptions start; None: now."""
+        """Start time of its new subscriptions, or None for now."""
         self.is_unreadable = False
-        """It says when, but nobody knows what that means."""
+        """True if its start time is no valid number."""
         self.reads_log = False
-        """Some of them have started in the past."""
+        """True if some of its subscriptions start in the past."""
         self.why = ""
-        """Of the last filter that was refused, in words."""
+        """Explanation for the last filter that was rejected."""
         if packet.properties is not NO_PROPERTIES:
             try:
                 self.since_s = start_time(packet.properties, now_s)
@@ -211,7 +211,7 @@ class Unsubscribing(TableChange):
 
 @final
 class Subscriptions:
-    """Changes the subscription table for clients, and tells them."""
+    """Changes the subscription table for clients, and answers them."""
 
     def __init__(
         self,
@@ -235,7 +235,10 @@ class Subscriptions:
         return self._begin(Unsubscribing(self, inbound, packet), now_s)
 
     def _begin(self, change: "TableChange", now_s: float) -> bool:
-        """At once, or piece by piece; then it fills its client's window, so that nothing passes."""
+        """Handle a packet at once or piece by piece; False if it must wait for its window.
+
+        A packet in pieces fills its client's window, so that no later packet overtakes it.
+        """
         inbound = change.inbound
         window = inbound.window
         count = change.count
@@ -255,7 +258,7 @@ class Subscriptions:
         return True
 
     def put(self, change: "Subscribing", filter: str, asked: SubscriptionOptions) -> int:
-        """One filter of a SUBSCRIBE into the table; its reason code."""
+        """Add one filter of a SUBSCRIBE to the table, and return its reason code."""
         session = change.inbound.session
         qos_max = self.node.settings.session.maximum_qos
         refused = self._refusal(session, filter)
@@ -277,7 +280,7 @@ class Subscriptions:
         if starts_s is None and begins_to_read(session, filter, before, options):
             starts_s = NEVER_S
         if starts_s is not None:
-            # Before the plans change: its topics are logged from now on, while it is behind.
+            # Before the plans change: matching topics are logged from now on, while it is behind.
             start = self._router.log.start(session, filter, starts_s)
             change.reads_log = True
         is_new, ops = self._router.queues.subscribe(filter, session, options)
@@ -294,8 +297,10 @@ class Subscriptions:
     def _want_retained(
         self, change: "Subscribing", filter: str, options: SubscriptionOptions
     ) -> None:
-        """From the first on, whatever was on its way for the same filter; a durable session is
-        owed those of QoS 1 and 2."""
+        """Send retained messages from the first on, and stop an earlier search for the filter.
+
+        A durable session is owed those of QoS 1 and 2.
+        """
         session = change.inbound.session
         matches = self._router.retained.may_match(filter) or not self.peers.knows_retained
         if session.outbound is not None:
@@ -308,7 +313,7 @@ class Subscriptions:
             change.retained.append(filter)
 
     def drop(self, change: "Unsubscribing", filter: str) -> int:
-        """One filter of an UNSUBSCRIBE out of the table; its reason code."""
+        """Remove one filter of an UNSUBSCRIBE from the table, and return its reason code."""
         session = change.inbound.session
         if filter not in session.subscriptions:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
@@ -316,7 +321,7 @@ class Subscriptions:
         return ReasonCode.SUCCESS
 
     def _remove(self, session: Session, filter: str) -> list[StoreOp]:
-        """Out of the table; what is to be durable of that."""
+        """Remove a filter from the table, and return the operations for the store."""
         session.subscriptions.drop(filter)
         session.account.charge(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
@@ -329,8 +334,10 @@ class Subscriptions:
         return ops
 
     def review(self, session: Session, rights: Rights, filter: str, *, is_first: bool) -> None:
-        """Hold a subscription against rights that are new to its session; `is_first`: it had none,
-        so that it got all that matched."""
+        """Check a subscription against new rights of its session.
+
+        If `is_first`, the session had no rights before and got all messages that matched.
+        """
         if filter not in session.subscriptions:
             return
         if granted_qos(rights, filter) == NOTHING:
@@ -342,7 +349,7 @@ class Subscriptions:
             self._router.plans.changed(filter)
 
     def changed(self, change: "TableChange", now_s: float) -> None:
-        """All filters are worked off: until the commit the packet counts against the window."""
+        """Answer after the commit, when all filters are done; until then it fills the window."""
         if change.is_to_wait:
             change.admit()
             self.node.when_durable(change.committed, now_s, change.inbound.session.client_id)
@@ -350,7 +357,7 @@ class Subscriptions:
             change.committed(now_s)
 
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
-        """Why this filter is not subscribed; None: it is."""
+        """Return the reason code if this filter is rejected, else None."""
         limits = self.node.settings
         if levels_count(filter) > limits.session.topic_levels_max or _is_half_shared(filter):
             return ReasonCode.TOPIC_FILTER_INVALID
@@ -375,7 +382,10 @@ class Subscriptions:
     def _start_refusal(
         self, change: "Subscribing", filter: str, options: SubscriptionOptions
     ) -> ReasonCode | None:
-        """Why this filter cannot start in the past, as it asks to; one that is there goes on."""
+        """Return the reason code if this filter cannot start in the past, else None.
+
+        An existing subscription goes on.
+        """
         since_s, session = change.since_s, change.inbound.session
         if change.is_unreadable:
             code, change.why = UNREADABLE
@@ -399,11 +409,11 @@ class Subscriptions:
         return code
 
     def read_log(self, session: Session) -> None:
-        """Subscriptions of it that started in the past are stored."""
+        """Begin to read the log when subscriptions that start in the past are stored."""
         self._router.log.catch_up(session)
 
     def _no_room(self, session: Session, filter: str) -> ReasonCode | None:
-        """Charge a new filter to the client's state; why that cannot be."""
+        """Charge a new filter to the client's state; return a reason code if memory lacks."""
         if filter in session.subscriptions:
             return None
         reason = session.account.charge(subscription_bytes(filter), self.node)
@@ -414,7 +424,7 @@ class Subscriptions:
 
 
 def granted_qos(rights: Rights | None, filter: str) -> int:
-    """With which QoS a filter may be subscribed, shared or not; NOTHING: not at all."""
+    """Return the maximum QoS of a filter, shared or not, or NOTHING if it is not allowed."""
     if rights is None:
         return NOTHING
     shared = parse_shared(filter)
@@ -424,23 +434,26 @@ def granted_qos(rights: Rights | None, filter: str) -> int:
 
 
 def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) -> bool:
-    """[MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]; shared subscriptions get none (4.8.2)."""
+    """Return True if a SUBSCRIBE gets retained messages; shared subscriptions do not (4.8.2).
+
+    [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+    """
     if parse_shared(filter) is not None:
         return False
     return options.retain_handling == 0 or (options.retain_handling == 1 and is_new)
 
 
 def version_of(session: Session) -> int:
-    """Protocol version of the session's client, while it is connected."""
+    """Return the protocol version of the session's client, which must be connected."""
     assert session.outbound is not None
     return session.outbound.version
 
 
 def check_filters(filters: Iterable[str], version: int) -> None:
-    """A filter against the grammar makes its packet malformed: nothing of that piece is done.
+    """Raise `MalformedPacket` if a filter breaks the grammar; nothing of that piece is done.
 
-    0x8F is for filters that are well-formed and unwanted. 3.1.1 knows no shared subscriptions: what
-    begins like one there, and is none, is such a filter.
+    0x8F is for well-formed filters that are rejected. MQTT 3.1.1 has no shared subscriptions, so an
+    incomplete `$share/` filter is well-formed there.
     """
     for filter in filters:
         # [MQTT-4.7.1-1, MQTT-4.7.1-2] [v3 MQTT-4.7.1-2, v3 MQTT-4.7.1-3]

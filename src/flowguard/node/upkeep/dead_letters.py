@@ -1,9 +1,9 @@
 """Dead letters: messages that expired in a durable session, published again.
 
-Under `session.dead_letter_topic`, "/" and their own topic, as they came but for the expiry, with
-user properties that say who did not get them (a client, or the filter of a shared subscription) and
-why. The old message is settled in the commit that appends the dead letter to its queues: it is
-never lost between the two, nor there twice.
+The topic is `session.dead_letter_topic`, "/" and their own topic. They are unchanged but for the
+expiry interval and two user properties: the client or the filter of a shared subscription that did
+not get them, and the reason. One commit settles the old message and appends the dead letter to its
+queues. So the message is never lost between the two, and never delivered twice.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ TOPIC_BYTES_MAX: Final = 65_535
 
 @final
 class DeadLetters:
-    """Settles what has expired, and publishes it again where that is asked for."""
+    """Settles expired messages, and publishes them again if that is configured."""
 
     def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
         self._counters = node.counters
@@ -33,9 +33,10 @@ class DeadLetters:
         self._is_busy = False
 
     def expired(self, settle: Settle, now_s: float) -> None:
-        """A message of a durable session expired before it was sent.
+        """Settle a message of a durable session that expired before it was sent.
 
-        Its dead letter may make others expire, where room is made for it: one after the other.
+        The dead letter may displace expired messages in a full queue. They are settled one after
+        the other.
         """
         self._expired.append(settle)
         if self._is_busy:
@@ -56,7 +57,10 @@ class DeadLetters:
             self._router.publish_own(letter, now_s, settle)
 
     def _letter(self, settle: Settle) -> Publish | None:
-        """None: there is none, for dead letters neither, and where its topic would be too long."""
+        """Return the dead letter of a message, or None if there is none.
+
+        Dead letters must be configured, the message must not be one, and the topic must be valid.
+        """
         assert settle.delivery is not None
         message = settle.delivery.message
         prefix = self._prefix

@@ -1,8 +1,8 @@
-"""Due: what a tick finds to be over, worked off a piece at a time like any chore.
+"""Due: the deadlines that a tick has reached, handled piece by piece in the background.
 
-A thousand sessions that expire in one instant, each with two hundred subscriptions, are a third of
-a second of the loop; connections that are late at once, and retained messages that expire, are a
-crowd like that. The first piece is done with the tick itself, the rest in between other work.
+A thousand sessions that expire in one instant, each with two hundred subscriptions, take a third of
+a second of the loop. Many connections may also time out at once, and many retained messages may
+expire. The tick does the first piece itself; the rest follows in between other work.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,16 @@ from flowguard.session.chores import Chore, Chores
 from flowguard.session.connection import ServerConnection
 
 ENDS_PIECE: Final = 10
-"""Sessions and connections that end in one stretch: each with its will, and with few enough
-subscriptions (`FILTERS_PIECE`) for a third of a millisecond."""
+"""Maximum number of sessions and connections that end in one time slice. Each takes a third of a
+millisecond, with its will and up to `FILTERS_PIECE` subscriptions."""
 LOOKS_PIECE: Final = 200
-"""Connections that are looked at, and are mostly not late; retained messages that go."""
+"""Maximum number of connections that are checked, and of retained messages that expire.
+Most of the checked connections are not late."""
 
 
 @final
 class Due(Chore):
-    """One per node; each tick says until when its peers have been heard."""
+    """One per node."""
 
     def __init__(
         self,
@@ -43,7 +44,10 @@ class Due(Chore):
         self._is_waiting = False
 
     def tick(self, heard_s: float, now_s: float) -> None:
-        """Begin with what is due by `heard_s`, unless that of the last tick is not done."""
+        """Begin with the deadlines until `heard_s`, unless those of the last tick are not done.
+
+        All data of connections that arrived until `heard_s` has been read.
+        """
         self._heard_s = heard_s
         if not self._is_waiting and self.step(now_s):
             self._chores.add(self)
@@ -60,7 +64,7 @@ class Due(Chore):
         return self._is_waiting
 
     def _look(self, heard_s: float, now_s: float) -> bool:
-        """Look at those that may be late; True: there are more."""
+        """Check connections that may be late; True if there are more."""
         ends_count = 0
         for _ in range(LOOKS_PIECE):
             if ends_count == ENDS_PIECE:

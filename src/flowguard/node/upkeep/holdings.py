@@ -1,7 +1,7 @@
-"""Holdings: what a node holds of its memory, counted, and what it holds too much of at start.
+"""Holdings: the memory that a node uses, counted, and a check of it at start.
 
-Everything that a peer can make a node keep is counted where it is kept; here are the sums. What the
-allocator has not given back to the system is not among them: it is free for the next client.
+All state that a peer can cause is counted in its own module; this module adds it up. The sums do
+not include memory that the allocator has not returned to the system, as the next client can use it.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from flowguard.lines import count
 from flowguard.node.node import Node
 
 RESTORED_SHARE_MAX: Final = 0.9
-"""Of what may be held for long: the rest is for those who come."""
+"""Maximum share of long-lived memory that restored state takes; the rest is for new clients."""
 STORE_SHARE_MAX: Final = 0.2
-"""Of the same, which the store's own memory takes at most."""
+"""Maximum share of long-lived memory that the store itself takes."""
 
 
 def held_bytes(node: Node) -> int:
-    """The process, what is held for long, and work in process."""
+    """Return the memory of the process, of long-lived state and of work in process."""
     return _long_bytes(node) + (
         node.guard.window.in_process_bytes
         + node.journal.size_bytes
@@ -50,12 +50,12 @@ def _long_bytes(node: Node) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One kind of what a store has brought back."""
+    """One kind of state that was restored from a store."""
 
     name: str
-    """With its number, for people."""
+    """Description with a count, for a message."""
     key: str
-    """The setting that bounds it."""
+    """Setting that limits it."""
     used_bytes: int
     limit_bytes: int
 
@@ -68,7 +68,7 @@ class Restored:
 
 
 def restored(node: Node) -> list[Restored]:
-    """Everything held after a start and before the first client, the largest first."""
+    """Return all state in memory after a start and before the first client, largest first."""
     bounds, registry, retained = node.bounds, node.registry, node.router.retained
     parts = [
         Restored(
@@ -100,9 +100,9 @@ def restored(node: Node) -> list[Restored]:
 
 
 def check_restored(node: Node) -> list[Restored]:
-    """Warn of what is kept above its bound; none of it grows any more.
+    """Return the kinds of state above their limits; they do not grow any more.
 
-    Raises ConfigError where nobody could get in beside it: it says what there is, and what to do.
+    Raises `ConfigError` if no memory is left for clients.
     """
     parts = restored(node)
     bounds = node.bounds

@@ -1,7 +1,7 @@
 """`$SYS`: the state of the broker as retained messages.
 
-`$SYS/broker/...` is named as Mosquitto's users expect; `$SYS/flowguard/...` is what overload
-protection sees and does.
+`$SYS/broker/...` has the names that Mosquitto's users expect. `$SYS/flowguard/...` has the measures
+and actions of overload protection.
 """
 
 from typing import TYPE_CHECKING, final
@@ -19,7 +19,7 @@ LOAD_MINUTES = (1, 5, 15)
 
 @final
 class SysTopics:
-    """Publishes what changed since the last round; call `publish` every `sys_interval_s`."""
+    """Publishes values that changed since the last round; call it every `sys_interval_s`."""
 
     def __init__(self, node: "Node", now_s: float) -> None:
         self._node = node
@@ -29,7 +29,7 @@ class SysTopics:
         self._averages: dict[str, float] = {}
 
     def publish(self, now_s: float) -> None:
-        """One round: every value that differs from what is retained."""
+        """Publish every value that differs from the retained one."""
         values = {f"broker/{name}": value for name, value in self._values(now_s).items()}
         values |= {f"broker/{name}": value for name, value in self._loads(now_s).items()}
         values |= {f"flowguard/{name}": value for name, value in self._protection().items()}
@@ -44,7 +44,7 @@ class SysTopics:
         sessions = node.registry.sessions
         total, connected = len(sessions), node.connected_count
         retained = len(node.router.retained)
-        groups = node.router.queues.spread  # Each has a member that is nobody.
+        groups = node.router.queues.spread  # Each has a member without a client.
         values: dict[str, object] = {
             "version": f"flowguard version {__version__}",
             "uptime": f"{int(now_s - node.started_s)} seconds",
@@ -73,7 +73,7 @@ class SysTopics:
         return {name: str(value) for name, value in values.items()}
 
     def _protection(self) -> dict[str, str]:
-        """Topics of overload protection, what it sees and does: `$SYS/flowguard/...`."""
+        """Return the values of overload protection: `$SYS/flowguard/...`."""
         node = self._node
         window, gate, pressure = node.guard.window, node.guard.gate, node.guard.grant.pressure
         values: dict[str, object] = {
@@ -103,7 +103,7 @@ class SysTopics:
         return {name: str(value) for name, value in values.items()}
 
     def _loads(self, now_s: float) -> dict[str, str]:
-        """Exponential moving averages of the counters, per minute."""
+        """Return exponential moving averages of the counters, per minute."""
         counters = self._node.counters
         totals = {
             "messages/received": counters.messages_received,

@@ -1,11 +1,11 @@
 """Deadlines: keep-alive and connect timeout on a wheel, everything rarer on a heap.
 
-Connections move their deadline with every packet, so the wheel looks at a connection only when its
-bucket is due and then decides whether it is really late: nothing is paid per packet. Buckets are
-tenths of a second, rounded up: nobody is cut off early.
+Every packet moves the deadline of its connection. So the wheel checks a connection only when its
+bucket is due, which costs nothing per packet. Buckets are tenths of a second, rounded up, so that
+no connection ends early.
 
-What is due at once is bounded: a hundred thousand sessions that expire in one instant are a crowd,
-too. The rest keeps its order and comes first the next time.
+The number of deadlines per call is limited, as a hundred thousand sessions may expire in one
+instant. The others keep their order and come first in the next call.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ DUE_MAX: Final = 1_000
 
 
 class Watched(Protocol):
-    """A connection, as far as the wheel looks at it; hashable by identity."""
+    """A connection, as the wheel needs it; hashable by identity."""
 
     watched_slot: int
-    """The wheel's own."""
+    """Number of its bucket; for the wheel only."""
 
     @property
     def ended(self) -> bool:
-        """Nobody needs to look at it any more."""
+        """True if it needs no check any more."""
 
 
 C = TypeVar("C", bound=Watched)
@@ -37,14 +37,14 @@ C = TypeVar("C", bound=Watched)
 
 @final
 class Wheel(Generic[C]):
-    """Connections by the slot in which somebody should look at them; ended ones are let go."""
+    """Connections by the time slot of their next check; ended ones are removed."""
 
     def __init__(self, now_s: float) -> None:
         self._buckets: dict[int, dict[C, None]] = {}
         self._next_slot = floor(now_s * SLOTS_PER_S)
 
     def watch(self, connection: C, due_s: float) -> None:
-        """Look at `connection` once `due_s` has passed; replaces what was asked before."""
+        """Return `connection` from `due` once `due_s` has passed; replaces its earlier deadline."""
         self.forget(connection)
         slot = max(floor(due_s * SLOTS_PER_S) + 1, self._next_slot)
         connection.watched_slot = slot
@@ -54,13 +54,13 @@ class Wheel(Generic[C]):
         bucket[connection] = None
 
     def forget(self, connection: C) -> None:
-        """Never look at `connection` again; hours of keep-alive must not hold what is over."""
+        """Remove `connection`; hours of keep-alive must not keep ended ones in memory."""
         bucket = self._buckets.get(connection.watched_slot)
         if bucket is not None:
             bucket.pop(connection, None)
 
     def due(self, now_s: float, count_max: int = DUE_MAX) -> list[C]:
-        """Connections to look at now, each once; not all, but those due longest."""
+        """Return connections to check now, each once; at most `count_max`, longest due first."""
         found: list[C] = []
         now_slot = floor(now_s * SLOTS_PER_S)
         while self._next_slot <= now_slot:
@@ -82,37 +82,37 @@ class Wheel(Generic[C]):
 @final
 @dataclass(slots=True, eq=False)
 class Timer:
-    """A call that is still to be made, or None if it was made or cancelled."""
+    """A pending call, or None if it was made or cancelled."""
 
     call: Callable[[float], None] | None
     name: str
-    """For the log."""
+    """Name in the log."""
 
 
 @final
 class Timers:
-    """One-shot calls at an instant. Cancelled ones leave as soon as they are half of all."""
+    """One-shot calls at an instant. Cancelled ones are removed when they are half of all."""
 
     def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
-        """`on_error` gets what a call raises, with the timer's name. Without it `fire` raises."""
+        """`on_error` gets exceptions of calls, with the timer's name. Without it `fire` raises."""
         self._on_error = on_error
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
         self._cancelled_count = 0
 
     def __len__(self) -> int:
-        """Timers held, cancelled ones included."""
+        """Number of timers in memory, cancelled ones included."""
         return len(self._heap)
 
     def at(self, due_s: float, call: Callable[[float], None], name: str) -> Timer:
-        """Call `call(now_s)` at or after `due_s`; ties in the order of asking."""
+        """Call `call(now_s)` at or after `due_s`; ties in the order of these calls."""
         self._sequence += 1
         timer = Timer(call, name)
         heappush(self._heap, (due_s, self._sequence, timer))
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """Make no call; safe when it was made already. Cost: amortised O(1)."""
+        """Cancel a call; does nothing if it was made already. Cost: amortised O(1)."""
         if timer.call is None:
             return
         timer.call = None
@@ -120,7 +120,7 @@ class Timers:
         self._tidy()
 
     def fire(self, until_s: float, now_s: float, count_max: int = DUE_MAX) -> bool:
-        """Make the calls that were due by `until_s`, those due longest; True: there are more."""
+        """Make the calls that were due by `until_s`, longest due first; True if there are more."""
         for _ in range(count_max):
             if not self._heap or self._heap[0][0] > until_s:
                 break
