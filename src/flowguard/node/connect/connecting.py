@@ -350,9 +350,9 @@ class Handshakes:
         )
 
     def _no_place(self, packet: Connect, client_id: str, rights: Rights | None) -> str:
-        """Return the reason if a client, or its durable session, exceeds a limit, else "".
+        """Return the reason if a client or its durable session exceeds a limit, else "".
 
-        The connection that it takes over is still open, and its slot counts as free.
+        The slot of a connection that it takes over counts as free.
         """
         node = self._node
         session = node.registry.sessions.get(client_id)
@@ -374,11 +374,8 @@ class Handshakes:
         return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
 
     def _must_wait(self, claim: _Claim) -> bool:
-        """Return True if CONNACK has to wait for a commit.
-
-        The commit stores its session, or ends the one that it replaces; without it the old session
-        would return after a crash [MQTT-3.1.2-4].
-        """
+        """Return True if CONNACK has to wait for a commit: of its session, or of the end of the one
+        that it replaces, which would return after a crash [MQTT-3.1.2-4]."""
         session = claim.session
         return session.durable or self._node.journal.is_ending(session.client_id)
 
@@ -396,8 +393,7 @@ class Handshakes:
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
         """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
 
-        Those that need no commit are accepted. The others are rejected with 0x88 once they or the
-        commit took too long.
+        CONNECTs that need no commit are accepted. Others get 0x88 after too long a wait.
         """
         patience_s = self._node.settings.flow.connect_patience_s
         for claim in list(self._claims.values()):
