@@ -1,6 +1,6 @@
 """One broker node without a socket: sessions, routing, wills, the journal.
 
-- `node`     the object that all conversations share: their begin and end, expiry, drain
+- `node`     the object that all connections share: their begin and end, expiry, drain
 - `journal`  operations that must be durable before an answer leaves: group commit
 
 The other packages, by topic:
@@ -10,7 +10,7 @@ The other packages, by topic:
 - `subscribe/`     SUBSCRIBE and UNSUBSCRIBE, retained messages, start times
 - `shared/`        shared subscriptions and their queues
 - `applications/`  clients whose messages have a store of their own
-- `loop/`          the turns of the loop, and the order in which clients are served
+- `loop/`          the scheduling rounds of the loop, and the order in which clients are served
 - `upkeep/`        timers, memory, `$SYS`
 
 Sans-IO: calls come in with `now_s` (seconds since the Unix epoch, monotonic within the process).

@@ -1,18 +1,18 @@
 """Journal: group commit. Work waits here until the store has made it durable.
 
-Everything that must survive is appended with the continuation that answers for it; a driver takes
-batches (`take`), commits them, reports (`durable`) and answers (`answer`), at once or piece by
-piece. One batch is under way at a time, so the next one grows while the current one syncs and is
-answered, and continuations run in the order of appending. That order is why work without any
-operation is appended as well while something else of the same client is waiting.
+Durable operations are appended with the continuation that answers for them. A driver takes batches
+(`take`), commits them, reports (`durable`) and answers (`answer`), at once or piece by piece. One
+batch is under way at a time, so the next one grows while the current one syncs and is answered.
+Continuations run in the order of appending. So work without any operation is also appended while
+other work of the same client waits.
 
-A large batch is half of what is in process, not all of it: were it all, nobody would have anything
-to do while it syncs, and the disk nothing while its answers are worked off. With a thousand
-publishers and a window of one, that is the difference between taking turns and working together.
+A large batch is half of the work in process, not all of it. Otherwise the clients would be idle
+while it syncs, and the disk would be idle while its answers are sent. With a thousand publishers
+and a window of one, they would alternate instead of working at the same time.
 
-Bounded in operations and bytes: as soon as it is full the node's windows are closed, in the middle
-of whatever slice of work, and the node's next turn that finds room opens them. So what somebody
-waits for exceeds the bounds by one packet's work at most.
+The journal is bounded in operations and bytes. When it is full, it closes the node's windows at
+once; the node's next turn with capacity opens them. So waiting work exceeds the bounds by one
+packet's work at most.
 """
 
 from collections import deque
@@ -38,17 +38,17 @@ from flowguard.session.outbound.fetch import Moving
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
 WideContinuation = Callable[[float], bool]
-"""The same where the answer is more than one stretch takes: called again while it is True."""
+"""A continuation that takes more than one time slice; it is called again while it is True."""
 
 OP_BYTES: Final = 100
-"""What an operation counts besides its message, bytes."""
+"""Size of an operation without its message, bytes."""
 BATCH_MIN: Final = 256
-"""Operations that are always worth one commit together."""
+"""Number of operations that always justifies a commit."""
 BATCH_BYTES: Final = 2 * 1024 * 1024
-"""Of which a batch takes no more work: an engine that writes it keeps the interpreter to itself."""
+"""Size at which a batch takes no more work, as an engine that writes it blocks the interpreter."""
 DELIVERIES_MAX: Final = 250
-"""Of those who are told in one stretch: each may be sent at once, four milliseconds for all. A
-message for a few is told together with others: then each of these few gets them with one send."""
+"""Maximum number of deliveries that are answered in one time slice, of up to four milliseconds.
+Messages with few subscribers are answered together, so that each of these gets one send."""
 
 
 @dataclass(slots=True)
@@ -59,17 +59,17 @@ class Batch:
     continuations: list[Continuation]
     size_bytes: int
     since_s: float
-    """When the oldest work was appended that waits for this commit."""
+    """Time when its oldest work with a continuation was appended."""
     until_s: float
-    """When the youngest was."""
+    """Time when its youngest such work was appended."""
     wide: list[tuple[int, WideContinuation]] = field(default_factory=list)
-    """In the place of which continuations, in their order."""
+    """Wide continuations in order, each with the index of the one that it replaces."""
     heavy: deque[tuple[int, int]] = field(default_factory=deque)
-    """Continuations that are many deliveries each, in their order, and how many."""
+    """Indices of continuations with many deliveries each, in order, and these numbers."""
     readers_count: int = 0
-    """Of the continuations: those for readers, which are no live work."""
+    """Number of continuations for readers, which are no live work."""
     ended: set[str] | None = None
-    """Clients whose sessions end with it; None: there are none."""
+    """Clients whose sessions end with this batch, or None."""
 
 
 class Journal(GroupCommit):
@@ -84,15 +84,15 @@ class Journal(GroupCommit):
         observer: Observer,
         batch_min: int = BATCH_MIN,
     ) -> None:
-        """`window` is closed when the journal is full; `observer` hears how long work waits."""
+        """`window` is closed when the journal is full; `observer` gets the waits of work."""
         self.is_held = False
-        """No commit may begin now: it would overtake what has to be before it."""
+        """True if no commit may begin now, as it would overtake earlier work."""
         self.is_early = False
-        """Its next commit waits for a moment, so that there is more in it."""
+        """True if the next commit waits for a moment, to collect more work."""
         self.number = 1
-        """Of the batch that grows."""
+        """Number of the batch that grows."""
         self.done_number = 0
-        """Of the last batch that all have heard of."""
+        """Number of the last batch that is completely answered."""
         self.window = window
         self.observer = observer
         self._batch_min = batch_min
@@ -100,34 +100,34 @@ class Journal(GroupCommit):
         self._bytes_max = bytes_max
         self._growing = Batch([], [], 0, 0.0, 0.0)
         self._sealed: deque[Batch] = deque()
-        """Large enough: they wait for their commit."""
+        """Batches that are large enough and wait for their commit."""
         self._under_way: Batch | None = None
         self._committing_since_s = 0.0
         self._answered_count = 0
         self.is_answering = False
-        """The batch under way is durable, and not all who waited for it were told."""
+        """True if the batch under way is durable, and not all of its work is answered."""
         self.is_refused = False
-        """The disk has no space for the batch under way: waits do not measure the store."""
+        """True if the disk has no space for the batch under way; waits do not measure the store."""
         self._ops_count = 0
         self.moving = Moving()
-        """What moves from the log into queues shares the commits with live work."""
+        """Messages that move from the log into queues; they share the commits with live work."""
         self._is_live = False
-        """Live work was in a commit since the last tick."""
+        """True if live work was in a commit since the last tick."""
         self.elsewhere_count = 0
         """Number of messages that wait for commits of peers, or behind one that does."""
         self._promised_count = 0
-        """Operations that are on their way, of packets that are admitted."""
+        """Number of operations that admitted packets will append."""
         self._waiting_count = 0
         self.sent: dict[str, int] = {}
         """Highest position sent by client id: one `Sent` per client and batch."""
         self.size_bytes = 0
-        """Of all that is not durable yet."""
+        """Size of all operations that are not durable yet."""
         self.sojourn = Histogram()
-        """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
+        """Waits of work until it was durable, seconds; all work of a batch counts as its oldest."""
 
     @classmethod
     def create(cls, flow: FlowSettings, window: NodeWindow, observer: Observer) -> "Journal":
-        """With the bounds of a node's settings."""
+        """Return a journal with the bounds of a node's settings."""
         return cls(
             ops_max=flow.journal_ops_max,
             bytes_max=flow.journal_bytes_max,
@@ -137,49 +137,49 @@ class Journal(GroupCommit):
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits: work without operations may be answered at once, in order."""
+        """True if no work waits, so that work without operations may be answered at once."""
         waits = self._waiting_count or self.elsewhere_count
         return not waits and self._under_way is None
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits and nothing is to be written."""
+        """True if no work waits and no operation is unwritten."""
         if self._ops_count or self.sent or self._waiting_count:
             return False
         return self._under_way is None
 
     @property
     def has_answers(self) -> bool:
-        """Whether `answer` finds somebody who has not heard of what is durable."""
+        """True if durable work is not answered yet."""
         return self.is_answering
 
     @property
     def wants_store(self) -> bool:
-        """Somebody should be told that a commit should begin, without waiting for a tick."""
+        """True if a commit should begin before the next tick."""
         return self.is_urgent
 
     @property
     def is_done(self) -> bool:
-        """Nothing waits and nothing is to be written, in any store."""
+        """True if no work waits and no operation is unwritten, in any store."""
         return self.is_empty
 
     @property
     def is_urgent(self) -> bool:
-        """Somebody waits, or enough was noted: what only was noted can wait for company."""
+        """True if work waits, or enough operations were noted; a few can wait for more."""
         if self.is_answering or self.is_held:
             return False
         growing = self._growing
         return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
 
     def is_due(self, *, ticked: bool) -> bool:
-        """A commit should begin; `ticked`: time has passed, also for what nobody waits for."""
+        """Return True if a commit should begin; with `ticked`, also for noted operations only."""
         if self.is_urgent:
             return True
         return ticked and not (self.is_empty or self.is_answering or self.is_held)
 
     @property
     def is_committing(self) -> bool:
-        """A batch is under way, until all have heard of it."""
+        """True if a batch is under way, until all of its work is answered."""
         return self._under_way is not None
 
     @property
@@ -193,11 +193,11 @@ class Journal(GroupCommit):
 
     @property
     def depth(self) -> int:
-        """Operations, or those who wait for them, whichever are more; with those in commit."""
+        """Number of operations or of waiting continuations, the larger; with those in commit."""
         return max(self._ops_count + self._promised_count, self._waiting_count)
 
     def waiting_s(self, now_s: float) -> float:
-        """How long the oldest work waits that is not in commit yet, seconds."""
+        """Return how long the oldest work that is not in commit has waited, seconds."""
         if self.is_refused:
             return 0.0
         for batch in (*self._sealed, self._growing):
@@ -206,13 +206,13 @@ class Journal(GroupCommit):
         return 0.0
 
     def committing_s(self, now_s: float) -> float:
-        """How long the commit under way has taken so far, seconds."""
+        """Return how long the commit under way has taken so far, seconds."""
         if self._under_way is None or self.is_answering or self.is_refused:
             return 0.0
         return now_s - self._committing_since_s
 
     def observe(self, now_s: float) -> None:
-        """Every tick: what waits is told to the observer before the policy decides."""
+        """Report waits to the observer, every tick before the policy decides."""
         self.observer.waiting(self.waiting_s(now_s))
         self.observer.committing(self.committing_s(now_s))
         if not self._is_live:
@@ -227,7 +227,7 @@ class Journal(GroupCommit):
         self._close_if_full()
 
     def _append(self, done: Continuation, now_s: float) -> None:
-        """It waits for the batch that grows, of which this may begin a new one."""
+        """Add a continuation to the batch that grows, or to a new one if that is large."""
         batch = self._growing
         size = len(batch.ops)
         is_large = size >= self._batch_min and 2 * size >= self._ops_count
@@ -242,14 +242,14 @@ class Journal(GroupCommit):
         self._waiting_count += 1
 
     def append_for_reader(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
-        """Append a page of what was missed, or a release of QoS 2: nobody publishes who waits."""
+        """Append a page of a backlog, or a release of QoS 2; no publisher waits for it."""
         self.append(ops, done, now_s)
         self._growing.readers_count += 1
 
     def append_heavy(
         self, ops: list[StoreOp], done: Continuation, deliveries: int, now_s: float
     ) -> None:
-        """Append work whose answer is so many deliveries."""
+        """Append work with a number of `deliveries` to do after the commit."""
         self._append(done, now_s)
         batch = self._growing
         batch.heavy.append((len(batch.continuations) - 1, deliveries))
@@ -260,7 +260,7 @@ class Journal(GroupCommit):
     def append_burst(
         self, ops: list[StoreOp], size_bytes: int, done: Continuation, now_s: float
     ) -> None:
-        """Append the work of a burst, an operation for each message, of so many bytes together."""
+        """Append the work of a burst, an operation for each message, of `size_bytes` together."""
         self._append(done, now_s)
         others = len(ops) - 1
         self._growing.continuations += [_nothing_more] * others
@@ -271,10 +271,9 @@ class Journal(GroupCommit):
     def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
     ) -> None:
-        """Append work whose answer is as much as many are, and comes piece by piece; `size_bytes`
-        is what `note` would count for `ops`, which are too many.
+        """Append work whose large answer comes piece by piece, before all answers to later work.
 
-        Nobody later is answered before it.
+        `size_bytes` is what `note` would count for `ops`.
         """
         self._append(_nothing_more, now_s)
         batch = self._growing
@@ -283,7 +282,7 @@ class Journal(GroupCommit):
         self._close_if_full()
 
     def promise(self, count: int) -> None:
-        """Expect `count` operations to be appended; negative: now they are."""
+        """Expect `count` operations to be appended, or fewer if it is negative."""
         self._promised_count += count
         self._close_if_full()
 
@@ -292,7 +291,7 @@ class Journal(GroupCommit):
             self.window.closed = True
 
     def note(self, op: StoreOp) -> None:
-        """Make `op` durable with the next batch; nobody waits for it."""
+        """Make `op` durable with the next batch; no continuation waits for it."""
         size_bytes = OP_BYTES
         if isinstance(op, Append):
             size_bytes += op.delivery.size_bytes
@@ -315,7 +314,7 @@ class Journal(GroupCommit):
         self._ops_count += len(ops)
 
     def end_session(self, client_id: str) -> None:
-        """Make it durable that a client's session is over; `is_ending` until then."""
+        """End a client's session in the store; `is_ending` until that is durable."""
         self.note(DropSession(client_id))
         batch = self._growing
         if batch.ended is None:
@@ -323,7 +322,7 @@ class Journal(GroupCommit):
         batch.ended.add(client_id)
 
     def is_ending(self, client_id: str) -> bool:
-        """Whether a session of this client is over, and a crash would bring it back."""
+        """Return True if a session of this client has ended, but would return after a crash."""
         under_way = None if self.is_answering else self._under_way
         for batch in (under_way, *self._sealed, self._growing):
             if batch is not None and batch.ended is not None and client_id in batch.ended:
@@ -331,7 +330,7 @@ class Journal(GroupCommit):
         return False
 
     def take(self, now_s: float) -> Batch | None:
-        """The next batch, now in commit; None when there is none or one is under way already."""
+        """Return the next batch, now in commit, or None if there is none or one is under way."""
         if self._under_way is not None or self.is_held:
             return None
         if self._sealed:
@@ -353,14 +352,14 @@ class Journal(GroupCommit):
             if live_count:
                 self._is_live = True
                 self.moving.share(live_count)
-            # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
+            # The shortest wait of a batch, like CoDel's minimum: it shows a standing queue.
             self.observer.started(now_s - batch.until_s)
         return batch
 
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
-        """The batch is stored, after a commit of `latency_s`: `answer` follows, piece by piece.
+        """Note that the batch is stored, after a commit of `latency_s`.
 
-        Until `is_answering` ends.
+        `answer` must follow, piece by piece, until `is_answering` ends.
         """
         assert batch is self._under_way
         assert not self.is_answering
@@ -375,10 +374,10 @@ class Journal(GroupCommit):
         self.is_answering = True
 
     def answer(self, count_max: int, now_s: float) -> None:
-        """Tell the next `count_max` who waited for the batch that is durable.
+        """Call the next `count_max` continuations of the batch that is durable.
 
-        Fewer, if they are more than `DELIVERIES_MAX` deliveries; or do a piece of what one of them
-        gets, if that is more than one stretch takes.
+        Fewer are called if they have more than `DELIVERIES_MAX` deliveries. A wide continuation is
+        called alone, once per piece.
         """
         batch = self._under_way
         assert batch is not None
@@ -407,7 +406,10 @@ class Journal(GroupCommit):
 
 
 def _fitting(heavy: deque[tuple[int, int]], start: int, count_max: int) -> int:
-    """How many, from `start`, one stretch takes; those of them that are heavy are taken out."""
+    """Return how many continuations from `start` on fit into one time slice.
+
+    Heavy ones among them are removed from `heavy`.
+    """
     deliveries = 0
     while heavy and heavy[0][0] < start + count_max:
         index, count = heavy[0]
@@ -419,4 +421,4 @@ def _fitting(heavy: deque[tuple[int, int]], start: int, count_max: int) -> int:
 
 
 def _nothing_more(_: float) -> None:
-    """In the place of a continuation that has done this one's work, or was called before."""
+    """Placeholder of a continuation whose work another one does."""

@@ -1,13 +1,13 @@
-"""Node: what all conversations of one broker process run on; it moves no bytes itself.
+"""Node: the base of all connections of one broker process; it moves no bytes itself.
 
-Whoever drives it (`flowguard.broker.sockets.reactor`, or a test's stage):
+The driver (`flowguard.broker.sockets.reactor`, or a test's stage) has four tasks:
 
-1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. goes on with its turns (`flowguard.node.loop.turns`, through `flowguard.node.loop.ports`), in
-   which what is `runnable` is run, what is `dirty` is sent, and backlogs are replayed;
-3. between them commits (`journal.take`, the store, `journal.durable`), and asks the store for the
-   pages that sessions want (`pages`);
-4. calls `tick` every 100 ms.
+1. It makes a `ServerConnection` per socket (`opened`) and feeds it bytes.
+2. It runs turns (`flowguard.node.loop.turns`, through `flowguard.node.loop.ports`). They run the
+`runnable` connections, send to the `dirty` ones, and replay backlogs.
+3. Between turns it commits (`journal.take`, the store, `journal.durable`), and asks the store for
+the pages that sessions need (`pages`).
+4. It calls `tick` every 100 ms.
 """
 
 from collections import Counter, deque
@@ -57,19 +57,19 @@ from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
-"""So long a part of a packet may stand still where memory for input is short."""
+"""Time limit of an incomplete packet without progress if memory for input is short, seconds."""
 STALLED_S: Final = 1.0
-"""Time after which a commit that is under way keeps no CONNECT waiting that does not need it."""
+"""Time after which a CONNECT that needs no commit does not wait for the commit under way."""
 TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
-"""Is told of each CONNACK with an error, and of each connection that ends for breaking MQTT: whose,
-the reason code, and more in words, or nothing."""
+"""Called for each CONNACK with an error, and for each connection that ends for breaking MQTT.
+It takes the connection, the reason code, and an explanation or ""."""
 Answered = tuple[Fetch, list[QueueEntry]]
-"""What the store was asked, and its answer."""
+"""A request to the store, and its answer."""
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """Chance, time, and what is told of connections that end; a node has none of its own."""
+    """Random numbers, time, and callbacks; a node has none of its own."""
 
     random_id: Callable[[], str]
     draw: Callable[[], float]
@@ -77,7 +77,7 @@ class Surroundings:
     processor_clock: Callable[[], float]
     """Returns the processor time of the loop, seconds."""
     on_error: Callable[[Exception], None] | None = None
-    """Called for an error in a connection; None: the error is raised."""
+    """Called for an error in a connection, or None to raise the error."""
     on_turned_away: TurnedAway | None = None
 
 
@@ -94,9 +94,9 @@ class Node(Lifecycle[ServerConnection]):
         shadow: FlowSettings | None = None,
         keeps_apart: bool = False,
     ) -> None:
-        """`cluster`: the nodes of its cluster, or as for `Guard`.
+        """`cluster` is the nodes of its cluster, or as for `Guard`.
 
-        `shadow`: limits that only watch (`Guard`). `keeps_apart`: its store is an
+        `shadow` is limits that only watch (`Guard`). `keeps_apart` if its store is an
         `ApplicationStore`.
         """
         self.bounds = bounds
@@ -119,15 +119,15 @@ class Node(Lifecycle[ServerConnection]):
         window = self.guard.window
         self.journal = self._journal(keeps_apart=keeps_apart)
         self.draining = False
-        """It is about to end: nothing is admitted any more, what is in process goes on."""
+        """True if it is about to end: work in process goes on, but nothing more is admitted."""
         self.state = state = NodeState(bounds, window, self.journal, self.broke)
-        """What conversations share."""
+        """State that connections share."""
         self.counters = state.counters
         state.sent, state.moving = self.journal.sent, self.journal.moving
         self.pages: Pages[Fetch, Answered | Outbound] = Pages(moving=state.moving)
         state.fetches, state.replays = self.pages.wanted, cast("deque[Sender]", self.pages.ready)
         self.store_load = StoreLoad()
-        """What the store said of itself at the last tick."""
+        """Load and state of the store at the last tick."""
         self.timers = Timers(self.broke)
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         lane = lane_of(self.journal, self.counters, settings.flow)
@@ -141,7 +141,7 @@ class Node(Lifecycle[ServerConnection]):
         self.reviews = Reviews(state, self.registry, self.subscriptions)
         self.packets = PacketRouting(state, self.router, self.full_queues, self.subscriptions)
         self.connect_service = Histogram()
-        """From the claim of a client id to its CONNACK, seconds."""
+        """Times from the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door, self.partings = Attempts(), Door(), Partings(settings.flow)
         self.connections_count = self.connected_count = 0
         self._on_error = surroundings.on_error
@@ -155,7 +155,7 @@ class Node(Lifecycle[ServerConnection]):
 
     @property
     def runnable(self) -> list[ServerConnection]:
-        """Connections with decoded work left: to be run again in the next turn."""
+        """Connections with decoded packets, which run again in the next turn."""
         return cast("list[ServerConnection]", self.state.runnable)
 
     @runnable.setter
@@ -173,9 +173,9 @@ class Node(Lifecycle[ServerConnection]):
     # --- connections -------------------------------------------------------------------------
 
     def recover(self, store: Store, now_s: float) -> int:
-        """Take over what the store remembers, before the first connection; count of sessions.
+        """Restore the content of the store before the first connection; return the session count.
 
-        All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
+        All of it is kept, even if limits are lower now; `check_restored` compares them.
         """
         self.state.spills = store.on_disk
         self.router.applications.use(store)
@@ -199,9 +199,9 @@ class Node(Lifecycle[ServerConnection]):
         return self.registry.recover(store, now_s)
 
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ServerConnection:
-        """A socket was accepted; it has `connect_timeout_s` to become a client.
+        """Add an accepted socket, which has waited in the kernel for `waited_s`.
 
-        `waited_s`: how long what it sent has waited in the kernel.
+        The peer has `connect_timeout_s` to become a client.
         """
         self.counters.connections_accepted += 1
         self.connections_count += 1
@@ -211,7 +211,7 @@ class Node(Lifecycle[ServerConnection]):
         return connection
 
     def shook_hands(self, connection: ServerConnection, now_s: float) -> None:
-        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+        """Start the connect timeout again when the broker has done its part of a handshake."""
         if connection.state is State.OPENED:
             self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
 
@@ -219,7 +219,7 @@ class Node(Lifecycle[ServerConnection]):
         return connection.state is State.OPENED
 
     def closed(self) -> None:
-        """A socket was closed, whatever the reason."""
+        """Count a closed socket, whatever the reason."""
         self.connections_count -= 1
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -232,7 +232,7 @@ class Node(Lifecycle[ServerConnection]):
         self.handshakes.authenticate(connection, packet, now_s)
 
     def connected(self, connection: ServerConnection, now_s: float) -> None:
-        """A CONNECT is about to be answered with success."""
+        """Count a CONNECT that is about to be accepted."""
         self.counters.connects_accepted += 1
         self.connected_count += 1
         maximum = self.counters.clients_maximum
@@ -240,7 +240,7 @@ class Node(Lifecycle[ServerConnection]):
         self.attempts.ended(connection, CONNECTED, now_s)
 
     def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
-        """A hook that raises, or a bug: whoever met it is cut off, all others are served on."""
+        """End a connection after an error of a hook or a bug; all others are not affected."""
         self.broke(error)
         connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
 
@@ -271,7 +271,7 @@ class Node(Lifecycle[ServerConnection]):
         self.registry.disconnected(session, with_will=with_will, now_s=now_s, done=done)
 
     def refused_connects(self) -> Mapping[Reason, int]:
-        """CONNECTs that found no place, at the gate or behind it, by reason."""
+        """Return numbers of CONNECTs without capacity, at the gate or behind it, by reason."""
         return Counter(self.guard.gate.refused) + Counter(self.counters.connects_without_place)
 
     def refused(
@@ -292,7 +292,7 @@ class Node(Lifecycle[ServerConnection]):
         self.handshakes.left(connection, now_s)
 
     def replay(self, piece: Answered | Outbound, now_s: float) -> None:
-        """It is its turn: a page is there, or more of it can be sent."""
+        """Process a page that the store has read, or send more of a backlog."""
         if isinstance(piece, Outbound):
             piece.take_turn(now_s)
             return
@@ -306,30 +306,30 @@ class Node(Lifecycle[ServerConnection]):
             page_fetched(owner, fetch, entries, self.state, now_s)
 
     def observe_store(self, load: StoreLoad) -> None:
-        """Take the signals of the store: at the start, and with every tick."""
+        """Take the signals of the store, at the start and with every tick."""
         self.store_load = load
         self.guard.observer.store(load.state)
         self.state.read_only = load.read_only or self.journal.is_refused
 
     def no_space(self, now_s: float) -> None:
-        """The store has no room for the batch under way, which will be tried again.
+        """Note that the store is full; the batch under way will be tried again.
 
-        Nobody waits for that at the gate: whose session would have to be durable is refused.
+        A CONNECT does not wait for that: it is rejected if its session must be durable.
         """
         self.journal.is_refused = True
-        self.state.moving.count = 0  # What is on its way stays there: nothing waits for it.
+        self.state.moving.count = 0  # Nothing waits for messages on their way any more.
         self.state.read_only = True
         self.handshakes.no_space(now_s)
 
     def store_away(self, now_s: float) -> None:
-        """The store did not take the batch under way, which will be tried again."""
+        """Note that the store is unavailable; the batch under way will be tried again."""
         self.state.is_store_away = True
         self.handshakes.store_away(now_s)
 
     def fence(self, client_ids: Fenced, now_s: float) -> None:
-        """The batch that is durable now is so but for these sessions, which are another's.
+        """Forget sessions of another broker; the batch is durable except for their operations.
 
-        A publisher whose message was for one of them is told that it went nowhere, or cut off.
+        A publisher of a message for one of them gets an error, or is disconnected.
         """
         self.state.is_store_away = False
         self.state.fenced = bool(client_ids)
@@ -338,9 +338,9 @@ class Node(Lifecycle[ServerConnection]):
             self.registry.forget(client_id, now_s)
 
     def use_rules(self, rules: Rules, now_s: float) -> None:
-        """These hold from now on, also for those who are here: one after the other.
+        """Use new rules from now on, also for connected clients, one after the other.
 
-        There were others: a node without rules stays without them.
+        They replace other rules; a node without rules stays without them.
         """
         assert self.hooks.rules is not None
         rules.version = self.hooks.rules.version + 1
@@ -353,26 +353,26 @@ class Node(Lifecycle[ServerConnection]):
     # --- time --------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
-        """Once per turn: whoever waited and may go on."""
+        """Continue clients that waited and may go on; called once per turn."""
         self.full_queues.turn(now_s)
         self.router.lane.turn(now_s)
         self.guard.turn(now_s)
 
     @property
     def has_work(self) -> bool:
-        """Whether another turn would find something to do, though nothing new came in."""
+        """True if another turn would find work without new events."""
         begun = len(self.state.chores) > 0 or self.journal.has_answers
         return bool(begun or self.runnable or self.dirty or self.guard.has_work)
 
     def _admits_nothing(self) -> bool:
-        """Whether no window has room now."""
+        """Return True if no window admits work now."""
         return self.draining or self.journal.is_full
 
     def tick(self, now_s: float, heard_s: float | None = None) -> None:
-        """Every 100 ms: deadlines and the window.
+        """Handle deadlines and adapt the window; called every 100 ms.
 
-        `heard_s`: whatever peers had sent by then has been read; None: by now. What they are late
-        with is late by that time only: a loop that was away has to read before it judges.
+        All data that peers had sent by `heard_s` (default: now) has been read. Deadlines of peers
+        are checked against that time: after a pause the loop has to read before it decides.
         """
         if heard_s is None:
             heard_s = now_s
@@ -412,7 +412,7 @@ class Node(Lifecycle[ServerConnection]):
             self.handshakes.applications_away(now_s)
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:
-        """While they take half of the memory for input, those that will never be complete go."""
+        """End stalled incomplete packets while input takes half of its memory."""
         holders = cast("Holders[ServerConnection]", self.state.input_holders)
         budget = holders.budget
         while 2 * budget.used_bytes > budget.limit_bytes:
@@ -428,18 +428,18 @@ class Node(Lifecycle[ServerConnection]):
             self.failed(connection, error, now_s)
 
     def _end_if_late(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
-        """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
+        """Enforce keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
         handshakes = self.door.handshakes
         if handshakes is not None and handshakes.holds(connection.transport):
-            self.shook_hands(connection, now_s)  # It waits for us.
+            self.shook_hands(connection, now_s)  # It waits for the broker.
         elif state is State.OPENED or (
             state is State.CONNECTING and self.handshakes.authenticating(connection)
         ):
             connection.end(None, now_s)
         elif state is State.CONNECTED and connection.keep_alive_s:
             if connection.blocked or connection.queued or not connection.wants_read:
-                # We do not read, or not on: its silence is ours.
+                # The broker does not read its data, so its silence proves nothing.
                 connection.last_received_s = now_s
             due_s = connection.last_received_s + connection.keep_alive_s
             if due_s <= heard_s:
@@ -448,7 +448,7 @@ class Node(Lifecycle[ServerConnection]):
                 self.wheel.watch(connection, due_s)
 
     def drain(self, now_s: float) -> None:
-        """Admit nothing from now on and refuse who waits outside; what is in process goes on."""
+        """Admit nothing from now on, and reject waiting CONNECTs; work in process goes on."""
         self.draining = True
         while (connection := self.guard.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)

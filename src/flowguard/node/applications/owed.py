@@ -187,7 +187,7 @@ class Owed:
     def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation | None:
         """Add to `ops`, by which a member gets a message of its group, that the release is owed.
 
-        Returns what is to be called when they are durable; None if one store has both."""
+        Returns the continuation for when they are durable, or None if one store has both."""
         names = self._journal.names
         if not ops or names.take_any(ops, "") or not names.take(release):
             return None

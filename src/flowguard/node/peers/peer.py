@@ -71,7 +71,7 @@ class Peer:
         self.unseen: list[str] | None = None
         """Topics that are still to be compared with those it has sent, or None."""
         self.unordered: dict[str, None] = {}
-        """Its topics whose retained messages it did not get from this node: its link was full."""
+        """Topics of the peer whose retained messages it did not get, as its link was full."""
         self.cost_factor = 1.0
         """Cost of a message for it, as a multiple of that of a message for this node alone."""
 

@@ -167,8 +167,8 @@ class Peers:
     def pass_on(self, forwarded: ForwardedMessage, plan: Plan, ops: list[StoreOp]) -> Relay | None:
         """Return the way of a message to shared subscriptions that are left to this node.
 
-        It has no member of them: the last one has left while the message was on its way here, or
-        the node of the publisher did not know where the members are.
+        This node has no member of them. The last member has left meanwhile, or the node of the publisher
+        did not know the nodes of the members.
         """
         parts: list[RelayPart] = []
         topic, own = forwarded.message.topic, {group.share for group in plan.shared}
