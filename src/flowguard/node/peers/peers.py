@@ -167,7 +167,7 @@ class Peers:
     def pass_on(self, forwarded: ForwardedMessage, plan: Plan, ops: list[StoreOp]) -> Relay | None:
         """Return the way of a message to shared subscriptions that are left to this node.
 
-        This node has no member of them. The last member has left meanwhile, or the node of the publisher
+        This node has no member of them: the last one has left meanwhile, or the publisher's node
         did not know the nodes of the members.
         """
         parts: list[RelayPart] = []

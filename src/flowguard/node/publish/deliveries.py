@@ -66,7 +66,7 @@ class Deliveries:
         self.acknowledgements = Acknowledgements()
 
     def refusal_to(self, session: Session, message: Publish) -> ReasonCode | None:
-        """Return the reason code of a rejection, or None for a client without MQTT 5.0."""
+        """Return the reason code of a failure, or None if a client can get none (QoS 0, 3.1.1)."""
         outbound = session.outbound
         told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
