@@ -1,10 +1,10 @@
-"""Accounts: what clients of a slow store sent, what of it is in process, and what is done.
+"""Accounts: the packets of clients of a slow store: sent, in process, and done.
 
-The store hangs (`Stage.hold_commits`), and each step does one of two things: clients send and
-connect, and then nothing can be done with (`Bank.admitted`), or the store finishes a batch, and
-then nothing can be admitted yet (`Bank.finished`). So the difference that a step makes to a window
-is what it admitted, or finished, and because packets of a client are taken in order, and weigh one
-at least, it says which packets those are.
+The store hangs (`Stage.hold_commits`), and each step does one of two things. Either clients send
+and connect, and no work can be completed (`Bank.admitted`). Or the store finishes a batch, and no
+packet can be admitted yet (`Bank.finished`). So the difference that a step makes to a window is the
+work admitted, or finished. Because packets of a client are taken in order, and weigh at least one,
+it identifies those packets.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from flowguard.types import MQTT_311
 from tests.support.stage import Client, Stage
 
 READ_BYTES = 64 * 1024
-"""What a socket gives at once."""
+"""Maximum number of bytes of one read from a socket."""
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Account:
 
     @property
     def in_process_bytes(self) -> int:
-        """The same, bytes."""
+        """Bytes of the packets in process."""
         return sum(size_bytes for *_, size_bytes in self.sent[self.done : self.admitted])
 
     @property
@@ -77,7 +77,7 @@ class Account:
         assert self.in_process == in_process
 
     def check_answers(self) -> None:
-        """What is done is answered, in order, as long as there is anybody to be told."""
+        """Completed packets are answered in order, as long as the client is connected."""
         self.answered += [
             packet.packet_id
             for packet in self.client.take()

@@ -17,7 +17,7 @@ def blocking(store: MemoryStore | None = None, messages_max: int = 2, **session:
 
 
 def slow(stage: Stage, client_id: str = "s", **properties: Any) -> Client:
-    """A subscriber to `a` that has as much in flight as it may, one message, and room for more."""
+    """A subscriber to `a` with one message in flight, its maximum, and an empty queue."""
     client = stage.connect_durable(client_id, receive_maximum=1, **properties)
     client.subscribe("a", f"for/{client_id}", qos=2)
     stage.connect("first").publish(f"for/{client_id}", b"first", qos=1)
@@ -25,7 +25,7 @@ def slow(stage: Stage, client_id: str = "s", **properties: Any) -> Client:
 
 
 def fill(stage: Stage) -> None:
-    """The queue of who subscribes to `a` is full, of two messages."""
+    """Fill the queue of the subscriber to `a` with two messages."""
     publisher = stage.connect("filler")
     for number in (1, 2):
         publisher.publish("a", b"full %d" % number, qos=1)

@@ -1,7 +1,7 @@
-"""Ledger: every message of a run, who is owed it, and who got it how often; and every byte.
+"""Ledger: every message of a run, with its owed and its received deliveries, and every byte.
 
-`check_budgets` adds up what a node holds, object by object, and compares with what its budgets say;
-`check_store` compares it with what the store holds.
+`check_budgets` adds up what a node holds, object by object, and compares the sums with its budgets;
+`check_store` compares it with the store.
 """
 
 from collections import defaultdict
@@ -73,7 +73,7 @@ class Ledger:
         return publish
 
     def subscription_changes(self, peer: Peer, filter: str) -> None:
-        """What is not yet acknowledged may be routed before or after this change."""
+        """A message that is not acknowledged yet may be routed before or after this change."""
         for message in self.messages.values():
             if not message.acknowledged and matches(filter, message.publish.topic):
                 message.owed.discard(peer.client_id)
@@ -121,14 +121,14 @@ class Ledger:
 
 
 def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
-    """Every budget of a node holds what is there, not a byte more; see `budgets`."""
+    """Every budget of a node equals the sum of its objects, to the byte; see `budgets`."""
     queues = [owner.queue for owner in node.router.queues._queues.values()]
     budgets.check_budgets(node.state, node.registry.sessions.values(), queues, connections)
     check_plans(node)
 
 
 def check_plans(node: Node) -> None:
-    """What is counted of them is what is there, and within its bound."""
+    """The counted bytes of plans equal the sum of the plans, and are within the bound."""
     plans = node.router.plans
     assert plans.by_topic.keys() <= set(plans._order)
     used_bytes = sum(TOPIC_BYTES + topic.__sizeof__() for topic in plans._order)
@@ -153,7 +153,7 @@ def check_store(node: Node, store: Store) -> None:
 
 
 def end_all_sessions(node: Node, now_s: float) -> None:
-    """Whatever they are owed; afterwards no budget holds anything."""
+    """End all sessions, even if they are owed messages. Afterwards all budgets are 0."""
     for session in list(node.registry.sessions.values()):
         if session.outbound is not None:
             session.outbound.connection.end(None, now_s)
@@ -163,5 +163,5 @@ def end_all_sessions(node: Node, now_s: float) -> None:
 
 
 def used_bytes(node: Node) -> dict[str, int]:
-    """Of each budget, by name."""
+    """Return the used bytes of each budget, by name."""
     return budgets.used_bytes(node.state)

@@ -1,4 +1,4 @@
-"""The store of applications takes nothing: they wait, and who publishes to them; devices go on."""
+"""The store of applications stops: applications and their publishers wait, devices go on."""
 
 from itertools import product
 from typing import Any
@@ -255,7 +255,7 @@ def test_a_message_of_the_nodes_own_passes_applications_over_where_there_is_no_r
 
 
 def owed(stage: Stage) -> list[bytes]:
-    """What the store keeps for applications."""
+    """Return the payloads that the store keeps for applications."""
     return [
         entry.delivery.message.payload
         for entry in stage.store.fetch(OWED, 0, 100)

@@ -1,4 +1,4 @@
-"""Whatever is away and whoever changes: what is acknowledged comes, in order."""
+"""Acknowledged messages arrive in order, with any store stopped and any class changed."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -1,4 +1,4 @@
-"""Applications: who is one, and that nothing is dropped for them, whatever their class becomes."""
+"""Applications: which clients are some, and that no class change drops their messages."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def class_of(stage: Stage, client_id: str) -> str:
 
 
 def drained(stage: Stage, client: Client, seconds: float = 5) -> list[bytes]:
-    """What comes to a client that acknowledges all."""
+    """Return the messages of a client that acknowledges all."""
     got = payloads(client)
     for _ in range(round(10 * seconds)):
         stage.advance(0.1)
@@ -133,7 +133,7 @@ def test_the_class_is_that_of_the_last_connect_also_after_a_restart() -> None:
     assert class_of(stage, "c") == "application"
     stage.restart()
     assert class_of(stage, "c") == "application"
-    stage.advance(60)  # What is noted of it at the restart says so, too.
+    stage.advance(60)  # The record made at the restart has the class, too.
     stage.restart()
     assert class_of(stage, "c") == "application"
     come(stage, "c", "hadoop").close()
@@ -200,7 +200,7 @@ def test_without_the_setting_they_have_queues_like_devices() -> None:
 @pytest.mark.parametrize("policy", ["drop-new", "drop-oldest", "block"])
 @pytest.mark.parametrize("is_here", [False, True])
 def test_nothing_is_dropped_for_one_that_takes_nothing(policy: str, is_here: bool) -> None:
-    """And nobody waits for it."""
+    """No publisher waits for it, either."""
     stage = staged(queue_policy=policy, queue_messages_max=10, block_s=1_000)
     reader = come(stage, "app-1", receive_maximum=1)
     reader.subscribe("a/#", qos=1)
@@ -373,7 +373,7 @@ class Changing(AgainstLedger):
 
     @rule(name=st.sampled_from(CLIENTS), user=st.sampled_from(["spark", "hadoop"]))
     def change_class(self, name: str, user: str) -> None:
-        """Whoever is here is taken over."""
+        """A connected client is taken over."""
         if name in self.clients:
             self._take(name, self.clients.pop(name))
         self.users[name] = user

@@ -53,7 +53,7 @@ class Reverse:
 
 
 class Generous:
-    """Everybody is let in at once."""
+    """Accepts every client at once."""
 
     def __init__(self, connection: ServerConnection, connect: Connect) -> None:
         pass
@@ -95,7 +95,7 @@ def authenticated(stage: Stage) -> Client:
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 def test_answers_that_come_together_are_taken_one_after_the_other(pieces: int) -> None:
-    """Nobody has to send more before what has arrived is looked at."""
+    """No client has to send more before the node looks at what has arrived."""
     client = make_stage().open()
     hello = encode(Connect("c", properties=properties(None)), MQTT_5)
     said = [hello, encode(answer(b"tsrif"), MQTT_5), encode(answer(b"dnoces"), MQTT_5)]

@@ -1,4 +1,5 @@
-"""`session.queue_policy = "block"`: a PUBLISH waits until every queue it enters has room."""
+"""`session.queue_policy = "block"`: a PUBLISH waits until all queues that it enters have
+capacity."""
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_nothing_that_follows_is_handled_and_its_order_stays(store: MemoryStore)
 
 
 def test_a_single_packet_waits_like_one_of_many(store: MemoryStore) -> None:
-    """What comes alone takes a short cut, which must not be one."""
+    """A packet that arrives alone takes a shortcut, which must not bypass the queue."""
     stage = blocking(store)
     subscriber = slow(stage)
     fill(stage)
@@ -228,7 +229,7 @@ def test_what_a_client_that_left_was_waiting_with_never_happened(
 
 @pytest.mark.parametrize("behind", ["held", "buffered"])
 def test_a_disconnect_behind_it_is_heard_when_the_client_has_left(behind: str) -> None:
-    """Not its last message, but its will, which says that it died."""
+    """The last message is lost, but the will is published, because the client has died."""
     stage = blocking()
     slow(stage)
     fill(stage)

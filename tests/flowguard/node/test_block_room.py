@@ -1,4 +1,5 @@
-"""What makes room for a PUBLISH that waits (`session.queue_policy = "block"`), or ends its wait."""
+"""Events that free capacity for a waiting PUBLISH (`session.queue_policy = "block"`), or end its
+wait."""
 
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
@@ -28,7 +29,7 @@ def assert_room_after_five_seconds(stage: Stage, publisher: Client) -> None:
     check(stage)
 
 
-# --- what makes room -----------------------------------------------------------------------------
+# --- events that free capacity -------------------------------------------------------------------
 
 
 def test_what_expires_makes_room(store: MemoryStore) -> None:
@@ -119,7 +120,7 @@ def test_room_of_the_whole_node_is_waited_for_as_well() -> None:
 
 
 def test_a_place_is_kept_from_routing_on_for_sessions_without_a_store_too() -> None:
-    """What is on its way through the journal for others counts."""
+    """Messages of other publishers that are in the journal count."""
     stage = blocking(messages_max=2)
     stage.connect_durable("durable").subscribe("a", qos=1)
     client = stage.connect("s", receive_maximum=1)
@@ -145,7 +146,7 @@ def test_a_message_that_never_fits_does_not_wait() -> None:
     assert stage.node.counters.dropped == {Reason.QUEUE_BYTES: 1}
 
 
-# --- nobody waits for ever -----------------------------------------------------------------------
+# --- every wait ends -----------------------------------------------------------------------------
 
 
 def test_after_block_s_the_message_is_dropped_for_who_has_no_room(store: MemoryStore) -> None:

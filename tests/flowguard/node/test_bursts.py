@@ -1,8 +1,8 @@
-"""A burst comes to the same as its packets one by one: same bytes, same counts, same accounts.
+"""A burst equals its packets one by one: same bytes, same counts, same accounts.
 
-Each example runs twice, the second time on a node that asks who may publish, packet by packet.
-What cannot be handled as one goes the long way; and a burst has no more packets than a run has
-one by one.
+Each example runs twice, the second time on a node that checks the rights of each packet. Packets
+that cannot be handled as a burst are handled one by one. A burst has no more packets than a run of
+single ones.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ subscriptions = st.fixed_dictionaries(
 def numbered(
     sent: Sequence[tuple[Publish, int]], first_id: int, version: int = MQTT_5
 ) -> list[Publish]:
-    """Each of them so many times, with packet identifiers, and payloads of their own."""
+    """Return each message as often as its count, with packet identifiers and distinct payloads."""
     found: list[Publish] = []
     for message, count in sent:
         for number in range(count):
@@ -162,8 +162,10 @@ def play(
     chunks: Sequence[bytes],
     hooks: Hooks,
 ) -> list[object]:
-    """What can be told after each chunk of a publisher, which may have a subscription of its own;
-    the topics have been published to before."""
+    """Return the observable state after each chunk of a publisher.
+
+    The publisher may have a subscription of its own. The topics have been published to before.
+    """
     stage = Stage(SETTINGS[name], hooks=hooks)
     clients = [subscriber(stage, number, each) for number, each in enumerate(wanted)]
     publisher = stage.connect("p", version=version)
@@ -417,7 +419,7 @@ def test_a_run_handles_more_packets_by_bursts_than_one_by_one_and_no_more_than_t
 
 
 def test_a_run_of_bursts_fills_no_outbox_that_would_be_sent_between_runs(version: int) -> None:
-    """What has no room in it then is looked at again when the others have left."""
+    """Messages that do not fit then are handled again when the others have left."""
     stage = Stage(SETTINGS["small outbox"])
     publisher, client = (stage.connect(name, version=version) for name in "ps")
     client.subscribe("a/b", qos=0)

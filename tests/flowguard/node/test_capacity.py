@@ -1,4 +1,4 @@
-"""How many clients a node takes, and how long it waits for one to say who it is."""
+"""The maximum number of clients of a node, and the time that it waits for a CONNECT."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def refused_with(client: Client) -> int:
 
 
 def as_told(reason: ReasonCode, version: int) -> ReasonCode:
-    """What is left of a reason that 3.1.1 has no word for."""
+    """Return the reason code that a client sees: 3.1.1 has no code for some reasons."""
     return reason if version == MQTT_5 else ReasonCode.SERVER_UNAVAILABLE
 
 
@@ -113,7 +113,7 @@ def test_beyond_the_last_session_that_can_be_kept_another_is_refused(version: in
 
 
 def test_sessions_that_are_kept_lock_nobody_out(version: int) -> None:
-    """Who wants nothing kept needs no more than a connection."""
+    """A client without a durable session needs no more than a connection."""
     stage = Stage({"node": {"sessions_max": 1}})
     stage.connect_durable("one").close()
     stage.connect("two", version=version)
@@ -193,7 +193,7 @@ def test_a_connect_that_waited_too_long_is_refused(version: int) -> None:
 
 
 def test_a_turn_admits_no_more_than_may_be_in_process(version: int) -> None:
-    """Who is refused makes room at once: still a crowd of strangers costs many short turns."""
+    """A rejection frees a slot at once, but a crowd of strangers still costs many short turns."""
 
     class Nobody:
         def __init__(self) -> None:

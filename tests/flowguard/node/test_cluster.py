@@ -9,7 +9,7 @@ FLOW = {"window_max": 100}
 
 
 class Pair:
-    """Two nodes; what one tells, the other hears with the next tick, unless the wire is cut."""
+    """Two nodes. A record of one reaches the other with the next tick, unless the wire is cut."""
 
     def __init__(self, *, replicated: bool) -> None:
         """`replicated`: each stores what the other does."""

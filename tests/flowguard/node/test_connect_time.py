@@ -1,4 +1,4 @@
-"""What CONNECTs take of the processor, so that it is not taken for what messages take."""
+"""Processor time of CONNECTs, which must not count as time of messages."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ Checked = Callable[[ReasonCode, float, str], None]
 
 
 class Later:
-    """Judges passwords when it is told to."""
+    """Checks passwords only when the test calls for it."""
 
     def __init__(self) -> None:
         self.asked: list[Checked] = []

@@ -1,4 +1,5 @@
-"""Whatever is not delivered is counted with its reason, whoever can be told of it."""
+"""Every message that is not delivered is counted with its reason, even if no client learns of
+it."""
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.stage import Stage
 
 
 class Nothing:
-    """Nobody may publish anything."""
+    """Forbids all clients to publish."""
 
     def may_publish(self, client_id: str, topic: str) -> bool:
         return False

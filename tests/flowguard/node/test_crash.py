@@ -103,8 +103,8 @@ def test_nothing_is_acknowledged_before_it_is_durable(version: int, qos: int) ->
 @VERSIONS
 @pytest.mark.spec("MQTT-3.1.2-4")
 def test_a_session_that_was_replaced_does_not_come_back(version: int) -> None:
-    """The store takes nothing for a while, and clean sessions need nothing of it; but the end of
-    the one before has to be there when the client is told that it starts anew."""
+    """The store stops for a while, and clean sessions need nothing of it. But the end of the
+    replaced session has to be durable before the client gets a CONNACK for a new one."""
     stage = Stage()
     stage.connect_durable("s", version=version).subscribe("t", qos=1)
     stage.hold_commits = True

@@ -22,7 +22,7 @@ def stage_with_dead_letters(store: MemoryStore | None = None, **session: Any) ->
 
 
 def undertaker(stage: Stage) -> Client:
-    """Who looks after dead letters; its session is durable."""
+    """Return the subscriber to dead letters; its session is durable."""
     client = stage.connect_durable("u")
     client.subscribe("dead/#", qos=2)
     return client
@@ -180,7 +180,8 @@ def test_a_dead_letter_does_not_die_again() -> None:
 def test_dead_letters_that_make_room_among_expired_ones_come_to_an_end(
     store: MemoryStore,
 ) -> None:
-    """Their subscriber's own messages expire as well, and become dead letters for itself."""
+    """Messages of the dead letters' subscriber expire as well, and become dead letters for
+    itself."""
     stage = stage_with_dead_letters(store, queue_messages_max=5)
     client = stage.connect_durable("u")
     client.subscribe("dead/#", "a/#", qos=1)
@@ -278,7 +279,7 @@ def test_dead_letters_for_a_full_queue_are_dropped_and_counted() -> None:
 def test_dead_letters_of_one_that_get_ahead_of_the_message_in_another_take_nothing_from_it(
     store: MemoryStore,
 ) -> None:
-    """Room is made in one queue when the message has its place in another already."""
+    """One queue drops messages for it when the message is already in the other queue."""
     stage = stage_with_dead_letters(store, queue_messages_max=4)
     both = stage.connect_durable("b")
     both.subscribe("new", "dead/#", qos=1)

@@ -111,7 +111,8 @@ def test_a_kept_session_of_3_1_1_has_all_of_its_state_after_a_restart() -> None:
 def test_a_session_that_was_to_end_with_its_connection_has_ended_after_a_restart(
     version: int,
 ) -> None:
-    """Resumed with an expiry of 0 by who was killed with it: all of it goes, in the store, too."""
+    """A client resumed the session with an expiry of 0 and died with the node. All of the session
+    ends, in the store, too."""
     stage = Stage()
     watcher = stage.connect_durable("watcher")
     watcher.subscribe("will", qos=1)

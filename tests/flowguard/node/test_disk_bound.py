@@ -1,4 +1,4 @@
-"""What waits in durable queues is bounded on the disk, too: by session, and for the whole node."""
+"""Durable queues are also bounded on the disk: per session, and for the whole node."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def small_stage(policy: str = "drop-new", **session: Any) -> Stage:
 
 
 def absent(stage: Stage, client_id: str, filter: str) -> None:
-    """A client that has subscribed and is away."""
+    """Make a client that has subscribed and disconnected."""
     client = stage.connect_durable(client_id)
     client.subscribe(filter, qos=1)
     client.close()
@@ -44,7 +44,7 @@ def publish(stage: Stage, topic: str, *numbers: int, size_bytes: int = 50 * KIB)
 
 
 def fill(stage: Stage, count: int = 20) -> None:
-    """Clients that are away have more coming than the disk may hold."""
+    """Publish more to offline clients than the disk may hold."""
     for number in range(AWAY):
         absent(stage, f"away{number}", "away")
     publish(stage, "away", *range(count))

@@ -14,7 +14,7 @@ def made() -> DividedJournal:
 
 
 def commit(journal: Journal) -> list[StoreOp] | None:
-    """What its store gets next; everybody is answered. None: nothing, now."""
+    """Commit and answer the next batch. Return its operations, or None if there is none."""
     batch = journal.take(0.0)
     if batch is None:
         return None

@@ -1,6 +1,6 @@
-"""What is over in one instant is worked off a piece at a time, and none of it is forgotten.
+"""Deadlines of one instant are processed a piece at a time, and none of them is forgotten.
 
-Work is counted in what ends between two pieces; nothing is timed.
+Work is counted in deadlines between two pieces; no time is measured.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""A burst for one durable session comes to the same as its packets one by one, and is one.
+"""A burst for one durable session equals its packets one by one, and is handled as one.
 
-What the store has of it are its messages; who has gone, or has little room, gets them as always.
+The store gets its messages. A session that is offline, or has little capacity, gets them as always.
 """
 
 from typing import Any

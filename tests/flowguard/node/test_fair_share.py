@@ -1,4 +1,4 @@
-"""What all clients share is full: who holds most is refused, who reads at once loses nothing."""
+"""The shared bytes of all clients are used up: large holders are rejected, readers lose nothing."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def silent_clients(stage: Stage, topic: str, *, read: bool) -> list[Client]:
 
 
 def publish(client: Client, topic: str, count: int, size_bytes: int) -> int:
-    """So many messages in one chunk; how many of them were acknowledged as delivered."""
+    """Publish `count` messages in one chunk. Return how many were acknowledged as delivered."""
     messages = [
         Publish(topic, b"%d" % number + bytes(size_bytes), 1, packet_id=client.next_packet_id())
         for number in range(count)
@@ -41,7 +41,7 @@ def publish(client: Client, topic: str, count: int, size_bytes: int) -> int:
 
 
 def fill(stage: Stage, topic: str) -> None:
-    """Until messages for those who are silent are dropped for the bound of the whole node."""
+    """Publish until messages for silent clients are dropped for the bound of the whole node."""
     flooder = stage.connect("flooder")
     for _ in range(100):
         publish(flooder, topic, 50, 2 * KIB)
@@ -74,7 +74,7 @@ def test_who_reads_at_once_gets_what_was_acknowledged_beside_those_who_are_silen
 
 
 def test_silent_clients_have_about_the_same_each() -> None:
-    """Whoever fills the node first has no more than three quarters, and nobody is left out."""
+    """The first client to fill the node has at most three quarters, and no client gets nothing."""
     stage = Stage(SMALL_NODE)
     silent_clients(stage, "silent", read=True)
     fill(stage, "silent")

@@ -51,7 +51,7 @@ def test_pieces_are_the_whole_and_none_is_too_large(sizes: list[int], shared: in
 
 @pytest.fixture(scope="module")
 def crowd() -> Stage:
-    """So many clean sessions that want `wide`."""
+    """A stage with `COUNT` clean sessions that subscribe to `wide`."""
     stage = Stage(SETTINGS)
     for number in range(COUNT):
         stage.connect(f"s{number}", version=MQTT_311).subscribe("wide", qos=1)
@@ -153,7 +153,7 @@ def test_a_will_for_very_many_is_cut_as_well(crowd: Stage) -> None:
 
 
 def durable(count: int, journal_ops_max: int = 65_536) -> Stage:
-    """So many queues of one client that is away."""
+    """Return a stage with `count` queues of one offline client."""
     stage = Stage(SETTINGS | {"flow": {"journal_ops_max": journal_ops_max}})
     client = stage.connect_durable("c", receive_maximum=65_535)
     for start in range(0, count, 200):
@@ -168,7 +168,7 @@ def waiting(stage: Stage) -> int:
 
 
 def arrived(stage: Stage) -> int:
-    """Of those, how many are durable and in their queue."""
+    """Return how many messages are durable and in their queue."""
     queues = stage.node.router.queues._queues.values()
     return sum(
         len(queue.queue._in_memory.messages if queue.queue._in_memory else ()) for queue in queues
@@ -201,7 +201,7 @@ def test_what_is_durable_goes_to_the_store_in_one_batch(qos: int) -> None:
 
 
 def durable_and_unanswered(stage: Stage) -> Journal:
-    """The store has finished the batch that was held, and nobody has heard of it."""
+    """Make the held batch durable, before any of its continuations runs."""
     batch, stage.held = stage.held, None
     assert batch is not None
     stage.make_durable(batch)
@@ -297,7 +297,7 @@ def test_a_client_that_leaves_with_it_under_way_leaves_nothing_behind() -> None:
     publisher.send(Publish("t", b"x", 2, packet_id=1), Disconnect())
     stage.node.state.chores.step(stage.now_s)
     publisher.close()
-    stage.connect("p")  # Its session is over, and another one of the same name has begun.
+    stage.connect("p")  # The session has ended, and another one of the same name begins.
     pieces.largest()
     stage.hold_chores = False
     stage.settle()

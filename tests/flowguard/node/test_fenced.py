@@ -1,5 +1,5 @@
-"""A commit names sessions that are another broker's by now: they end here, and nobody is told that
-a message for them was stored."""
+"""A commit names sessions that another broker owns now: they end on this one, and no publisher gets
+an acknowledgement for a message to them."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from tests.support.stage import Stage
 
 
 class SharedStore(MemoryStore):
-    """Sessions in `taken` are another's: nothing is written for them."""
+    """Another broker owns the sessions in `taken`; nothing is written for them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ def test_acknowledgements_behind_a_heavy_packet_do_not_wait_for_its_room() -> No
 
 
 def full_queue(block_s: float) -> tuple[Stage, Client]:
-    """A queue that is full, whose subscriber takes one message at a time; publishers wait."""
+    """A full queue whose subscriber takes one message at a time; publishers wait."""
     session = {"queue_policy": "block", "queue_messages_max": 2, "block_s": block_s}
     stage = Stage({"flow": {"window_max": 10, "cost_bytes": 1_000}, "session": session})
     subscriber = stage.connect_durable("full", receive_maximum=1)

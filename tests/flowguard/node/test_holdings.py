@@ -1,4 +1,5 @@
-"""What a node holds is counted, and what is held for long keeps nobody out, also after a start."""
+"""The bytes that a node holds are counted, and old holdings keep no client out, even after a
+start."""
 
 from typing import Any
 
@@ -64,9 +65,9 @@ def test_what_is_held_grows_with_each_kind_and_goes_with_it(version: int) -> Non
     publisher.publish("t/1", b"", retain=True)
     publisher.close()
     assert empty_bytes < held_bytes(node) < subscribed_bytes + 30_000
-    again = stage.connect("c", version=version)  # Clean: the session is over.
+    again = stage.connect("c", version=version)  # A clean start ends the session.
     again.close()
-    # What is left is where topics lead.
+    # Only the plans of topics are left.
     assert held_bytes(node) == empty_bytes + node.router.plans.budget.used_bytes
 
 
@@ -84,7 +85,7 @@ def test_memory_that_nobody_counts_is_pressure_once_it_is_above_the_limit() -> N
     assert memory_pressure(stage, resident_bytes=int(1.31 * LIMIT_BYTES)) > 4
 
 
-# --- nobody is locked out ---------------------------------------------------------------------
+# --- no client is locked out ------------------------------------------------------------------
 
 
 def test_retained_messages_stop_at_their_share_and_keep_nobody_out(version: int) -> None:

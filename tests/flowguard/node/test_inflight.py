@@ -1,4 +1,5 @@
-"""In-flight bytes of the whole node: beyond the budget messages wait, everybody may have one."""
+"""In-flight bytes of the whole node: beyond the budget messages wait, but each client may have
+one."""
 
 import pytest
 
@@ -38,7 +39,7 @@ def deliver(stage: Stage, topic: str, payload: bytes, qos: int = 1) -> None:
 
 
 def check(stage: Stage, clients: list[Client]) -> int:
-    """What is in flight, bytes."""
+    """Check the budgets, and return the bytes in flight."""
     check_budgets(stage.node, [client.connection for client in clients])
     return stage.node.state.inflight.budget.used_bytes
 
@@ -84,7 +85,8 @@ def test_retained_messages_without_a_place_in_flight_wait_in_the_queue(
 
 @pytest.mark.parametrize("size_bytes", [0, 100, 3_000, 10_000])
 def test_the_last_quarter_is_shared_by_those_who_have_anything_in_flight(size_bytes: int) -> None:
-    """Whoever comes while silent clients hold three quarters gets its share in flight, or two."""
+    """A client that joins while silent ones hold three quarters gets its share in flight, or
+    two."""
     stage = tight_stage()
     silent = subscribers(stage, 5, 5, "silent")
     for _ in range(1_500):

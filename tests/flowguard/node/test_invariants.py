@@ -1,9 +1,9 @@
-"""Windows of clients whose store is slow, whatever they weigh.
+"""Windows of clients with a slow store, for packets of any weight.
 
 Invariants 1 to 3 of docs/explain/overload.md, "What must hold".
 
 A durable subscriber, five for the wide topic, are offline: each PUBLISH of QoS 1 and 2 goes through
-the journal and counts. `accounts` says what is in process, independently of the node's own sums.
+the journal and counts. `accounts` computes the work in process independently of the node's sums.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ WIDE_DELIVERIES = 5
 
 
 class SlowStore(RuleBasedStateMachine):
-    """What all of them share: clients that publish, a store that finishes batch by batch."""
+    """The common part: clients that publish, and a store that finishes batch by batch."""
 
     def start(self, flow: dict[str, Any], session: dict[str, int] | None = None) -> None:
         self.stage = Stage({"flow": flow, "session": session or {}})
@@ -47,7 +47,7 @@ class SlowStore(RuleBasedStateMachine):
         self.bank = Bank(self.stage)
 
     def connected(self, count: int) -> None:
-        """So many durable publishers, each with its CONNACK."""
+        """Connect `count` durable publishers and wait for their CONNACKs."""
         for number in range(count):
             self.bank.open(self.stage.attempt(Connect(f"p{number}", MQTT_311, False)))
         self.bank.drain()

@@ -1,4 +1,4 @@
-"""What a window must not delay, block or reorder."""
+"""Control packets that a window must not delay, block or reorder."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ ROUNDS_MAX = 500
 class ControlPackets(RuleBasedStateMachine):
     """A client floods a node in distress, with control packets between; it keeps its keep-alive.
 
-    What the node has read of those is answered in the same settle, that is without time passing.
+    Control packets that the node has read are answered in the same settle, without time passing.
     """
 
     @initialize(
@@ -83,7 +83,7 @@ class ControlPackets(RuleBasedStateMachine):
         self.pings: list[int] = []
         """Where in the stream each ends."""
         self.acks: list[tuple[int, int, int]] = []
-        """The same of acknowledgements: end, QoS, packet identifier."""
+        """Acknowledgements: end in the stream, QoS, packet identifier."""
         self.pongs = 0
         self.released: set[int] = set()
 
@@ -138,7 +138,7 @@ class ControlPackets(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 7.0]))
     def time_passes(self, seconds: float) -> None:
-        """The client says something within its keep-alive, whether or not anybody reads it."""
+        """The client sends a packet within its keep-alive, even if the node does not read it."""
         for _ in range(round(10 * seconds)):
             self.stage.advance(0.1)
             if self.stage.now_s - self.sent_s >= KEEP_ALIVE_S - 0.05:
@@ -254,7 +254,7 @@ class OwnSubscription(RuleBasedStateMachine):
             assert inbound.window.in_process <= 1
 
     def teardown(self) -> None:
-        """From here on everybody answers, in turns, and everything comes to its end."""
+        """From now on all sides answer, in turns, and all exchanges end."""
         if not hasattr(self, "peers"):
             return
         for _ in range(ROUNDS_MAX):
@@ -278,7 +278,7 @@ def test_who_publishes_to_its_own_subscription_one_by_one_gets_on() -> None:
 
 @dataclass
 class Seen:
-    """What clients see of one run of a script."""
+    """The client's view of one run of a script."""
 
     answers: dict[int, list[tuple[type[Packet], int]]] = field(
         default_factory=lambda: defaultdict(list)

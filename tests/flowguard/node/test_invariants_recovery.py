@@ -1,9 +1,10 @@
 """Recovery from a store that was slow, or stood still, for a while.
 
 The store serves a batch in COMMIT_S + OP_S * work, one at a time, at a rate that a trigger lowers
-for some seconds; what a small window costs is the commit that few share. Publishers are closed
-loops with OUTSTANDING messages each, and impatient: who hears nothing for PATIENCE_S resets its
-connection and sends again what is not acknowledged; what was admitted of that is work for nobody.
+for some seconds; a small window is costly because few packets share a commit. Publishers are closed
+loops with OUTSTANDING messages each, and impatient: a publisher without an answer for PATIENCE_S
+resets its connection and sends the unacknowledged messages again, so those already admitted are
+wasted work.
 """
 
 from dataclasses import dataclass, field

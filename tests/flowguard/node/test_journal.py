@@ -1,9 +1,10 @@
 """Invariants of the journal:
 
-1. At most one batch is under way, until all who waited for it were answered, at once or piece by
-   piece; operations and continuations leave in the order of appending.
+1. At most one batch is under way, until all its continuations have run, at once or piece by piece;
+   operations and continuations leave in the order of appending.
 2. A continuation runs exactly once, after its operations (and all before them) were committed.
-3. It is full exactly while what waits and what is in commit reach a bound, and empties again.
+3. It is full exactly while the waiting operations and those in commit reach a bound, and empties
+   again.
 4. `waiting_s` is the age of the oldest work that is not in commit, `committing_s` of the commit;
    0 without such work.
 """
@@ -29,7 +30,7 @@ def op(number: int) -> StoreOp:
 
 
 def complete(journal: Journal, batch: Batch, now_s: float) -> None:
-    """It is durable, and everybody who waited for it is answered at once."""
+    """Make a batch durable, and run all its continuations at once."""
     journal.durable(batch, now_s, 0.0)
     journal.answer(len(batch.continuations), now_s)
 
@@ -39,7 +40,7 @@ class GroupCommit(RuleBasedStateMachine):
 
     batch: Batch | None = None
     unanswered = 0
-    """Of the batch under way, once it is durable."""
+    """Number of unanswered continuations of the batch under way, once it is durable."""
 
     @property
     def is_in_commit(self) -> bool:
@@ -61,7 +62,8 @@ class GroupCommit(RuleBasedStateMachine):
         self.appended: list[StoreOp] = []
         self.committed: list[StoreOp] = []
         self.waiting: list[tuple[int, int, float]] = []
-        """Work somebody waits for: its number, how many operations must be committed, since."""
+        """Work with a continuation: its number, the number of operations to commit first, and its
+        time."""
         self.done: list[int] = []
 
     def on_done(self, number: int, ops_before: int, now_s: float) -> None:
@@ -182,13 +184,13 @@ def test_a_large_batch_is_half_of_what_is_in_process() -> None:
         assert batch is not None
         sizes.append(len(batch.ops))
         complete(journal, batch, 0.0)
-        for _ in batch.ops:  # Who is answered comes again: a hundred are always in process.
+        for _ in batch.ops:  # An answered publisher sends again: a hundred are always in process.
             journal.append([op(number)], nothing, 0.0)
     assert set(sizes[10:]) <= set(range(30, 71))
 
 
 def test_a_batch_takes_no_more_work_once_it_is_large_in_bytes() -> None:
-    """Or the engine would write it in one go, and nobody else would run meanwhile."""
+    """Otherwise the engine would write it in one go, and no other work would run meanwhile."""
     journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     size_bytes = BATCH_BYTES // 4
     large = Append("c", 1, Delivery(Publish("t", bytes(size_bytes)), 1, False, (), NEVER_S))

@@ -20,7 +20,7 @@ FLOW = {"journal_ops_max": OPS_MAX, "unfinished_max": 20, "window_max": 10}
 
 
 def crowd(groups: int, publishers: int, flow: dict[str, Any]) -> tuple[Stage, list[Client]]:
-    """So many queues of one client, and who publishes into all of them; the store is slow now."""
+    """Return publishers to `groups` queues of one client, with a store that is slow from now on."""
     stage = Stage({"flow": flow})
     stage.connect_durable("groups").subscribe(
         *(f"$share/{number}/t" for number in range(groups)), qos=1

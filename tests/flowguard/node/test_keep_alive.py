@@ -148,7 +148,7 @@ def test_311_cannot_be_told_so_its_own_value_counts() -> None:
     assert not client.is_closed
 
 
-# --- the server's own delays are nobody's silence --------------------------------------------
+# --- the server's own delays do not count as silence -----------------------------------------
 
 
 def test_a_client_that_waits_for_a_slow_store_is_not_cut_off(version: int) -> None:
@@ -157,7 +157,7 @@ def test_a_client_that_waits_for_a_slow_store_is_not_cut_off(version: int) -> No
     client = stage.connect("c", version=version, keep_alive_s=2)
     stage.hold_commits = True
     for _ in range(10):
-        client.publish("t", b"x", qos=1)  # the second waits: the window has no room
+        client.publish("t", b"x", qos=1)  # the second waits: the window is full
         stage.advance(1)
     assert not client.is_closed
 

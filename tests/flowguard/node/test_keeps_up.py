@@ -1,4 +1,4 @@
-"""Who reads and acknowledges everything at once gets what was acknowledged, whatever its size."""
+"""A client that reads and acknowledges at once gets all acknowledged messages, of any size."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def fill(stage: Stage) -> list[Client]:
 
 
 def refused_codes(client: Client) -> list[int]:
-    """What its PUBLISH were answered with, their exchanges completed."""
+    """Return the reason codes of its PUBLISHes, after completing their exchanges."""
     codes = []
     for packet in client.take():
         assert isinstance(packet, Puback | Pubrec), packet

@@ -143,7 +143,7 @@ def test_order_holds_when_a_topic_changes_between_queue_and_log(before: bool) ->
     if before:
         away(stage, "u")
     else:
-        stage.connect("u").close()  # Clean start: its session is over.
+        stage.connect("u").close()  # A clean start ends the session.
     publish(stage, "a/b", b"3", b"4")
     stage.restart()
     publish(stage, "a/b", b"5")
@@ -291,7 +291,7 @@ def test_a_page_that_cannot_be_read_cuts_its_client_off(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_fan_out_to_thousands_passes_by_who_reads_and_meets_who_comes() -> None:
-    """A message that takes several stretches: who leaves or comes meanwhile gets it once."""
+    """A message takes several time slices: a client that leaves or joins meanwhile gets it once."""
     stage = staged()
     names = [f"s{number}" for number in range(WIDE_DELIVERIES + 200)]
     away(stage, *names[:700])
@@ -398,7 +398,7 @@ class AgainstLedger(RuleBasedStateMachine):
         leaves=st.booleans(),
     )
     def leave_or_come_in_the_middle(self, name: str, topic: str, pieces: int, leaves: bool) -> None:
-        """A message takes several stretches, and somebody leaves or comes between two of them."""
+        """A client leaves or joins between two time slices of a message."""
         self.stage.hold_chores = True
         self.publish(topic, 1, 1)
         for _ in range(pieces):

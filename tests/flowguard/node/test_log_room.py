@@ -1,4 +1,4 @@
-"""What waits in the durable log waits there until its reader has room; none of it is dropped."""
+"""Messages wait in the durable log until their reader has capacity; none of them is dropped."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.stage import Client, Stage
 
 
 def take_slowly(stage: Stage, client: Client, count: int) -> list[bytes]:
-    """The payloads of so many messages, or of those that come."""
+    """Return the payloads of `count` messages, or of fewer if no more arrive."""
     found: list[bytes] = []
     for _ in range(4 * count):
         found += payloads(client)
@@ -103,7 +103,7 @@ def test_who_has_no_room_for_what_is_logged_meanwhile_reads_on() -> None:
 
 
 def with_a_full_queue(stage: Stage) -> Client:
-    """A client that has taken one message, and has room for no other; `a` is logged."""
+    """A client with a full queue that has taken one message; `a` is logged."""
     away(stage, "other", filter="a")
     reader = stage.connect_durable("s", receive_maximum=1)
     reader.subscribe("a", "own", qos=1)

@@ -24,7 +24,8 @@ COUNT = MATCHES_PIECE + 100
 
 
 def crowded(count: int = COUNT, qos: int = 1) -> Stage:
-    """So many clean sessions that want `wide/t`, of which nobody is connected but the first."""
+    """A stage with `count` clean sessions that subscribe to `wide/t`; only the first is
+    connected."""
     stage = Stage({"node": {"plans_bytes_max": 1024 * 1024}})
     stage.connect("s0", version=MQTT_311).subscribe("wide/t", qos=qos)
     node = stage.node
@@ -49,7 +50,7 @@ def test_as_many_as_one_stretch_takes_are_made_at_once() -> None:
 
 
 def test_a_burst_whose_plan_is_not_made_yet_reaches_everybody() -> None:
-    """Handled as one, it would reach nobody: the plan has no groups yet."""
+    """Handled as one it would reach no client, because the plan has no groups yet."""
     stage = crowded(qos=0)
     subscriber = stage.connect("first", version=MQTT_311)
     subscriber.subscribe("wide/t", qos=0)
@@ -161,7 +162,7 @@ def test_who_subscribes_while_a_plan_is_made_gets_the_next_message(filter: str) 
 
 
 def test_publishers_that_wait_for_room_wait_for_it_in_every_queue() -> None:
-    """Also in those of a plan that nobody has made yet."""
+    """They also wait for the queues of a plan that is not made yet."""
     stage = blocking()
     node = stage.node
     slow(stage)
@@ -216,7 +217,7 @@ def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
 
 
 def test_what_breaks_midway_gives_all_places_back() -> None:
-    """Whoever published it: here the node itself."""
+    """Independently of the publisher, which is the node itself in this test."""
     stage = Stage()
     node = stage.node
     sessions = [

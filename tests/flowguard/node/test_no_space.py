@@ -1,4 +1,4 @@
-"""A batch for which the disk has no room waits for room; nobody else does, and nothing is slow."""
+"""A batch that does not fit on the disk waits; other work goes on, and nothing becomes slow."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def attempt(stage: Stage, client_id: str, *, durable: bool, clean_start: bool = 
 
 
 def refused_stage(*client_ids: str) -> Stage:
-    """The store has no room for the durable CONNECTs of these."""
+    """The disk has no space for the durable CONNECTs of these clients."""
     stage = Stage()
     stage.hold_commits = True
     for client_id in client_ids:

@@ -1,4 +1,4 @@
-"""What a full disk keeps a client from is counted once, under its reason, whoever is refused."""
+"""A rejection because of a full disk is counted once, under its reason, for any client."""
 
 import pytest
 
@@ -12,7 +12,7 @@ QUOTA_EXCEEDED = ReasonCode.QUOTA_EXCEEDED
 
 
 def full_stage() -> Stage:
-    """A durable subscriber of `t` is there, and has left, when the disk fills up."""
+    """A durable subscriber of `t` exists and is offline when the disk fills up."""
     stage = Stage()
     subscriber = stage.connect_durable("s")
     subscriber.subscribe("t", qos=1)

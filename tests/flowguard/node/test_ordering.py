@@ -31,7 +31,7 @@ def test_a_subscriber_gets_the_messages_of_a_publisher_in_order(
 
 
 def test_nobody_waits_for_what_others_make_durable(version: int) -> None:
-    """And everybody keeps the order of his own."""
+    """All clients keep the order of their own messages."""
     stage = Stage()
     stage.connect_durable("d", version=version).subscribe("kept", qos=1)
     plain = stage.connect("plain", version=version)

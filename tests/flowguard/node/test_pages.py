@@ -1,4 +1,5 @@
-"""Backlogs take turns with live work: a crowd that comes back stops nobody, and gets all it had."""
+"""Backlogs take turns with live work: a crowd that reconnects stops no client, and gets all
+messages."""
 
 from collections import Counter
 
@@ -18,10 +19,10 @@ PIECES = 10
 
 
 def replay_all(pages: Pages[int, int], live_s: float) -> tuple[list[int], list[float], float]:
-    """Order of pieces, how long each stretch of them was, and when the last one was done.
+    """Return the order of pieces, the duration of each stretch, and the time of the last one.
 
-    `live_s` of live work are there whenever the loop looks; 0: it is idle. Every session asks again
-    as soon as it was served, the way a client does that acknowledges at once.
+    `live_s` of live work are ready whenever the loop looks; at 0 the loop is idle. Every session
+    asks again as soon as it was served, like a client that acknowledges at once.
     """
     left = Counter(dict.fromkeys(range(SESSIONS), PIECES))
     pages.ready.extend(range(SESSIONS))
@@ -149,7 +150,7 @@ def test_beside_live_work_a_quarter_of_what_a_commit_has_of_that_moves_and_a_pag
 
 
 def crowd_away(stage: Stage, sessions: int, messages: int, qos: int) -> None:
-    """So many messages wait for each."""
+    """Queue `messages` messages for each of `sessions` offline clients."""
     for number in range(sessions):
         client = stage.connect_durable(f"s{number}")
         client.subscribe("a", qos=qos)

@@ -11,7 +11,7 @@ from tests.support.store_apart import StoreApart
 
 WILL = Will("will", b"gone", 1)
 PATIENCE_S = 8.0
-"""`flow.connect_patience_s`, as it is where nobody sets it."""
+"""Default of `flow.connect_patience_s`."""
 
 
 def parting(stage: Stage, client: Client, **properties: Any) -> Client:
@@ -133,7 +133,8 @@ def test_many_share_a_commit() -> None:
 
 @pytest.mark.parametrize("expiry_s", [0, 3_600])
 def test_an_application_parts_when_its_own_store_has_it(expiry_s: int) -> None:
-    """Which comes after that of devices, where that has something of it: the end of its will."""
+    """The store of applications answers after that of devices, if that one has the end of its
+    will."""
     session = {"application_client_ids": ("app-*",)}
     stage = Stage({"session": session}, store=StoreApart())
     properties = Properties(session_expiry_interval=3_600)

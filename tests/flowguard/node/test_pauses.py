@@ -1,7 +1,7 @@
-"""A loop that was away reads before it judges: nobody is late whose bytes it has not read.
+"""A loop that was paused reads before it judges: no client is late whose bytes are unread.
 
-A process that is stopped, a virtual machine that is, memory that comes back from a disk: the clock
-strikes first, and what came meanwhile lies in the sockets.
+A process or a virtual machine was stopped, or memory is read back from a disk: timers fire first,
+while packets that arrived meanwhile are still in the sockets.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_step_of_an_authentication_that_came_during_a_pause_counts(pause_s: fl
 
 
 def crowded(**flow: Any) -> tuple[Stage, Client, list[Client]]:
-    """A node with one place, who has it, and who waits for it."""
+    """A node with one slot, the client that has it, and the clients that wait for it."""
     stage = Stage({"flow": {"connects_in_process_max": 1, **flow}})
     stage.hold_commits = True
     inside = stage.connect_durable("inside")

@@ -1,6 +1,6 @@
-"""What one packet asks for is worked off in pieces of a known size, and means the same.
+"""The work of one packet is done in pieces of a known size, with the same result.
 
-Work is counted in filters, and in what waits between two pieces; nothing is timed.
+Work is counted in filters, and in events between two pieces; no time is measured.
 """
 
 from typing import Any
@@ -55,7 +55,7 @@ class Pieces:
 
 
 def changed_at_once(stage: Stage, client: Client, *packets: Any) -> int:
-    """Subscriptions that come or go before any chore is gone on with."""
+    """Return the number of subscriptions made or removed before any chore goes on."""
     before = len(stage.node.router.table)
     client.send(*packets)
     return abs(len(stage.node.router.table) - before)
@@ -99,7 +99,7 @@ def test_a_session_with_many_filters_ends_a_piece_at_a_time(
         stage.advance(61)
     left = len(stage.node.router.table)
     assert left == 0 or left >= count - FILTERS_PIECE
-    # Nobody is there for it, and nothing is kept for it.
+    # There is no subscriber, and nothing is kept for one.
     publisher = stage.connect("p")
     publisher.publish("t", b"lost", qos=1)
     publisher.publish("f/0", b"lost", qos=1)

@@ -23,12 +23,13 @@ MIB = 1024 * 1024
 
 
 def small_stage() -> Stage:
-    """Its plans have a megabyte."""
+    """A stage whose plans have a budget of a megabyte."""
     return Stage({"node": {"plans_bytes_max": MIB}})
 
 
 def used_bytes(stage: Stage) -> int:
-    """What is counted, after a look whether it is what is there, and within its bound."""
+    """Return the counted bytes, after checking that they equal the sum, and are within the
+    bound."""
     check_plans(stage.node)
     return stage.node.router.plans.budget.used_bytes
 
@@ -83,7 +84,7 @@ def test_a_plan_that_is_larger_than_its_share_of_the_bound_is_made_each_time() -
     assert "$t" in plans.by_topic
 
 
-# --- what is counted is what is there ---------------------------------------------------------
+# --- counted bytes equal the bytes in memory --------------------------------------------------
 
 
 @contextmanager
@@ -133,7 +134,7 @@ def test_bytes_that_are_counted_are_those_that_are_taken(
 
 
 def test_a_topic_that_is_forgotten_again_and_again_is_counted_each_time() -> None:
-    """Of what is remembered of it, something lasts until it is the oldest."""
+    """A part of the memory for a topic stays until it is the oldest one."""
     stage = small_stage()
     plans = stage.node.router.plans
     client = stage.connect("c")
@@ -164,7 +165,7 @@ def test_filters_that_have_changed_are_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [False, True], ids=["few filters", "many filters"])
 def test_what_is_over_is_counted_until_no_plan_keeps_it(many: bool) -> None:
-    """A plan that is not right any more leads to sessions and groups that nobody else knows."""
+    """A stale plan keeps sessions and groups that have no other references."""
     stage = small_stage()
     plans = stage.node.router.plans
     name = "g" * 60_000

@@ -1,8 +1,8 @@
-"""A conversation makes progress, whatever comes: it handles packets, waits for others, or ends.
+"""A connection makes progress on any input: it handles packets, waits for others, or ends.
 
-What a client may send: packets that weigh one and more, in any pieces, for any window, and then
-bytes that are no packet. The reference has a window without end and takes one packet after the
-other. Turns are counted, not timed: each one handles something, or is the last.
+A client may send packets that weigh one and more, in any pieces, for any window, and then bytes
+that are no packet. The reference has an unlimited window and takes one packet after the other.
+Turns are counted, and no time is measured: each one handles something, or is the last.
 """
 
 from dataclasses import dataclass
@@ -47,14 +47,14 @@ TAILS = {
 
 @dataclass
 class Conversation:
-    """What one client sends, and how the node meets it."""
+    """The packets of one client, and the node's settings."""
 
     kinds: str
     tail: str
     cuts: list[int]
     window: int
     listeners: int
-    """Of what is for many: one weighs as much as so many, and one more."""
+    """Number of listeners to the wide topic; a PUBLISH to it weighs one more than this number."""
 
     def packet(self, number: int) -> Packet:
         match self.kinds[number - 1]:
@@ -120,7 +120,7 @@ def told(packets: list[Packet]) -> list[tuple[type[Packet], int]]:
 
 
 def meet(talk: Conversation) -> tuple[Stage, Client]:
-    """A node, and a witness who hears everything; others hear what is for many."""
+    """Return a node, and a witness of all messages; others get messages of the wide topic."""
     flow = {"window_max": talk.window, "cost_deliveries": 2}
     stage = Stage({"flow": flow, "session": {"packet_size_max": MAX}})
     witness = stage.connect("witness")
@@ -139,7 +139,7 @@ def send(client: Client, talk: Conversation) -> None:
 
 
 def without_end(client: Client, error: PeerError | None) -> list[Packet]:
-    """What came; the conversation has ended for this reason, or goes on."""
+    """Return the received packets of a connection that has ended for this reason, or goes on."""
     received = client.take()
     assert client.is_closed is (error is not None)
     if error is not None:

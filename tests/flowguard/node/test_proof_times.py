@@ -1,4 +1,4 @@
-"""A connection ends when the proof of who its client is expires."""
+"""A connection ends when the proof of its client's identity expires."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ START_S = 1_000_000.0
 
 @dataclass
 class Until:
-    """Everybody is who he says, until an instant."""
+    """Accepts every identity, until an instant."""
 
     expires_at_s: float | None
 

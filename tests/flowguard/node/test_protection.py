@@ -1,4 +1,4 @@
-"""What a node grants its clients: by load, by weight, in turns; and what it tells them."""
+"""The limits of clients: by load, by weight, in turns; and how the node announces them."""
 
 from typing import Any
 
@@ -230,7 +230,7 @@ def test_a_backlog_is_replayed_no_faster_than_the_window_and_live_messages_follo
     assert payloads == [b"%d" % number for number in range(20)] + [b"live"]
 
 
-# --- what clients are told -----------------------------------------------------------------------
+# --- limits in packets to clients ----------------------------------------------------------------
 
 
 def test_receive_maximum_is_what_the_node_allows_just_now_but_not_less_than_ten() -> None:
@@ -395,7 +395,7 @@ def test_a_rate_counts_publishes_only_and_each_of_them_once() -> None:
 
 
 def test_a_batch_of_light_and_heavy_packets_is_worked_off_to_its_end() -> None:
-    """QoS 0 costs no place: the room that seems to be left must not hide what still waits."""
+    """QoS 0 has no cost: the capacity that seems to be left must not hide waiting packets."""
     stage, _ = slow({})
     stage.hold_commits = False
     client = stage.connect("mixed", version=MQTT_311, will=Will("will", b"died"))

@@ -260,7 +260,7 @@ def test_a_client_may_not_publish_with_a_subscription_identifier() -> None:
 
 
 class Guard:
-    """Nobody may publish to "forbidden"."""
+    """Forbids to publish to "forbidden"."""
 
     def may_publish(self, client_id: str, topic: str) -> bool:
         return topic != "forbidden"

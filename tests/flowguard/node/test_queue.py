@@ -43,7 +43,7 @@ def test_what_was_dropped_does_not_come_back_after_a_restart(version: int) -> No
     slow(stage, version)
     publish(stage, b"one", b"two")
     assert stage.node.counters.dropped == {Reason.QUEUE_MESSAGES: 1}
-    stage = Stage(store=stage.store, now_s=stage.now_s)  # with room for everything
+    stage = Stage(store=stage.store, now_s=stage.now_s)  # with a large queue
     client = stage.connect_durable("s", version=version)
     assert [message.payload for message in client.publishes()] == [b"first", b"one"]
 
@@ -52,7 +52,7 @@ def test_what_was_dropped_does_not_come_back_after_a_restart(version: int) -> No
 def test_one_qos_0_message_is_always_possible_however_large(
     version: int, excess_bytes: int
 ) -> None:
-    """Its tail is shared by all who get it, or it is sent as a frame of its own."""
+    """All receivers share the end of the message, or it is sent as a frame of its own."""
     stage = Stage({"session": {"outbox_bytes_max": 16 * KIB}})
     client = stage.connect("s", version=version)
     client.subscribe("a")

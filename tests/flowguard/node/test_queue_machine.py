@@ -24,7 +24,7 @@ PAGE_BYTES_MAX = 1_500
 NODE_BYTES = st.sampled_from([1_500, 4_000, 1_000_000])
 SIZES = st.sampled_from([0, 0, 0, 300, 900])
 MESSAGE_BYTES = 2_000
-"""None counts more."""
+"""Maximum size of a message in the budget."""
 INTERVALS_S = st.sampled_from([None, None, 2, 10])
 
 
@@ -41,7 +41,7 @@ class Queues(RuleBasedStateMachine):
         self.got: list[int] = []
         self.dropped_before = 0
         self.kept = 0
-        """What a restart with lower limits found in the queue."""
+        """Number of messages that a restart with lower limits found in the queue."""
         self.has_restarted = False
         """After a restart it is not known what on the disk has expired: a page may be above the
         limits until then."""
@@ -123,7 +123,7 @@ class Queues(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(SIZES, min_size=1, max_size=12), interval_s=INTERVALS_S)
     def publish(self, sizes: list[int], interval_s: int | None) -> None:
-        """As the node's own messages, so that a slow store holds nobody back."""
+        """Publish as the node itself, so that a slow store delays no client."""
         for size_bytes in sizes:
             self.published += 1
             payload = (b"%d " % self.published).ljust(size_bytes)

@@ -30,7 +30,7 @@ def reopened(stage: Stage, **session: Any) -> Stage:
 
 
 def absent(stage: Stage) -> None:
-    """The subscriber has been there and is away."""
+    """Connect the subscriber once and disconnect it."""
     client = stage.connect_durable("s")
     client.subscribe("a", qos=1)
     client.close()

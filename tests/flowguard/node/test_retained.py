@@ -1,4 +1,4 @@
-"""Retained messages: what is kept, what removes it, who gets it, and with which flag."""
+"""Retained messages: which are kept and removed, which clients get them, and with which flag."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def retain(
 
 
 def seen_by_new(stage: Stage, filter: str = "#", qos: int = 2) -> list[Publish]:
-    """What a new subscriber gets for its subscription."""
+    """Return the messages that a new subscriber gets for its subscription."""
     subscriber = stage.connect()
     subscriber.subscribe(filter, qos=qos)
     return subscriber.publishes()

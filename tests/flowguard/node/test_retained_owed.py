@@ -101,8 +101,8 @@ def test_more_come_than_its_queue_may_have(
 
 
 def test_those_of_many_sessions_fill_no_journal_and_all_of_them_come() -> None:
-    """A fleet that subscribes again: what is on its way to the store is bounded for all together,
-    so that nobody else finds the journal full."""
+    """A fleet subscribes again: messages on their way to the store are bounded for all clients
+    together, so that the journal is not full for other clients."""
     stage = Stage({"flow": {"journal_ops_max": JOURNAL_OPS}})
     retain(stage, *(f"r/{number}" for number in range(300)))
     fleet = [stage.connect_durable(f"s{number}") for number in range(40)]
@@ -335,7 +335,7 @@ def test_qos_0_messages_that_were_sent_do_not_come_again(
     retain(stage, *topics, qos=0, payload=bytes(100))
     client = stage.connect_durable("s")
     turns = iter([client.carry])
-    # Its socket takes the SUBACK, and then no more.
+    # The socket takes the SUBACK, and then no more.
     monkeypatch.setattr(client, "carry", lambda: next(turns, lambda: None)())
     ask(client, "t/+")
     decoder = PacketDecoder(MIB, MQTT_5, role="client")

@@ -1,8 +1,8 @@
-"""Rounds: who is run when, of those that wait.
+"""Rounds: the order in which waiting connections run.
 
 1. Without a backlog it is a queue: first come, first served.
-2. In a round everybody is run once at most, and everybody is run: it ends.
-3. Who was not in the round before goes first; nobody who is gone is remembered at rest.
+2. In a round each connection runs exactly once, so the round ends.
+3. A connection that was not in the last round goes first; at rest no ended one is remembered.
 """
 
 from hypothesis import given
@@ -90,7 +90,8 @@ def test_a_newcomer_that_goes_first_hides_nobody_s_wait() -> None:
 
 
 def test_who_follows_comes_after_all_who_wait_whatever_was_run_before() -> None:
-    """Where a pool gives turns, somebody whose second turn has come does not wait for others'."""
+    """If a pool gives turns, a connection whose second turn has come does not wait for others'
+    turns."""
     rounds: Rounds[str] = Rounds()
     rounds.join("abc", 0.0)
     rounds.next()

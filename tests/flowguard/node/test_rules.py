@@ -180,7 +180,7 @@ def test_a_topic_is_decided_once_and_what_is_remembered_is_bounded_and_charged()
     ann.publish("sensors/ann/t")
     decision = rights.remembered("sensors/ann/t")
     assert decision > 0
-    rights.remember("sensors/ann/t", 0)  # Nobody asks the rules again.
+    rights.remember("sensors/ann/t", 0)  # The rules are not asked again.
     ann.publish("sensors/ann/t", qos=1)
     assert ann.expect(Puback).reason_code == NOT_AUTHORIZED
     sizes = []

@@ -1,4 +1,4 @@
-"""What one run of a conversation does is bounded, whatever the packets of a chunk are."""
+"""The work of one run of a connection is bounded, for any packets in a chunk."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def handled(client: Client) -> int:
 
 
 def paused() -> Client:
-    """A client whose window has no room."""
+    """A client whose window is full."""
     stage = Stage({"flow": {"window_max": 1}})
     client = stage.connect_durable("c")
     stage.hold_commits = True

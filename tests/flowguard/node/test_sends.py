@@ -1,4 +1,4 @@
-"""Whose bytes go to their sockets at the end of a slice (`flowguard.node.loop.sends`)."""
+"""The choice of connections that are sent at the end of a slice (`flowguard.node.loop.sends`)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

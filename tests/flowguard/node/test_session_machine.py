@@ -1,29 +1,28 @@
-"""Sessions against a simple model, with everything that can go wrong between client and server.
+"""Sessions against a simple model, with every possible fault between client and server.
 
 Three clients publish to each other and to themselves through a whole node on virtual time. Peers
-keep the rules of the standard (`support.peer`) but answer late, crash at any packet, come back with
+keep the rules of the standard (`support.peer`) but answer late, crash at any packet, reconnect with
 or without their session, take over each other's connections, stop reading, lose what they sent. The
 store commits late, one batch at a time, or the node is killed, before or after its last commit. The
-window moves between 1 and 100; the CONNECT gate and the journal are as narrow as they come.
+window moves between 1 and 100; the CONNECT gate and the journal are as narrow as possible.
 
 Invariants, at any moment:
 
-1. Nothing a legal client does ends its connection.
+1. No action of a legal client ends its connection.
 2. First deliveries of one publisher, topic and QoS come in the order of publishing.
 3. A QoS 2 message reaches the application of a session at most once; so does QoS 0.
 4. A packet identifier stands for one message; on one connection a message is sent once.
 5. No more messages are in flight to a client than its Receive Maximum.
-6. No more packets of a client are in process than the window had room for when they were admitted.
-7. Session Present is told as it is; nothing of QoS 1 and 2 is dropped.
-8. Every budget of the node holds what is there, to the byte, however tight it is for what is in
-   flight.
+6. No more packets of a client are in process than its window allowed when they were admitted.
+7. Session Present is correct; nothing of QoS 1 and 2 is dropped.
+8. Every budget of the node equals the sum of its objects, to the byte, for any budget in flight.
 
-And once everybody is back and reads and answers, under whatever window there is:
+And once all clients are connected and read and answer, under any window:
 
 9. Every message that was acknowledged to its publisher has reached every session it was owed.
 10. Every exchange ends; identifiers, queues, windows and budgets are empty, in memory and in the
-   store; and a node that starts over the same store has nothing left to say.
-11. Once all sessions are over, no budget holds anything.
+    store; and a node that starts over the same store has nothing left to send.
+11. Once all sessions have ended, no budget holds anything.
 """
 
 from collections.abc import Set
@@ -120,7 +119,7 @@ class Sessions(RuleBasedStateMachine):
         return MemoryStore()
 
     def store_forgets(self) -> None:
-        """What a store may lose in a crash."""
+        """Lose the data that a store may lose in a crash."""
 
     def new_ledger(self) -> Ledger:
         return Ledger()
@@ -247,7 +246,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(committed=st.booleans())
     def kill_and_restart(self, committed: bool) -> None:
-        """The last batch was on disk, or not; nobody was told either way."""
+        """The last batch was on disk, or not; no client got an answer in either case."""
         stage = self.stage
         if committed and stage.held is not None:
             stage.store.commit(stage.held.ops)
@@ -359,7 +358,7 @@ class Sessions(RuleBasedStateMachine):
 
 
 class SessionsOnDisk(Sessions):
-    """The same over a store that is on disk, with room in memory for two messages per client."""
+    """`Sessions` over a store on disk, with memory for two messages per client."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -378,13 +377,13 @@ class SessionsOnDisk(Sessions):
 
 
 class FullQueues(Sessions):
-    """The same where publishers have to wait for room in the smallest of queues."""
+    """`Sessions` with publishers that wait for capacity in the smallest of queues."""
 
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 1, "block_s": 1e9}
 
 
 class FullQueuesOnDisk(SessionsOnDisk):
-    """The same on disk."""
+    """`FullQueues` with a store on disk."""
 
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
@@ -393,8 +392,8 @@ TestSessions = Sessions.TestCase
 TestSessionsOnDisk = SessionsOnDisk.TestCase
 TestFullQueues = FullQueues.TestCase
 TestFullQueuesOnDisk = FullQueuesOnDisk.TestCase
-# The likeliest place for what nobody has thought of: it gets more examples than others, and
-# `make soak` draws new ones for hours.
+# Most likely to find unexpected faults: it gets more examples than others, and `make soak` draws
+# new ones for hours.
 TestSessions.settings = TestSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=2 * settings.default.max_examples
 )

@@ -1,4 +1,5 @@
-"""Shared subscriptions of applications: what their queue has no room for waits in the log."""
+"""Shared subscriptions of applications: messages that do not fit into their queue wait in the
+log."""
 
 from typing import Any
 

@@ -1,21 +1,22 @@
 """Shared subscriptions against the rules of 4.8.2: members come, go, answer late, or end.
 
 The machine of `test_session_machine`, every invariant of it, with the same three clients in two
-groups, one per topic. In a crash the store in memory loses to the letter of its contract whatever
-`Settle` and `Sent` it may; the durable one, in each of its layouts, what it does lose. Besides, for
+groups, one per topic. In a crash the store in memory loses every `Settle` and `Sent` that its
+contract allows; the durable one, in each of its layouts, those that it does lose. Additionally, for
 the messages of a group:
 
-1. What was acknowledged to its publisher while a durable session was a member for certain has
+1. A message acknowledged to its publisher while a durable session was certainly a member has
    entered the queue of its group.
-2. What has entered the queue reaches the application of one member at least, unless the group has
-   ended, or it was sent at QoS 2 to a member whose session has ended ([MQTT-4.8.2-5]), or at QoS 0.
+2. A message that has entered the queue reaches the application of one member at least, unless the
+   group has ended, or it was sent at QoS 2 to a member whose session has ended ([MQTT-4.8.2-5]), or
+   at QoS 0.
 3. At QoS 2 it reaches the application of one member at most, and once; so at QoS 0.
 4. In the end nothing waits anywhere; the store has a queue for every group that has one, empty.
 
-And where all of them are in one group, at QoS 2, and stay there:
+And if all of them are in one group, at QoS 2, and stay in it:
 
-5. What reaches a member at QoS 2 comes in the order of its publisher and topic, unless it may have
-   been on its way to a member whose session ended.
+5. Messages reach a member at QoS 2 in the order of their publisher and topic, unless they may have
+   been in flight to a member whose session ended.
 6. A packet identifier of QoS 1 that ended with its connection, or a crash, does not come back with
    another message.
 """
@@ -62,15 +63,16 @@ FILTERS = st.sampled_from(["$share/g/t/0", "$share/h/t/1"])
 
 
 class Witness:
-    """What has become of the messages of groups, by the operations that a store was told."""
+    """The fate of the messages of groups, by the operations that a store got."""
 
     def __init__(self) -> None:
         self.entered: set[bytes] = set()
         """Payloads that were appended to the queue of a group."""
         self.let_go: set[bytes] = set()
-        """Those that went to nobody, to a session that is not stored, or ended with their owner."""
+        """Messages without a receiver, to a session that is not stored, or that ended with their
+        owner."""
         self.ends = 0
-        """Queues of groups that are over."""
+        """Number of queues of groups that have ended."""
 
     def see(self, ops: Sequence[StoreOp], store: Store) -> None:
         """`ops` are about to be committed to `store`."""
@@ -102,7 +104,7 @@ class ForgetfulStore(MemoryStore):
         self.on_disk = on_disk
         self.witness = Witness()
         self.log: list[StoreOp] = []
-        """What a crash does not undo."""
+        """Operations that a crash does not undo."""
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self.witness.see(ops, self)
@@ -116,7 +118,7 @@ class ForgetfulStore(MemoryStore):
         super().commit(self.log)
 
     def forget(self) -> None:
-        """The test is over."""
+        """Nothing to remove."""
 
 
 class CrashingRocks:
@@ -153,7 +155,7 @@ class CrashingRocks:
         self._open()
 
     def forget(self) -> None:
-        """The test is over."""
+        """Remove the store at the end of the test."""
         self._store._engine.close()
         shutil.rmtree(self._folder)
 
@@ -175,7 +177,7 @@ class Remembering(Member):
 
 
 class SharedLedger(Ledger):
-    """What is owed by whole groups."""
+    """The messages owed to whole groups."""
 
     def __init__(self, witness: Witness, groups: dict[str, str]) -> None:
         super().__init__()
@@ -185,7 +187,7 @@ class SharedLedger(Ledger):
         """Payloads whose group has had a durable member for certain ever since they were sent."""
         self.got: set[bytes] = set()
         self.ended: set[bytes] = set()
-        """Those that reached somebody at QoS 2 or 0: there their way ends."""
+        """Payloads that reached a member at QoS 2 or 0, and go no further."""
 
     def message(self, publisher: Peer, topic: str, qos: int, size_bytes: int = 0) -> Publish:
         publish = super().message(publisher, topic, qos, size_bytes)
@@ -221,7 +223,7 @@ class SharedLedger(Ledger):
 
 
 class OrderedLedger(SharedLedger):
-    """Of one group at QoS 2."""
+    """A ledger of one group at QoS 2."""
 
     def __init__(self, witness: Witness, groups: dict[str, str]) -> None:
         super().__init__(witness, groups)
@@ -292,7 +294,7 @@ class SharedSessions(Sessions):
     def something_happens_on_the_way(
         self, publisher: int, topic: str, qos: int, batches: int, index: int, event: str
     ) -> None:
-        """To a member with room, when messages are as far as so many commits let them."""
+        """An event for a member with capacity, after `batches` commits of messages to it."""
         self.store_becomes_quick()
         self.subscribe(index, self.filters[topic], qos)
         self.converse(index, 30)
@@ -351,7 +353,7 @@ class OneGroup(SharedSessions):
 
 
 class SharedSessionsOnDisk(SharedSessions):
-    """Over a store that is on disk, with room in memory for two messages per queue."""
+    """`SharedSessions` over a store on disk, with memory for two messages per queue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,7 +386,7 @@ class SharedSessionsOnRocksByStatus(SharedSessionsOnDisk):
 
 
 class FullSharedQueues(SharedSessions):
-    """Publishers wait for room in the smallest of queues.
+    """`SharedSessions` with publishers that wait for capacity in the smallest of queues.
 
     No publisher waits for messages that a leaving member hands on: a full queue drops them.
     """
@@ -394,7 +396,7 @@ class FullSharedQueues(SharedSessions):
 
 
 class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
-    """The same on disk."""
+    """`FullSharedQueues` with a store on disk."""
 
     dropped = FullSharedQueues.dropped
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
@@ -413,7 +415,7 @@ TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
 TestFullSharedQueues.settings = TestFullSharedQueuesOnDisk.settings = settings(
     stateful_step_count=100
 )
-# The stores have a machine of their own. What is compiled has been through the others.
+# The stores have a machine of their own. The compiled code has been through the others.
 TestSharedSessionsOnRocks.settings = TestSharedSessionsOnRocksByStatus.settings = settings(
     stateful_step_count=100, max_examples=2 * settings.default.max_examples // 5
 )

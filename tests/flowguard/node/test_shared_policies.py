@@ -1,4 +1,5 @@
-"""A full queue of a shared subscription: what gives way, and who waits, as with a client's own."""
+"""A full queue of a shared subscription: which messages are dropped and which publishers wait, as
+with a client's own queue."""
 
 from typing import Any
 
@@ -27,7 +28,7 @@ def member(stage: Stage, name: str, **properties: int) -> Client:
 
 
 def absent(stage: Stage) -> None:
-    """Both members have been there and are away."""
+    """Connect both members once and disconnect them."""
     for name in ("one", "two"):
         member(stage, name).close()
 
@@ -53,7 +54,7 @@ def numbers(client: Client) -> list[int]:
 
 
 def check(stage: Stage) -> None:
-    """The budgets hold what is there, and the store what waits."""
+    """The budgets equal the sums of their objects, and the store has the waiting messages."""
     check_budgets(stage.node, [])
     stored = {record.client_id: record for record in stage.store.sessions()}
     for queue in stage.node.router.queues._queues.values():

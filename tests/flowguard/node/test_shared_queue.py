@@ -31,12 +31,12 @@ def publish(stage: Stage, *payloads: bytes, qos: int = 1) -> None:
 
 
 def taken(client: Client) -> list[bytes]:
-    """What has come, not acknowledged."""
+    """Return the payloads received, without acknowledging them."""
     return [message.payload for message in client.publishes(acknowledge=False)]
 
 
 def payloads(client: Client) -> list[bytes]:
-    """What has come, and comes when that is acknowledged."""
+    """Return the payloads received, and those that follow after acknowledgements."""
     return [message.payload for message in client.publishes()]
 
 
@@ -363,7 +363,7 @@ def test_a_qos_2_message_that_moves_to_a_member_whose_session_ends_goes_to_anoth
 
 
 def test_qos_2_messages_that_move_find_a_place_in_flight_to_a_member(stage: Stage) -> None:
-    """Those that would not are left to others, who need not wait for this one."""
+    """Messages that do not fit are left to other members, which need not wait for this one."""
     first = member(stage, "first", qos=2, receive_maximum=2)
     begin_to_move(stage, first)
     stage.release_commits()
@@ -374,7 +374,8 @@ def test_qos_2_messages_that_move_find_a_place_in_flight_to_a_member(stage: Stag
 
 
 def test_a_full_queue_of_its_own_keeps_a_member_from_qos_2_messages_no_longer_than_it_is() -> None:
-    """It is full of what is on its way through the store: nobody else would wake the member."""
+    """The queue is full of messages on their way through the store: no other event wakes the
+    member."""
     stage = Stage({"session": {"queue_messages_max": 1}})
     client = member(stage, "m", qos=2)
     client.subscribe("own", qos=1)

@@ -43,7 +43,7 @@ NAME = key_of(SinkKind.SPREAD, FILTER)
 
 
 class Feed:
-    """What a store says of groups, as the test wants it."""
+    """A store's news of groups, as set by the test."""
 
     def __init__(self) -> None:
         self.news: list[GroupNews] = []
@@ -61,7 +61,7 @@ class Feed:
 
 
 class SpreadStore(StoreApart):
-    """Says of a group at once that it is there; remembers what else is about it."""
+    """Reports at once that a group exists, and records all other calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def test_what_is_given_to_another_broker_is_not_handed_out_any_more() -> None:
     ((number, packet_id),) = given(app)
     assert number == 1
     hear(stage, store, GroupGone(FILTER, [1, 2]))
-    # It has this one, and may answer; if it goes away, nobody here gets it again.
+    # The client has this one, and may answer; if it disconnects, no other client gets it again.
     app.send(Puback(packet_id))
     ((number, packet_id),) = given(app)
     assert number == 3
@@ -288,7 +288,7 @@ def test_a_member_of_a_former_queue_gets_what_waited_there_and_then_what_comes()
     assert acknowledge(come(stage, "app-1")) == [b"3"]
 
 
-# --- what is told of it --------------------------------------------------------------------------
+# --- reports about the group ---------------------------------------------------------------------
 
 
 def test_what_is_wrong_is_told_once_and_by_explain_until_it_is_over() -> None:

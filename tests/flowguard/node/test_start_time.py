@@ -25,7 +25,7 @@ def staged(*, hooks: Hooks | None = None, threshold: int = 1, **session: Any) ->
     store = StoreWithLog(lambda: stage.now_s)
     settings = {"session": {"log_threshold": threshold, **session}}
     stage = Stage(settings, store=store, hooks=hooks, now_s=NOW_S)
-    # Somebody who is never here: so topics have a durable subscriber, and are logged.
+    # An offline client, so that all topics have a durable subscriber, and are logged.
     sleeper = stage.connect_durable("sleeper", session_expiry_interval=0xFFFF_FFFF)
     sleeper.subscribe("#", qos=1)
     sleeper.close()
@@ -117,7 +117,7 @@ def test_it_goes_on_after_a_resume_and_a_restart() -> None:
 
 
 def test_one_that_is_there_goes_on() -> None:
-    """Who subscribes again at each connection gets nothing twice."""
+    """A client that subscribes again at each connection gets no message twice."""
     stage = staged()
     publish(stage, "a", b"1")
     client = stage.connect_durable("s")
@@ -148,7 +148,7 @@ def test_others_of_the_session_do_not_start_there() -> None:
 
 
 def test_while_a_session_catches_up() -> None:
-    """What it has missed by another subscription does not come by the new one as well."""
+    """Messages missed by another subscription do not arrive by the new one as well."""
     stage = staged()
     publish(stage, "a/b", b"1")
     client = stage.connect_durable("s")
@@ -309,7 +309,7 @@ class AgainstLedger(RuleBasedStateMachine):
 
     @rule(filter=st.sampled_from(FILTERS), back=st.integers(0, 8), holds=st.booleans())
     def subscribe(self, filter: str, back: int, holds: bool) -> None:
-        """Only where all was logged: with a threshold of 2, nothing is owed of before."""
+        """Only if all was logged: with a threshold of 2, no earlier message is owed."""
         self.come()
         assert self.client is not None
         if self.filter:

@@ -251,7 +251,7 @@ def test_a_topic_may_have_only_so_many_levels(qos: int, answers: list[Puback]) -
 
 
 class OwnTopics:
-    """Everybody may do what they like below a topic with their own name, and nothing else."""
+    """Allows each client everything below a topic with its own name, and nothing else."""
 
     def may_publish(self, client_id: str, topic: str) -> bool:
         return topic.startswith(client_id + "/")

@@ -1,13 +1,13 @@
-"""Deadlines: never early, never lost, and nothing kept for what is over.
+"""Deadlines: never early, never lost, and nothing kept for objects that have ended.
 
 1. A call is made once, by the first `fire` at or after its instant, in order; unless cancelled.
-2. Cancelled timers never are more than half of what is held.
-3. The wheel shows a connection once, within a tenth of a second after the instant asked last, not
-   before.
-4. Neither makes more than DUE_MAX of it at once; the rest keeps its order.
+2. Cancelled timers never are more than half of all that are held.
+3. The wheel shows a connection once, within a tenth of a second after the instant requested last,
+   not before.
+4. Neither makes more than DUE_MAX calls at once; the rest keeps its order.
+5. Neither holds a connection or a session that has ended, however far its deadline is.
 
-What a node does with both a piece at a time is in `test_due`.
-5. Neither holds a connection or a session that is over, however far its deadline is.
+`test_due` has the work that a node does for both, a piece at a time.
 """
 
 from hypothesis import strategies as st

@@ -278,7 +278,7 @@ def test_backlogs_that_rest_are_no_reason_to_wait_for_an_event() -> None:
 
 
 def drift_s(world: World) -> float:
-    """What the observer says of the loop: nine of ten milliseconds waited no longer, within 5 %."""
+    """Return the observed drift: nine of ten milliseconds waited no longer, within 5 %."""
     return world.observer.take(world.now_s, 0, 0).drift_s
 
 
@@ -314,7 +314,7 @@ STAY_S = 20 * SLICE_S
 
 
 def staying(*, immediate: bool = True) -> World:
-    """Nobody else can run for `STAY_S`."""
+    """A world in which no other task can run for `STAY_S`."""
     world = World(immediate=immediate)
     world.others_at_s = world.now_s + STAY_S
     return world
@@ -434,7 +434,7 @@ def test_every_step_gets_on_until_nothing_is_left(
     immediate: bool,
     shared: bool,
 ) -> None:
-    """A step does something, or is over with all; what there was is done once each."""
+    """Each step does some work, or ends with none left; each item is processed once."""
     world = World(immediate=immediate, shared=shared)
     world.ready.extend(f"{number}" for number in range(sockets))
     world.runnable.extend(f"{number}" for number in range(waiting))

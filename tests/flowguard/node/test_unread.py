@@ -1,4 +1,4 @@
-"""What clients do not read is bounded in memory, objects and all, for all of them together."""
+"""Unread bytes of clients are bounded in memory, objects included, for all of them together."""
 
 from flowguard.types import Publish
 from tests.support.stage import Stage

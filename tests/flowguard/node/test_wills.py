@@ -1,4 +1,5 @@
-"""Wills: published for whoever goes without a word, once, when due, as an ordinary message."""
+"""Wills: published for each client that leaves without DISCONNECT, once, when due, as an ordinary
+message."""
 
 import pytest
 
@@ -282,7 +283,7 @@ def test_a_restart_publishes_the_wills_of_those_it_cut_off_once(version: int) ->
 
 
 class Guard:
-    """Nobody may publish to "forbidden"."""
+    """Forbids to publish to "forbidden"."""
 
     def may_publish(self, client_id: str, topic: str) -> bool:
         return topic != "forbidden"

@@ -13,11 +13,11 @@ from flowguard.session.chores import Chore, Chores
 
 OP: Final = PutSession("", 0, None)
 PIECE_S: Final = SLICE_S / 4
-"""What a piece of work takes here, unless said otherwise."""
+"""Default duration of a piece of work."""
 
 
 class Steps(Chore):
-    """So many pieces, of `PIECE_S` each."""
+    """A chore of `count` pieces, of `PIECE_S` each."""
 
     def __init__(self, world: "World", count: int) -> None:
         self.world = world
@@ -30,9 +30,9 @@ class Steps(Chore):
 
 
 class World(Ports[str, str, str]):
-    """Conversations by name; all that a turn asks of it is written down in `said`.
+    """Connections by name; `said` records all calls of a turn.
 
-    Whoever is `lively` has more to do after each run, and never ends.
+    A `lively` connection has more to do after each run, and never ends.
     """
 
     def __init__(self, *, immediate: bool = True, shared: bool = False) -> None:
@@ -74,7 +74,7 @@ class World(Ports[str, str, str]):
         self.now_s += self.piece_s
 
     def wait_for_commit(self, number: int) -> None:
-        """Somebody does, who is answered with `number`."""
+        """Append work that is answered with `number` after its commit."""
 
         def answer(_: float) -> None:
             self.spend("answer")
@@ -83,7 +83,7 @@ class World(Ports[str, str, str]):
         self.journal.append([OP], answer, self.now_s)
 
     def run_until(self, wanted: Next, *, turns_max: int = 1_000) -> int:
-        """Go on, with nobody else to run, until this comes; after how many steps."""
+        """Go on, with no other task to run, until `wanted`; return the number of steps before."""
         for count in range(turns_max):
             following = self.turns.go_on()
             if following is wanted:

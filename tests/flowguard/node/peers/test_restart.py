@@ -25,10 +25,10 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Crashin
 
 
 class CrashingMachine(Machine):
-    """Its nodes end without closing their stores."""
+    """A machine whose nodes end without closing their stores."""
 
     def __init__(self, *names: str, folder: Path | None) -> None:
-        """`folder`: where RocksDB keeps the stores; None for stores in memory."""
+        """`folder` is the place of the RocksDB stores, or None for stores in memory."""
         self._folder = folder
         super().__init__(*names, store=self.open)
 

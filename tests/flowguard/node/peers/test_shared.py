@@ -91,7 +91,7 @@ def test_member_on_a_node_that_the_publisher_does_not_know_yet(name: str) -> Non
 
 
 def test_messages_of_a_node_that_starts_reach_members_of_nodes_that_start_as_well() -> None:
-    """No node knows where the members are: the message passes all of them."""
+    """The nodes do not know where the members are, so the message passes all of them."""
     machine = Machine("a", "b", "c", "d")
     for name in "cd":
         member = machine[name].connect_durable(f"m-{name}")
@@ -113,7 +113,7 @@ def test_messages_of_a_node_that_starts_reach_members_of_nodes_that_start_as_wel
 
 
 def test_subscriptions_that_the_publisher_does_not_know_do_not_both_serve() -> None:
-    """Their SUBACKs have not left, so the message need not reach them."""
+    """The SUBACKs have not left, so the message need not reach the members."""
     machine = Machine("a", "b", "c")
     members = [machine[name].connect(f"m-{name}") for name in "bc"]
     for member in members:
