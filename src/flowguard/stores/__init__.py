@@ -1,9 +1,8 @@
 """The durable state of a node: one contract, several engines. Synchronous, batch first, no trio.
 
-A store is told in batches (`Store.commit`) and asked at start (`Store.sessions`,
-`Store.retained`, `Store.fetch`). Waiting for commits, and acknowledging after them, is the
-journal's business (`flowguard.node.journal`). Drivers are imported only by their own file of
-this room.
+A store gets batches (`Store.commit`), and is read at the start (`Store.sessions`, `Store.retained`,
+`Store.fetch`). The journal (`flowguard.node.journal`) waits for commits and then acknowledges. Only
+one module of each engine imports its driver.
 """
 
 from flowguard.stores.applications import ApplicationStore

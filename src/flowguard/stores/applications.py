@@ -1,4 +1,4 @@
-"""The contract of stores that keep the queues of applications apart from those of devices."""
+"""The contract of stores that separate the queues of applications from those of devices."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,29 +8,28 @@ from flowguard.stores.group_feed import GroupFeed
 
 @runtime_checkable
 class ApplicationStore(Protocol):
-    """A `Store` in which queues of applications wait elsewhere, without a bound but retention.
+    """A `Store` with the queues of applications in another system, bounded only by retention.
 
-    For the node they are queues like all others: `Append`, `Sent`, `Release`, `Settle` and `fetch`,
-    by the same positions; and `Forward`. Whose they are the store knows by
-    `PutSession.is_application`; one with another value than before moves what is queued, positions
-    and all, before its commit returns.
+    The node uses them like all other queues: `Append`, `Sent`, `Release`, `Settle` and `fetch` with
+    the same positions; and `Forward`. `PutSession.is_application` marks their sessions. If its
+    value changes, the queue moves, with its positions, before the commit returns.
 
-    It may take nothing for long, and devices need not wait for that: what concerns no application
-    is better committed to `devices`, from a second thread. What enters both for one name does so in
-    turns: first all of it in one of them, then in the other.
+    The other system may be unavailable for long. So that devices need not wait for it, commit
+    operations on devices to `devices`, from a second thread. Operations on one session must not be
+    committed to both at the same time.
     """
 
     @property
     def devices(self) -> Store:
-        """Where everything else is; the one that is closed is this one."""
+        """The store of everything else. Close this store, not `devices`."""
 
     @property
     def groups(self) -> GroupFeed | None:
-        """Shared subscriptions that other brokers have, too; None: there are none."""
+        """Shared subscriptions that several brokers have, or None if not configured."""
 
     def owed_pos(self, client_id: str) -> int:
-        """The highest position of `Forward` that an application's queue has; 0: none."""
+        """Return the highest position of `Forward` in an application's queue, 0 if none."""
 
     def take_lost(self) -> dict[str, int]:
-        """Messages by client id that retention has dropped before they were fetched, since it was
-        asked last. Cheap, never blocks, from any thread."""
+        """Return the numbers of messages that retention has dropped before they were fetched, since
+        the last call, by client id. Cheap, never blocks, from any thread."""

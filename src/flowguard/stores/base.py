@@ -1,4 +1,4 @@
-"""The store contract: what sessions need of a store, and no more."""
+"""The store contract: the methods that sessions need of a store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,54 +15,53 @@ POS_MAX: Final = 2**63
 FETCH_BYTES: Final = 1024 * 1024
 
 Fenced = frozenset[str]
-"""Client ids of sessions that somebody else owns by now: nothing was written for them."""
+"""Client ids of sessions that another broker owns by now; nothing was written for them."""
 NOT_FENCED: Final[Fenced] = frozenset()
 
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that has a durable log as well: it accepts the operations on the log."""
+    """A store that also has a durable log, and accepts the operations on it."""
 
     def read_log(
         self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
     ) -> LogBatch:
-        """Messages that a session has missed since its last `PutLogPlace`; none without one. Those
-        that subscriptions with a `PutLogStart` are owed come before them.
+        """Return messages that a session has missed since its last `PutLogPlace`; none without one.
+        Messages for subscriptions with a `PutLogStart` come first.
 
-        Blocks, and is called, as `Store.fetch`.
+        Blocks as `Store.fetch`, and is called from the same thread.
         """
 
 
 @dataclass(slots=True)
 class StoreLoad:
-    """The store's own signals: of the engine, and of the disk it lives on."""
+    """The state of a store: that of the engine and of its disk."""
 
     state: StoreState = StoreState.FLOWING
     used_bytes: int = 0
     free_bytes: int | None = None
-    """Free space on its disk; None: there is no disk."""
+    """Free space on its disk, or None if it has no disk."""
     read_only: bool = False
-    """Whether the disk is full: commits raise `NoSpaceError` until there is room again."""
+    """True if the disk is full: commits raise `NoSpaceError` until there is space again."""
     reserve_bytes: int = 0
-    """Of `free_bytes`, what is not for use: below it the disk is full."""
+    """Reserve: the disk counts as full if `free_bytes` is lower."""
 
 
 class Store(Protocol):
-    """One durable home of sessions, queues and retained messages.
+    """The durable state of sessions, queues and retained messages.
 
-    When `commit` returns, every operation is as durable as `durability` says, in order, but those
-    of the sessions it names; when it raises `StoreError`, none may be acknowledged. All or nothing
-    for each session; and for the batch where the store is local, or the same batch is tried until
-    it is taken. `Sent` and `Settle` alone may be lost in a crash: what they tell is then told
-    again.
+    When `commit` returns, all operations have the durability `durability`, in order, except those
+    on the sessions that it returns. When it raises `StoreError`, none may be acknowledged. A commit
+    is atomic for each session. It is atomic for the batch if the store is local, or if the same
+    batch is tried until it succeeds. Only `Sent` and `Settle` may be lost in a crash: then messages
+    are sent again.
 
-    Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
-    ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
-    what is stored takes no memory to speak of. `maintain` is called every 100 ms; every
-    `upkeep_ticks` times 100 ms where it had nothing left to do and nothing was committed since.
-    Under load it follows a commit, and whoever waits for that waits for it, too. Who is silent for
-    `lease_s` may be succeeded by somebody else (None: by nobody), and `maintain` then raises
-    `LockedError`.
+    All methods but `load` block, and are called from one thread at a time. With `immediate`, no
+    call waits for anything outside the process, so the reactor may call it. With `on_disk`, stored
+    data needs hardly any memory. `maintain` is called every 100 ms, or every `upkeep_ticks` times
+    100 ms if it had no more work and nothing was committed since. Under load it follows a commit,
+    and delays the acknowledgements of that commit. Another broker may take over from a broker that
+    is silent for `lease_s` (None: never); then `maintain` raises `LockedError`.
     """
 
     durability: Durability
@@ -71,20 +70,21 @@ class Store(Protocol):
     upkeep_ticks: int
     lease_s: float | None
     clock: Callable[[], float] | None
-    """The clock that instants in the store are of, or None if they do not outlive the process."""
+    """The clock of the times in the store, or None if they do not outlive the process."""
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
-        """Apply the batch in order; the sessions it could not write for, as they are another's.
+        """Apply the batch in order. Return the sessions that were skipped, as they have another
+        owner; a local store returns NOT_FENCED.
 
-        A local store owns all of its sessions: NOT_FENCED. After a `NotNowError` the same batch may
-        be tried again, before any other; any other `StoreError`: the store is done for.
+        After a `NotNowError` the same batch may be tried again, before any other. After any other
+        `StoreError` the store cannot be used any more.
         """
 
     def sessions(self) -> Iterator[SessionRecord]:
-        """Every session, at start; order by client id."""
+        """Yield all sessions at the start, in the order of client ids."""
 
     def retained(self) -> Iterator[tuple[Publish, float]]:
-        """Every retained message with its `expires_at_s`, at start; order by topic."""
+        """Yield all retained messages with `expires_at_s` at the start, in the order of topics."""
 
     def fetch(
         self,
@@ -95,30 +95,29 @@ class Store(Protocol):
         until_pos: int = POS_MAX,
         bytes_max: int = FETCH_BYTES,
     ) -> list[QueueEntry]:
-        """Unsettled entries with `after_pos` < pos <= `until_pos`, ascending; [] at the end.
+        """Return unsettled entries with `after_pos` < pos <= `until_pos`, ascending; [] at the end.
 
-        At most `limit`, and no further one when `Delivery.size_bytes` of those before add up to
-        `bytes_max`.
+        At most `limit`; stops when their `Delivery.size_bytes` add up to `bytes_max`.
         """
 
     def maintain(self) -> bool:
-        """Do a few milliseconds of deferrable work; return whether more is left to do."""
+        """Do a few milliseconds of deferrable work. Return True if more is left."""
 
     def backup(self, folder: Path) -> None:
-        """Write a copy of what is committed into a new `folder`, from which a store opens.
+        """Write a copy of the committed data into a new `folder`, which can be opened as a store.
 
-        `folder` may come from outside: whatever it is, raises `StoreError` where there is no copy.
+        Raises `StoreError` if the copy fails, for any value of `folder`, which may be user input.
         """
 
     def load(self) -> StoreLoad:
-        """The store's signals. Cheap, never blocks, from any thread."""
+        """Return the store's state. Cheap, never blocks, from any thread."""
 
     def close(self) -> None:
         """Release everything; the store must not be used afterwards."""
 
 
 def session_ops(record: records.SessionRecord) -> list[records.StoreOp]:
-    """Operations that make such a session, without queue and place in the log."""
+    """Return operations that create such a session, without queue and place in the log."""
     name = record.client_id
     ops: list[records.StoreOp] = [
         records.PutSession(

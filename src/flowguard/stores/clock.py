@@ -1,8 +1,8 @@
-"""The clock that stored sessions and messages expire by.
+"""The clock for the expiry of stored sessions and messages.
 
-It does not jump while the process runs, even if the wall clock is corrected. The store keeps
-its time and the time of the wall clock as a pair. The next process adds the time that has passed
-since by the wall clock.
+It does not jump while the process runs, even if the wall clock is corrected. The store keeps its
+time and the time of the wall clock as a pair. The next process adds the time that has passed
+since then on the wall clock.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def ahead_of_wall_s(pair: bytes | None) -> float:
 
 @final
 class StoreClock:
-    """Seconds since the Unix epoch, as the wall clock said when the store was made."""
+    """Seconds since the Unix epoch, according to the wall clock when the store was created."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StoreClock:
         wall_s: Callable[[], float],
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`stored`: the last pair, or None if there is none: it begins with the wall clock."""
+        """`stored` is the last pair, or None to begin with the wall clock."""
         self._wall_s = wall_s
         self._monotonic_s = monotonic_s
         start_s = wall_s()
@@ -49,7 +49,7 @@ class StoreClock:
         return self._monotonic_s() + self._offset_s
 
     def due(self) -> bytes | None:
-        """The pair to store now, or None if the stored one is right."""
+        """Return the pair to store now, or None if the stored one is still right."""
         now_s, wall_s = self.now_s(), self._wall_s()
         passed_s = now_s - self._stored_s
         jump_s = wall_s - self._stored_wall_s - passed_s

@@ -1,7 +1,7 @@
-"""Entries of queues as servers keep them: versioned, big endian, by hand.
+"""Entries of queues in Redis and Kafka: versioned, big endian.
 
 u8 version, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers), u32 size; f64 expiry;
-count and identifiers, varints; the message
+number and identifiers, varints; the message
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ _IDENTIFIED: Final = 16
 
 
 def encode_entry(delivery: Delivery, with_topic: bool = True) -> bytes:
-    """The entry; without the topic of its message where that is kept beside it."""
+    """Return the entry, without the message's topic if that is stored separately."""
     flags = delivery.qos
     if delivery.retain:
         flags |= _RETAIN
@@ -38,7 +38,7 @@ def encode_entry(delivery: Delivery, with_topic: bool = True) -> bytes:
 
 
 def decode_entry(value: bytes, topic: str | None = None) -> Delivery:
-    """The entry, with its topic where that is kept beside it. Raises `CorruptionError`."""
+    """Return the entry; `topic` is the one stored separately, if any. Raises `CorruptionError`."""
     _, flags, _ = unpack(_ENTRY, value)
     pos = _ENTRY.size
     expires_at_s = NEVER_S

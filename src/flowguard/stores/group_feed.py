@@ -1,9 +1,9 @@
-"""GroupFeed: shared subscriptions that several brokers have together, as a node sees their store.
+"""GroupFeed: the interface of shared subscriptions (groups) that several brokers have.
 
-What is published enters one with an `Append` under its key (`SinkKind.SPREAD`); its position is
-any number that is the same for all messages of a publisher. What this broker is given to hand out
-comes as news, with the positions by which it is to be settled. A broker that has members says so by
-`PutSession` and `DropSession` under another key (`SinkKind.MEMBERS`).
+A published message is added by an `Append` with the group's key (`SinkKind.SPREAD`). The position
+is any number that is the same for all messages of a publisher. The messages that this broker has to
+deliver come as news, with the positions by which they are settled. A broker announces its members
+by `PutSession` and `DropSession` with another key (`SinkKind.MEMBERS`).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from flowguard.records import Delivery
 @final
 @dataclass(frozen=True, slots=True)
 class GroupBegan:
-    """Somebody has members: what matches the filter is to be written from now on."""
+    """A broker has members; write matching messages to the group from now on."""
 
     filter: str
 
@@ -25,7 +25,7 @@ class GroupBegan:
 @final
 @dataclass(frozen=True, slots=True)
 class GroupEnded:
-    """Nobody has any more."""
+    """No broker has members any more."""
 
     filter: str
 
@@ -33,19 +33,19 @@ class GroupEnded:
 @final
 @dataclass(frozen=True, slots=True)
 class GroupCame:
-    """Messages to be handed out, in order."""
+    """Messages to be delivered, in order."""
 
     filter: str
     messages: list[tuple[int, Delivery]]
-    """With their positions."""
+    """Positions and messages."""
     is_replay: bool
-    """Whether there is more that has waited: nobody is slowed down for that, so members are."""
+    """True if older messages are left; they do not slow publishers down, but limit members."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class GroupGone:
-    """Another broker hands these out from now on, as far as nobody has them."""
+    """Another broker delivers these from now on, unless a member has them already."""
 
     filter: str
     positions: list[int]
@@ -54,23 +54,23 @@ class GroupGone:
 @final
 @dataclass(frozen=True, slots=True)
 class GroupPaused:
-    """Whether it is being decided who hands out what: nothing more until then."""
+    """Start or end of a rebalance between brokers, during which nothing is delivered."""
 
     filter: str
     is_paused: bool
 
 
 class Trouble(StrEnum):
-    """The kinds of what may be wrong with a group."""
+    """The kinds of faults of a group."""
 
     READING = "reading"
-    """Nothing of it can be read: it waits."""
+    """The group cannot be read; its messages wait."""
     COMMITS = "commits"
-    """What members have acknowledged cannot be kept: it may come again, to others."""
+    """Acknowledgements of members cannot be stored; messages may be delivered again, to others."""
     TOPIC = "topic"
-    """Its topic is not as it is to be, or cannot be made."""
+    """The topic has wrong settings, or cannot be created."""
     HELD = "held"
-    """A record of a later version, or a batch that is damaged: what is behind it waits."""
+    """A record of a later version or a damaged batch delays the messages after it."""
     RECORD = "record"
     """A record was damaged, and is lost."""
 
@@ -78,26 +78,26 @@ class Trouble(StrEnum):
 @final
 @dataclass(frozen=True, slots=True)
 class GroupTrouble:
-    """Something is wrong with a group on this broker, or is not any more."""
+    """The start or end of a fault of a group on this broker."""
 
     filter: str
-    """Empty: with all of them."""
+    """Filter of the group, or "" for all groups."""
     trouble: Trouble
     why: str
-    """For people; empty: it is over."""
+    """Description of the fault, or "" at its end."""
 
 
 GroupNews = GroupBegan | GroupEnded | GroupCame | GroupGone | GroupPaused | GroupTrouble
 
 
 class GroupFeed(Protocol):
-    """The news of such groups. Never blocks; from any thread."""
+    """The news of groups. Never blocks; may be called from any thread."""
 
     def take_news(self) -> list[GroupNews]:
-        """Return what has happened since, in order; the first time, which groups there are."""
+        """Return the news since the last call, in order; at first, all existing groups."""
 
     def on_news(self, wake: Callable[[], None]) -> None:
-        """Call this, from another thread, whenever something has happened."""
+        """Call `wake`, from another thread, whenever there is news."""
 
     def want(self, filter: str, is_wanted: bool) -> None:
-        """Whether a member is connected here, who could be given something."""
+        """Set whether a member is connected to this broker, which can get messages."""

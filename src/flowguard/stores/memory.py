@@ -1,7 +1,7 @@
-"""The store in memory: the reference for every other, and the default until one is durable.
+"""The store in memory: the reference for all others, and the default without a durable one.
 
-It survives the broker object, not the process: a test that drops a broker and builds another one
-over the same store sees what a restart would see.
+It survives the broker object, but not the process. A test that drops a broker and creates another
+one with the same store sees the same state as after a restart.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +31,12 @@ _OTHERS: Final = (
     records.DropRetained,
     records.AppendToLog,
 )
-"""Operations on what is not there yet, or is no session's."""
+"""Operations that do not require an existing session."""
 
 
 @final
 class _Queue:
-    """Unsettled entries by position, in order of acceptance; keeps the counters of its record."""
+    """Unsettled entries by position, in order of acceptance; updates the counters of its record."""
 
     __slots__ = ("entries", "record")
 
@@ -71,7 +71,7 @@ class _Queue:
                 self.record.unsettled_bytes -= entry.delivery.size_bytes
 
     def between(self, after_pos: int, until_pos: int) -> Iterator[int]:
-        """Unsettled positions in that range, ascending; O(their number) in a dense queue."""
+        """Return unsettled positions of the range, ascending; O(their number) in a dense queue."""
         first = next(iter(self.entries), until_pos + 1)
         start, end = max(after_pos + 1, first), min(until_pos + 1, self.record.next_pos)
         if end - start > 8 * len(self.entries):
@@ -80,7 +80,7 @@ class _Queue:
 
 
 class MemoryStore:
-    """Dictionaries in the shape of the contract; operations on unknown sessions are ignored."""
+    """A store of dictionaries; operations on unknown sessions are ignored."""
 
     durability: records.Durability = records.Durability.MEMORY
     immediate: bool = True
@@ -95,7 +95,7 @@ class MemoryStore:
         self._wall_s = wall_s
         self._home = MemoryHome()
         self.log = MessageLog(self._home, high=0)
-        """Messages that are logged. A node does not ask for that here: nothing bounds it."""
+        """The message log, for tests. A node does not use it, because its memory is unbounded."""
         self._sessions: dict[str, records.SessionRecord] = {}
         self._queues: dict[str, _Queue] = {}
         self._retained: dict[str, tuple[Publish, float]] = {}
@@ -238,4 +238,4 @@ class MemoryStore:
         return StoreLoad()
 
     def close(self) -> None:
-        """Release nothing: the content stays for the next user of this object."""
+        """Do nothing: the content stays for the next user of this object."""

@@ -1,4 +1,4 @@
-"""A message as stores keep it: versioned, big endian, by hand, no reflection.
+"""The record of a message in all stores: versioned, big endian, no reflection.
 
 u8 version, u8 flags (0-1 QoS, 2 retain, 3 properties), u16 topic length, topic,
 properties as on the wire, payload
@@ -20,7 +20,7 @@ _MESSAGE_HEAD: Final = Struct(">BBH")
 
 
 def encode_message(message: Publish, with_topic: bool = True) -> bytes:
-    """The record; without its topic where that is kept beside it."""
+    """Return the record, without its topic if that is stored separately."""
     topic = message.topic.encode() if with_topic else b""
     flags = message.qos | (RETAIN if message.retain else 0)
     if message.properties is NO_PROPERTIES:
@@ -32,7 +32,7 @@ def encode_message(message: Publish, with_topic: bool = True) -> bytes:
 def decode_message(
     data: bytes, pos: int, in_will: bool = False, topic: str | None = None
 ) -> Publish:
-    """The message from `pos` to the end; with its topic where that is kept beside it."""
+    """Return the message from `pos` to the end; `topic` is the one stored separately, if any."""
     try:
         version, flags = data[pos], data[pos + 1]
         end = pos + 4 + (data[pos + 2] << 8 | data[pos + 3])

@@ -1,8 +1,8 @@
-"""Parts of records that every store packs the same way: wills, subscription flags, versions.
+"""Parts of records with the same format in all stores: wills, subscription flags, versions.
 
 will          u8 version, u32 delay, the message
 flags         0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling, 6 retained messages
-              are owed: those of topics after the one that the row ends with
+              are still to be sent: those of topics after the one at the end of the row
 """
 
 from struct import Struct
@@ -16,7 +16,7 @@ from flowguard.stores.messages import decode_message, encode_message
 from flowguard.types import SubscriptionOptions
 
 VERSION: Final = 1
-"""Of every record that begins with a version."""
+"""Version of all records that begin with one."""
 _WILL: Final = Struct(">BI")
 _NO_LOCAL: Final = 4
 _AS_PUBLISHED: Final = 8
@@ -25,7 +25,7 @@ _OWED: Final = 64
 
 
 def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
-    """The numbers a record begins with, its version first. Raises `CorruptionError`."""
+    """Return the numbers at the start of a record, its version first. Raises `CorruptionError`."""
     try:
         found = layout.unpack_from(value)
     except StructError as error:
@@ -36,7 +36,7 @@ def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
 
 
 def text(rest: bytes) -> str:
-    """The text that a row ends with. Raises `CorruptionError`."""
+    """Return the text at the end of a row. Raises `CorruptionError`."""
     try:
         return rest.decode()
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def text(rest: bytes) -> str:
 
 
 def number(value: bytes, pos: int) -> tuple[int, int]:
-    """Return a number of one to four bytes, and its end; raises `CorruptionError`."""
+    """Return a number of one to four bytes, and its end. Raises `CorruptionError`."""
     try:
         return decode_variable(value, pos, len(value))
     except MalformedPacket as error:
@@ -52,7 +52,7 @@ def number(value: bytes, pos: int) -> tuple[int, int]:
 
 
 def subscription_flags(options: SubscriptionOptions, retained_after: str | None = None) -> int:
-    """All options but the identifier, and whether retained messages are owed."""
+    """Return all options but the identifier, and whether retained messages are still to be sent."""
     flags = options.qos | options.retain_handling << _HANDLING_SHIFT
     if retained_after is not None:
         flags |= _OWED
@@ -64,15 +64,15 @@ def subscription_flags(options: SubscriptionOptions, retained_after: str | None 
 
 
 def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
-    """The options that `subscription_flags` has packed."""
+    """Return the options that `subscription_flags` has packed."""
     no_local, as_published = bool(flags & _NO_LOCAL), bool(flags & _AS_PUBLISHED)
     handling = flags >> _HANDLING_SHIFT & 3
     return SubscriptionOptions(flags & 3, no_local, as_published, handling, identifier)
 
 
 def retained_after(flags: int, rest: bytes) -> str | None:
-    """The topic of `PutSubscription` after which retained messages are owed; `rest`: the end of the
-    row. Raises `CorruptionError`."""
+    """Return the topic after which retained messages are still to be sent (`PutSubscription`), or
+    None. `rest` is the end of the row. Raises `CorruptionError`."""
     return text(rest) if flags & _OWED else None
 
 
@@ -81,6 +81,6 @@ def encode_will(will: WillRecord) -> bytes:
 
 
 def decode_will(value: bytes) -> WillRecord:
-    """The will. Raises `CorruptionError`."""
+    """Return the will. Raises `CorruptionError`."""
     _, delay_s = unpack(_WILL, value)
     return WillRecord(decode_message(value, _WILL.size, in_will=True), delay_s)

@@ -1,10 +1,10 @@
-"""The bitmask layout (source: the EIP on RocksDB): topics lie together within an epoch of time.
+"""The bitmask layout (source: the EIP on RocksDB): equal topics are adjacent within an epoch.
 
     shard (2 bytes), epoch (4), index of the topic (16), offset in the epoch (5)
 
-Epoch and offset are the high and the low bits of the stamp. A filter is a mask over the index; the
-search seeks the smallest key that satisfies mask, query and span, reads while keys do, and seeks
-again at the first that does not. So it passes over what does not match, wherever the wildcards are.
+Epoch and offset are the high and the low bits of the stamp. A filter is a mask over the index. The
+search seeks the smallest key that satisfies mask, query and span, reads on while keys do, and seeks
+again at the first one that does not. So it skips other rows, wherever the wildcards are.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from flowguard.stores.log.layout import LogQuestion, NothingToLearn, Row
 from flowguard.stores.log.rows import Found, LogRows, ReadBounds, Sieve, sift
 
 EPOCH_BITS: Final = 36
-"""Bits of the offset by default: an epoch of 2^20 milliseconds, 17.5 minutes."""
+"""Default number of bits of the offset: an epoch of 2^20 milliseconds, 17.5 minutes."""
 OFFSET_BYTES: Final = 5
 _EPOCH_AT: Final = 2
 _INDEX_AT: Final = 6
 _OFFSET_AT: Final = _INDEX_AT + INDEX_BYTES
 _HEAD: Final = Struct(">HI")
 TOPIC_CACHED_MAX: Final = 200
-"""Characters of a topic that is worth keeping with its index."""
+"""Maximum length in characters of a topic whose index is cached."""
 TOPICS_CACHED: Final = 16_384
 
 _cached_index = lru_cache(TOPICS_CACHED)(lambda topic: topic_index(topic).to_bytes(INDEX_BYTES))
@@ -46,10 +46,10 @@ def _key(shard: int, epoch: int, index: bytes, offset: int) -> bytes:
 
 @final
 class BitmaskLayout(NothingToLearn):
-    """Narrow filters and whole streams alike; one row a message, nothing to learn."""
+    """A layout for narrow filters and whole streams, with exactly one row per message."""
 
     def __init__(self, epoch_bits: int = EPOCH_BITS) -> None:
-        """`epoch_bits`: bits of the stamp within an epoch; 32 to 40 in a store that is to last."""
+        """`epoch_bits` is the number of offset bits of a stamp; 32 to 40 in a durable store."""
         self._bits = epoch_bits
         self._offset_mask = (1 << epoch_bits) - 1
 
@@ -90,7 +90,7 @@ class _Search(Sieve):
         self._mask, self._query = constraints[0]
         self._is_one = len(constraints) == 1
         self._is_wide = self._is_one and self._mask == DOLLAR
-        """Any topic will do whose first bit is that of the query."""
+        """True if any topic matches that has the first bit of the query."""
         self._top = self._query >> (8 * INDEX_BYTES - 8)
 
     def stamp(self, key: bytes) -> int:
@@ -108,7 +108,7 @@ class _Search(Sieve):
         return stamp if self._first <= stamp <= self._last else -1
 
     def goal(self, key: bytes) -> bytes:
-        """The smallest key from the given one on that satisfies all."""
+        """Return the smallest key from the given one on that satisfies constraints and span."""
         bits, first, last = self._bits, self._first, self._last
         offset_mask = (1 << bits) - 1
         first_epoch, last_epoch = first >> bits, last >> bits
@@ -140,7 +140,7 @@ def _stamp_of(key: bytes, bits: int) -> int:
 
 
 def _next_of(index: int, constraints: Sequence[Constraint]) -> int:
-    """The smallest index from the given one on that satisfies one of the constraints; -1: none."""
+    """Return the smallest index from the given one on that satisfies a constraint, or -1."""
     least = -1
     for mask, query in constraints:
         found = next_index(index, mask, query)

@@ -1,9 +1,9 @@
 """Generations: slices of the log's time, each with rows and a layout of its own.
 
-Messages go to the newest, the current one; the others are sealed and only read. What is too old, or
-too much, goes by dropping the oldest generation whole: the cost is that of deleting files. A
-generation ends after an eighth of the period, in time or in bytes, so that at most an eighth of
-what is kept is older than it need be.
+Messages are written to the newest (current) generation; the others are sealed and only read.
+Retention drops the oldest generation as a whole, which only deletes files. A generation ends after
+an eighth of the retention's time or bytes, so at most an eighth of the kept messages is older than
+necessary.
 """
 
 from dataclasses import dataclass, replace
@@ -20,43 +20,43 @@ from flowguard.stores.log.skipstream import SkipstreamLayout
 
 SHARDS: Final = 4
 PARTS: Final = 8
-"""Generations that a retention period is divided into."""
+"""Number of generations of a retention period."""
 DROPPED_KEPT: Final = 1_000
-"""Dropped generations of which is known how many messages they had."""
+"""Maximum number of dropped generations whose record is kept."""
 _VERSION: Final = 1
 _RECORD: Final = Struct(">BBBBHQQQQQQ")
 _DROPPED: Final = 1
 LAYOUTS: Final = ("reference", "bitmask", "skipstream")
-"""By the number that a record has of them."""
+"""Layouts by their number in records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The record of one generation; its rows are elsewhere."""
+    """The record of one generation, without its rows."""
 
     number: int
     layout: str
     shards: int
-    """Publishers are divided among so many streams."""
+    """Number of streams, among which publishers are divided."""
     since: int
-    """Its messages have this stamp or a later one."""
+    """The lowest stamp that its messages may have."""
     until: int = 0
-    """The last stamp that a message of it may have; 0: it is the current one."""
+    """The highest stamp that its messages may have; 0 for the current generation."""
     first: int = 0
-    """The stamp of its first message; 0: it has none."""
+    """The stamp of its first message; 0 if it has none."""
     last: int = 0
-    """The stamp of its last message."""
+    """The stamp of its last message; 0 if it has none."""
     count: int = 0
-    """Messages."""
+    """Number of messages."""
     size_bytes: int = 0
-    """Keys and values of its rows, before compression."""
+    """Size of keys and values of its rows, before compression."""
     is_dropped: bool = False
     epoch_bits: int = EPOCH_BITS
     """Parameter of the layout `bitmask`."""
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it takes no more messages."""
+        """True if it takes no more messages."""
         return self.until > 0
 
     def with_more(self, first: int, last: int, count: int, size_bytes: int) -> "Generation":
@@ -69,7 +69,7 @@ class Generation:
         )
 
     def make_layout(self, rows: LogRows, before: Layout | None = None) -> Layout:
-        """The layout of its rows; `before`: that of the generation before, if it is new."""
+        """Return the layout of its rows. `before` is the previous generation's, if this is new."""
         if self.layout == "reference":
             return ReferenceLayout()
         if self.layout == "bitmask":
@@ -93,7 +93,7 @@ class Generation:
 
     @classmethod
     def decode(cls, number: int, record: bytes) -> "Generation":
-        """The generation of a record. Raises `CorruptionError`."""
+        """Return the generation of a record. Raises `CorruptionError`."""
         try:
             version, layout, epoch_bits, flags, shards, *numbers = _RECORD.unpack(record)
             if version != _VERSION:
@@ -108,24 +108,24 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long, and how much of it, the log keeps."""
+    """The age and the size up to which the log keeps messages."""
 
     period_s: float
     bytes_max: int
 
     def is_over(self, current: Generation, now_s: float) -> bool:
-        """Whether the current generation should end; one without messages goes on."""
+        """Return True if the current generation should end; it must have messages."""
         if not current.count:
             return False
         age_s = now_s - instant_of(current.first)
         return age_s >= self.period_s / PARTS or self.is_full(current)
 
     def is_full(self, current: Generation) -> bool:
-        """Whether the next message belongs into another one, however soon that comes."""
+        """Return True if the next message must go to a new generation."""
         return current.count > 0 and current.size_bytes >= self.bytes_max // PARTS
 
     def is_due(self, oldest: Generation, size_bytes: int, now_s: float) -> bool:
-        """Whether the oldest of several should go; `size_bytes` is the size of all of them."""
+        """Return True if the oldest generation should be dropped. `size_bytes` is that of all."""
         if not oldest.is_sealed:
             return False
         return now_s - instant_of(oldest.until) >= self.period_s or size_bytes > self.bytes_max

@@ -1,4 +1,4 @@
-"""Homes: where generations have their rows and records; here the one in memory."""
+"""The interface of the storage of generations, and an implementation in memory."""
 
 from typing import Protocol, final
 
@@ -6,27 +6,27 @@ from flowguard.stores.log.rows import LogRows, SortedRows
 
 
 class LogHome(Protocol):
-    """Rows of generations by number, and their records. All of it raises `StoreError`."""
+    """Rows and records of generations, by number. All methods raise `StoreError`."""
 
     def load(self) -> dict[int, bytes]:
-        """Every record; rows without one are what an unfinished `create` has left, and go."""
+        """Return all records. Delete rows without a record, which an unfinished `create` left."""
 
     def create(self, number: int) -> LogRows:
-        """Make the rows of a generation; those that are there already where a record is missing."""
+        """Create the rows of a generation; return existing rows if only the record is missing."""
 
     def rows(self, number: int) -> LogRows:
-        """The rows of a generation that has a record."""
+        """Return the rows of a generation that has a record."""
 
     def drop(self, number: int) -> None:
-        """Delete all rows of a generation; nothing where there are none."""
+        """Delete all rows of a generation, if there are any."""
 
     def write(self, records: dict[int, bytes | None]) -> None:
-        """Make records durable, all or none; None deletes one."""
+        """Make records durable, all or none. A value of None deletes a record."""
 
 
 @final
 class MemoryHome:
-    """Everything in memory; it survives whoever uses it."""
+    """Rows and records in memory, which survive the log that uses them."""
 
     def __init__(self) -> None:
         self.spaces: dict[int, SortedRows] = {}

@@ -1,8 +1,8 @@
 """Streams of the log, and positions in them.
 
-A stream is read in passes. A pass has a span of stamps that was complete when it began: what is
-written meanwhile belongs to the next pass, wherever its key lies. So nothing is passed over because
-it was written late, and a shard in which nothing happens holds nobody up.
+A stream is read in passes. A pass has a span of stamps that was complete when it began. Messages
+that are written meanwhile belong to the next pass, wherever their key is. So no late message is
+skipped, and an idle shard delays no reader.
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,20 @@ class LogIterator:
     after: int
     """All messages up to this stamp have been read."""
     until: int = 0
-    """End of the pass under way, which may have read some above `after`; 0: none is."""
+    """End of the present pass, which may have read some above `after`; 0 between passes."""
     place: bytes = b""
-    """The key from which this pass goes on; empty: from its beginning."""
+    """The key at which this pass continues, empty for its beginning."""
 
 
 class Ahead(IntEnum):
     """The part of a stream ahead of an iterator."""
 
     MORE = 0
-    """Ask again: there may be more at once."""
+    """More messages may be available now."""
     TAIL = 1
-    """Everything that is committed was read; more is to come."""
+    """All committed messages were read; more may follow."""
     END = 2
-    """Everything was read, and the generation takes no more."""
+    """All messages were read, and the generation takes no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ class LogPage:
     iterator: LogIterator
     ahead: Ahead
     lost_count: int = 0
-    """Messages, of whatever topics, that retention has dropped before this iterator read them."""
+    """Number of messages, of any topic, that retention has dropped before they were read."""

@@ -1,11 +1,11 @@
 """Topics and filters as 128 bits, eight levels of 16 (source: the EIP on RocksDB, "Key format").
 
-A topic becomes an index: a hash of each level. A filter becomes a mask, ones where it names a
-level, and a query, the hashes of those: a topic can match only if `index & mask == query`. Hashes
-collide, so a topic that passes is compared as text as well.
+A topic becomes an index: a hash of each level. A filter becomes a mask, with ones for levels that
+are no wildcards, and a query, with the hashes of these levels. A topic can match only if
+`index & mask == query`. Hashes collide, so a topic that passes is compared as text as well.
 
-Topics that begin with `$` have the highest bit set and others have not: a filter that begins with a
-wildcard asks for it to be clear, and never meets them [MQTT-4.7.2-1].
+Only topics that begin with `$` have the highest bit set. A filter that begins with a wildcard
+requires it to be clear, and never matches them [MQTT-4.7.2-1].
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from typing import Final
 from zlib import crc32
 
 LEVELS: Final = 8
-"""Levels in the index; those below the last one are joined into it."""
+"""Number of levels in the index; the last one has the rest of the topic."""
 LEVEL_BITS: Final = 16
 INDEX_BITS: Final = LEVELS * LEVEL_BITS
 INDEX_BYTES: Final = INDEX_BITS // 8
@@ -21,10 +21,10 @@ INDEX_MAX: Final = (1 << INDEX_BITS) - 1
 DOLLAR: Final = 1 << (INDEX_BITS - 1)
 _LEVEL_MASK: Final = (1 << LEVEL_BITS) - 1
 _MISSING: Final = "/"
-"""Stands for a level that is not there; no level is called so."""
+"""Stands for a missing level; no level can have this name."""
 
 Constraint = tuple[int, int]
-"""Mask and query: bits of the index that count, and the values that they must have."""
+"""Mask and query: the bits of the index that count, and their required values."""
 
 
 def topic_index(topic: str) -> int:
@@ -38,7 +38,7 @@ def topic_index(topic: str) -> int:
 
 
 def constraint_of(filter: str) -> Constraint:
-    """The bits of the index that a valid filter decides."""
+    """Return the bits of the index that a valid filter requires."""
     levels = filter.split("/")
     rest = levels[-1] == "#"
     if rest:
@@ -68,11 +68,11 @@ def _hash(level: str) -> int:
 
 
 def next_index(index: int, mask: int, query: int, index_max: int = INDEX_MAX) -> int:
-    """The smallest number from `index` to `index_max` with `number & mask == query`; -1: none is.
+    """Return the smallest number from `index` to `index_max` with `number & mask == query`, or -1.
 
-    O(1). It differs from `index` first in the highest bit that counts and is wrong. Where that is
-    to be set, setting it is enough; where it is to be cleared, the lowest free bit above it that
-    can be set is. All below is then as low as the query allows.
+    O(1). The highest wrong bit of `index` under the mask decides. If it must be set, set it. If it
+    must be cleared, set the lowest clear bit above it that is not in the mask. All bits below the
+    changed one are then as low as the query allows.
     """
     wrong = (index & mask) ^ query
     if not wrong:
@@ -88,7 +88,7 @@ def next_index(index: int, mask: int, query: int, index_max: int = INDEX_MAX) ->
 
 
 def matcher_of(filters: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a topic matches one of the filters, as text."""
+    """Return a function that returns True if a topic matches one of the filters, as text."""
     patterns = [_Pattern(filter) for filter in filters]
     if len(patterns) == 1:
         return patterns[0].matches
@@ -100,7 +100,7 @@ def matcher_of(filters: Sequence[str]) -> Callable[[str], bool]:
 
 
 class _Pattern:
-    """A filter taken apart, to be compared with many topics."""
+    """A parsed filter, to be compared with many topics."""
 
     __slots__ = ("_filter", "_levels", "_rest", "_wild")
 
@@ -114,7 +114,7 @@ class _Pattern:
         self._wild = filter[0] in "+#"
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic matches: [MQTT-4.7.1-2], [MQTT-4.7.2-1]."""
+        """Return True if the topic matches: [MQTT-4.7.1-2], [MQTT-4.7.2-1]."""
         if self._filter == topic:
             return True
         if self._wild and topic.startswith("$"):

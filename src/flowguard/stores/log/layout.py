@@ -1,9 +1,9 @@
-"""The contract of layouts: the rows of messages, and for a question those that may answer it.
+"""The interface of layouts: the rows of messages, and reads of those that may match a question.
 
 A message's stamp is its value of the store's clock (`flowguard.stores.rocks.clock`): unique, and in
-the order of commits. A question names a shard, filters, and a span of stamps that is complete: all
-that will ever have a stamp in it is there. So an answer may come in any order that keeps that of
-equal topics, and nothing can be written behind it.
+the order of commits. A question has a shard, filters, and a complete span of stamps: no message
+with a stamp in it will be added. So an answer may be in any order that keeps the order of equal
+topics, and never becomes incomplete.
 """
 
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from typing import Protocol
 from flowguard.stores.log.rows import Found, LogRows, ReadBounds
 
 COUNTER_BITS = 16
-"""Lowest bits of a stamp: a counter within its millisecond."""
+"""Number of the lowest bits of a stamp: a counter within its millisecond."""
 EPOCH_S = 1_577_836_800.0
-"""Second of the Unix epoch that stamps count from: 2020-01-01 UTC."""
+"""Start of stamps in seconds of the Unix epoch: 2020-01-01 UTC."""
 
 Row = tuple[bytes, bytes]
 """Key and value."""
 
 
 def stamp_at(at_s: float) -> int:
-    """The first stamp of an instant, seconds since the Unix epoch."""
+    """Return the first stamp of an instant, in seconds since the Unix epoch."""
     return max(0, int((at_s - EPOCH_S) * 1_000)) << COUNTER_BITS
 
 
 def instant_of(stamp: int) -> float:
-    """When a message got its stamp, seconds since the Unix epoch; to the millisecond."""
+    """Return the time of a stamp in seconds since the Unix epoch, to the millisecond."""
     return (stamp >> COUNTER_BITS) / 1_000 + EPOCH_S
 
 
@@ -36,36 +36,36 @@ class LogQuestion:
     shard: int
     filters: tuple[str, ...]
     after: int
-    """Their stamps are later."""
+    """The stamp before the span."""
     until: int
-    """The last stamp."""
+    """The last stamp of the span."""
 
 
 class Layout(Protocol):
-    """A way to lay messages out in rows; fixed within a generation."""
+    """A mapping of messages to rows, fixed within a generation."""
 
     def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
-        """The rows of a message; keys are unique and begin with the shard (2 bytes)."""
+        """Return the rows of a message; keys are unique and begin with the shard (2 bytes)."""
 
     def learned(self) -> Sequence[Row]:
-        """Rows besides those of messages, for the batch of the messages that caused them."""
+        """Return rows besides those of messages, for the batch of the messages that caused them."""
 
     def stored(self) -> None:
-        """Note that what was learned is stored."""
+        """Note that the learned rows are stored."""
 
     def is_message(self, key: bytes) -> bool:
-        """Whether a key is that of a message, which each has one of."""
+        """Return True if a key is that of a message; each message has one."""
 
     def read(self, rows: LogRows, question: LogQuestion, place: bytes, bounds: ReadBounds) -> Found:
-        """All that may match a filter, from `place` on, a key; empty: from the first.
+        """Return messages that may match a filter, from the key `place` on, empty for the first.
 
-        There may be messages that do not match, and none is missed that does. Those of one topic
-        come in the order of their stamps.
+        All matching messages are included; others may be. Those of one topic are in the order of
+        their stamps.
         """
 
 
 class NothingToLearn:
-    """The part of layouts that every message has one row in, and nothing else."""
+    """Methods of layouts with exactly one row per message and no other rows."""
 
     def learned(self) -> Sequence[Row]:
         return ()

@@ -1,4 +1,4 @@
-"""A message as the log keeps it: what subscribers get of it, who published it, when it expires.
+"""The record of a message in the log, with its publisher and expiry.
 
 u8 version and flags (bit 7: expires), u16 length of the publisher's client id, f64 expiry,
 client id, the message (`flowguard.stores.messages`)
@@ -25,7 +25,7 @@ class LoggedMessage:
     stamp: int
     """Unique, and in the order of commits."""
     publisher: str
-    """Client id; empty: the node itself."""
+    """Client id, or "" for the node itself."""
     message: Publish
     expires_at_s: float
 
@@ -46,7 +46,7 @@ def encode_logged(publisher: str, message: Publish, expires_at_s: float) -> byte
 
 
 def decode_logged(stamp: int, value: bytes) -> LoggedMessage:
-    """The message. Raises `CorruptionError`."""
+    """Return the message. Raises `CorruptionError`."""
     try:
         kind = value[0]
         if kind & ~_EXPIRES != _VERSION:

@@ -1,7 +1,7 @@
-"""The log as a whole: messages in, streams and positions out, retention.
+"""The whole log: append, streams and positions, retention.
 
-It is told what the store's clock says. Rows of messages go with the store's own batches (`row`,
-`appended`): stored once, whatever the number of subscribers, with the same sync as all else.
+The store passes the time of its clock. It writes the rows of messages with its own batches
+(`rows_of`, `appended`): once for any number of subscribers, and with the same sync.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from flowguard.stores.log.rows import LogRows, ReadBounds, Sieve, sift
 from flowguard.types import Publish
 
 VISITS_MAX: Final = 4_096
-"""Rows that one call of `next` looks at, whether or not they match."""
+"""Maximum number of rows that one call of `next` examines, matching or not."""
 
 
 def shard_of(publisher: str, shards: int) -> int:
@@ -41,7 +41,7 @@ class _Space:
     def __init__(
         self, generation: Generation, rows: LogRows, before: "_Space | None" = None
     ) -> None:
-        """`before`: the space of the generation before a new one."""
+        """`before` is the space of the previous generation, if this one is new."""
         self.generation = generation
         self.rows = rows
         self.layout: Layout = generation.make_layout(rows, before and before.layout)
@@ -49,7 +49,7 @@ class _Space:
 
 @final
 class MessageLog:
-    """Generations, the last of which is written to."""
+    """Generations; messages are written to the last one."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class MessageLog:
         retention: Retention | None = None,
         epoch_bits: int = EPOCH_BITS,
     ) -> None:
-        """`high`: the last stamp given out; layout, shards and bits are those of new generations.
+        """`high` is the last used stamp; layout, shards and bits are those of new generations.
 
         Raises `CorruptionError`, `StoreError`.
         """
@@ -72,9 +72,9 @@ class MessageLog:
         )
         self._retention = retention or Retention(86_400.0, 2**62)
         self.high = high
-        """All messages up to this stamp are committed; the store moves it on."""
+        """All messages up to this stamp are committed; the store advances it."""
         self.appended_count = 0
-        """Messages that were logged since the log was opened."""
+        """Number of messages logged since the log was opened."""
         self._spaces: dict[int, _Space] = {}
         self._dropped: dict[int, Generation] = {}
         self._unwanted: list[int] = []
@@ -91,21 +91,21 @@ class MessageLog:
 
     @property
     def current(self) -> Generation | None:
-        """The generation that is written to; None: there has been no message yet."""
+        """The generation for new messages, or None before the first message."""
         if not self._spaces:
             return None
         last = self._spaces[max(self._spaces)].generation
         return None if last.is_sealed else last
 
     def begin(self) -> Generation:
-        """The current generation, or a new one if there is none or it is full."""
+        """Return the current generation, or a new one if there is none or it is full."""
         current = self.current
         if current is None or self._retention.is_full(current):
             return self.roll()
         return current
 
     def roll(self) -> Generation:
-        """Seal the current generation and begin the next. Raises `StoreError`: nothing changed."""
+        """Seal the current generation and begin the next. Raises `StoreError` with no change."""
         old = self.current
         number = max((*self._spaces, *self._dropped), default=0) + 1
         rows = self._home.create(number)
@@ -124,18 +124,18 @@ class MessageLog:
     def rows_of(
         self, stamp: int, publisher: str, message: Publish, expires_at_s: float
     ) -> Sequence[Row]:
-        """Keys and values of a message in the current generation."""
+        """Return keys and values of a message in the current generation."""
         space = self._spaces[max(self._spaces)]
         shard = shard_of(publisher, space.generation.shards)
         value = encode_logged(publisher, message, expires_at_s)
         return space.layout.rows_of(shard, stamp, message.topic, value)
 
     def learned(self) -> Sequence[Row]:
-        """Rows of the current generation besides those of messages, for the same batch."""
+        """Return the current generation's rows besides those of messages, for the same batch."""
         return self._spaces[max(self._spaces)].layout.learned()
 
     def appended(self, generation: Generation) -> None:
-        """Note that the current generation has grown: rows and record are written."""
+        """Note that rows and record of the current generation are written."""
         space = self._spaces[generation.number]
         self.appended_count += generation.count - space.generation.count
         space.generation = generation
@@ -144,9 +144,9 @@ class MessageLog:
     # --- reading ------------------------------------------------------------------------------
 
     def get_streams(self, start: int = 0) -> list[Stream]:
-        """Streams that may hold messages with the stamp `start` or a later one.
+        """Return streams that may have messages with the stamp `start` or a later one.
 
-        By generation: those of a lower one are to be read to their end before those of a higher.
+        They are in the order of generations; read those of a lower one to their end first.
         """
         return [
             Stream(number, shard)
@@ -156,7 +156,7 @@ class MessageLog:
         ]
 
     def make_iterator(self, stream: Stream, filters: Sequence[str], start: int = 0) -> LogIterator:
-        """A position before the first message with the stamp `start` or a later one."""
+        """Return a position before the first message with the stamp `start` or a later one."""
         since = self._spaces[stream.generation].generation.since
         return LogIterator(
             stream.generation, stream.shard, tuple(filters), after=max(start, since, 1) - 1
@@ -210,27 +210,27 @@ class MessageLog:
 
     @property
     def generations(self) -> list[Generation]:
-        """Generations that have rows, ascending; the last one may be the current one."""
+        """Generations with rows, ascending; the last one may be the current one."""
         return [space.generation for _, space in sorted(self._spaces.items())]
 
     def lost_count(self, after: int) -> int:
-        """Messages with a later stamp than `after` that are dropped, or were in a generation that
-        is; of the latest 1,000 generations."""
+        """Return the number of messages in dropped generations that end after the stamp `after`;
+        only the last 1,000 generations count."""
         return sum(each.count for each in self._dropped.values() if each.last > after)
 
     @property
     def last(self) -> int:
-        """The stamp of the last message that was logged; 0: none was."""
+        """The stamp of the last logged message, 0 if there is none."""
         spaces = [space.generation.last for space in self._spaces.values()]
         return max(*spaces, self.dropped_until, 0)
 
     @property
     def dropped_until(self) -> int:
-        """The last stamp of a message that is dropped; 0: none is."""
+        """The stamp of the last dropped message, 0 if there is none."""
         return max((each.last for each in self._dropped.values()), default=0)
 
     def count_after(self, after: int) -> int:
-        """Messages with a later stamp than `after`, or in a generation that has some of them."""
+        """Return the number of messages in generations that end after the stamp `after`."""
         kept = sum(
             space.generation.count
             for space in self._spaces.values()
@@ -239,7 +239,7 @@ class MessageLog:
         return kept + self.lost_count(after)
 
     def count_in(self, stream: Stream) -> int:
-        """The messages of a stream; all of its rows are read."""
+        """Return the number of messages of a stream; reads all its rows."""
         space, count = self._spaces[stream.generation], 0
         place, end = stream.shard.to_bytes(2), (stream.shard + 1).to_bytes(2)
         bounds, messages = ReadBounds(VISITS_MAX, 2**40, VISITS_MAX), _Messages(space.layout)
@@ -249,7 +249,7 @@ class MessageLog:
         return count
 
     def maintain(self, now_s: float) -> bool:
-        """End or drop one generation whose time it is; False: there is none."""
+        """End or drop one generation that is due. Return False if none is due."""
         self._delete_unwanted()
         current, generations = self.current, self.generations
         if current is not None and self._retention.is_over(current, now_s):
@@ -262,9 +262,9 @@ class MessageLog:
         return False
 
     def drop(self, number: int) -> None:
-        """Drop a sealed generation: its record says so first, so that no part of it stays.
+        """Drop a sealed generation. This marks its record first, so that no part of it stays.
 
-        Raises `StoreError`, also where there is no such generation.
+        Raises `StoreError`, also if there is no such generation.
         """
         space = self._spaces.get(number)
         if space is None or not space.generation.is_sealed:
@@ -284,7 +284,7 @@ class MessageLog:
         self._delete_unwanted()
 
     def _delete_unwanted(self) -> None:
-        """Delete rows of dropped generations; where that fails it is tried again."""
+        """Delete rows of dropped generations; the next call retries a failed deletion."""
         while self._unwanted:
             self._home.drop(self._unwanted[0])
             del self._unwanted[0]

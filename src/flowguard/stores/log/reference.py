@@ -1,4 +1,4 @@
-"""The reference layout: keys by time. Every message of the span is read, and compared by its topic.
+"""The reference layout: keys by time. Every message of the span is read and its topic compared.
 
 shard (2 bytes), stamp (8)
 """
@@ -15,7 +15,7 @@ _KEY: Final = Struct(">HQ")
 
 @final
 class ReferenceLayout(NothingToLearn):
-    """Simple, and slow where a filter is narrow: what other layouts are compared with."""
+    """A simple layout, slow for narrow filters, with which other layouts are compared."""
 
     def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
         return ((_KEY.pack(shard, stamp), value),)

@@ -1,7 +1,7 @@
-"""Replays: what a session has missed, read from all streams by one position.
+"""Replays: the messages that a session has missed, read from all streams by one position.
 
-The position is a few numbers, whatever the number of streams: all of them are read over the same
-span, one after the other, lower generations first. So it says of each stream where it stands.
+The position has a few numbers for any number of streams. All streams are read over the same span,
+one after the other, lower generations first. So the position determines the place in each stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _HEAD: Final = Struct(">BQQIH")
 _END_BYTES: Final = 8
 STAMP_MAX: Final = 2**64 - 1
 MESSAGE_BYTES: Final = 100
-"""What a message counts besides its payload."""
+"""Size that a message counts besides its payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class LogPlace:
     after: int
     """All messages up to this stamp have been read."""
     until: int = 0
-    """End of the pass under way; 0: none is."""
+    """End of the present pass; 0 between passes."""
     generation: int = 0
     shard: int = 0
-    """The stream that this pass is in; those before it are done with."""
+    """Shard of the stream that this pass reads; the streams before it are complete."""
     key: bytes = b""
-    """The key in it from which to go on."""
+    """The key in the stream at which to continue."""
 
     def encode(self) -> bytes:
-        """A token from which `decode` makes an equal place; never empty."""
+        """Return a token that `decode` converts back; never empty."""
         head = _HEAD.pack(_VERSION, self.after, self.until, self.generation, self.shard)
         return head + self.key
 
     @classmethod
     def decode(cls, token: bytes) -> "LogPlace":
-        """The place of a token. Raises `CorruptionError`."""
+        """Return the place of a token. Raises `CorruptionError`."""
         try:
             version, after, until, generation, shard = _HEAD.unpack_from(token)
         except StructError as error:
@@ -56,8 +56,8 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """The position of a subscription that starts in the past, in what was logged before it was
-    made; from there on it is read with the session's others."""
+    """The position of a subscription that starts in the past, among the messages logged before it
+    was made. Later messages are read together with the session's other subscriptions."""
 
     place: LogPlace
     end: int
@@ -65,8 +65,8 @@ class LogStart:
 
     @classmethod
     def new(cls, log: MessageLog, since_s: float, last: int) -> "LogStart":
-        """The position of one that is made when `last` was logged last: at `since_s` (Unix epoch),
-        or where the log begins; NEVER_S: behind all of that."""
+        """Return the position of a new subscription at `since_s` (Unix epoch), or at the start of
+        the log if that is later; NEVER_S for the end. `last` is the last stamp in the log."""
         after = last
         if since_s != NEVER_S:
             after = min(last, max(stamp_at(since_s) - 1, log.dropped_until))
@@ -77,34 +77,34 @@ class LogStart:
         return self.place.after >= self.end
 
     def encode(self) -> bytes:
-        """A token from which `decode` makes an equal one; never empty."""
+        """Return a token that `decode` converts back; never empty."""
         return self.end.to_bytes(_END_BYTES) + self.place.encode()
 
     @classmethod
     def decode(cls, token: bytes) -> "LogStart":
-        """The position of a token. Raises `CorruptionError`."""
+        """Return the position of a token. Raises `CorruptionError`."""
         return cls(LogPlace.decode(token[_END_BYTES:]), int.from_bytes(token[:_END_BYTES]))
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """Messages of a replay, and where it stands after them."""
+    """Messages of a replay, and the place after them."""
 
     messages: list[LoggedMessage]
     place: bytes
     """A token of `LogPlace`; with a `filter`, of `LogStart`."""
     is_done: bool
-    """Whether all that was committed is read."""
+    """True if all committed messages are read."""
     appended_count: int
-    """Messages that had been logged by then, since the log was opened."""
+    """Number of messages that had been logged by then, since the log was opened."""
     lost_count: int = 0
-    """Messages, of whatever topics, that retention had dropped before they were read."""
+    """Number of messages, of any topic, that retention had dropped before they were read."""
     filter: str = ""
-    """They are for this subscription alone, which started in the past; empty: for all."""
+    """The only subscription that gets the messages, which started in the past; "" for all."""
     ends: Mapping[str, int] = field(default_factory=dict)
-    """Filters that messages up to this stamp are not for: they were read for them alone."""
+    """Last stamps by filter that were read for this filter alone; it gets no message up to it."""
     read_until_s: float = 0.0
-    """All that was logged up to then is read, as far as it is for them; Unix epoch."""
+    """Time up to which all messages for the subscriptions are read, Unix epoch."""
 
 
 def read_next(
@@ -115,10 +115,10 @@ def read_next(
     count_max: int,
     bytes_max: int,
 ) -> LogBatch:
-    """The next messages of a session: first, one by one, those that its subscriptions that start
-    in the past (`starts`, tokens of `LogStart`) are owed, then on from its own `place`.
+    """Return the next messages of a session: first those of each subscription that starts in the
+    past (`starts`, tokens of `LogStart`), then those from its own `place` on.
 
-    An empty `place`: it has none, and nothing is left to read.
+    If `place` is empty, the session has none, and only `starts` are read.
     """
     ends = {}
     for filter, token in starts.items():
@@ -145,11 +145,11 @@ def read_on(
     bytes_max: int,
     end: int = STAMP_MAX,
 ) -> LogBatch:
-    """Messages that match one of `filters`, from `place` on up to the stamp `end`; there may be
-    none though more come.
+    """Return messages that match one of `filters`, from `place` on up to the stamp `end`. A batch
+    may be empty although more follow.
 
-    Those of one batch come in the order of their stamps: what is missed within a batch is not
-    reordered at all, and of what is more than one, equal topics are not.
+    The messages of one batch are in the order of their stamps. Across batches, only messages of
+    equal topics are.
     """
     batch = _read_on(log, place, filters, count_max, bytes_max, min(end, log.high))
     batch.messages.sort(key=attrgetter("stamp"))
@@ -198,5 +198,5 @@ def _read_on(
 
 
 def _is_over(found: Sequence[LoggedMessage], count_left: int, bytes_left: int) -> bool:
-    """Whether a read ends in the middle of a stream: it is full, or has looked at rows in vain."""
+    """Return True if a read ends in the middle of a stream: it is full, or no row matched."""
     return count_left <= 0 or bytes_left <= 0 or not found

@@ -1,4 +1,4 @@
-"""Sorted rows of bytes: what a layout needs of its engine, and the same in memory."""
+"""The interface of sorted rows of bytes that layouts need, and an implementation in memory."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -9,7 +9,7 @@ from typing import Protocol, final
 from mypy_extensions import mypyc_attr
 
 Found = tuple[list[tuple[int, bytes]], bytes]
-"""Stamps and values of messages, and the key from which to go on; empty: there is nothing more."""
+"""Stamps and values of messages, and the key at which to continue, empty at the end."""
 
 
 class Cursor(Protocol):
@@ -21,12 +21,12 @@ class Cursor(Protocol):
     def next(self) -> None: ...
 
     def key(self) -> bytes | None:
-        """None: it is behind the last row below its bound."""
+        """Return the key of the row, or None after the last row below its bound."""
 
     def value(self) -> bytes: ...
 
     def status(self) -> None:
-        """Raise what has ended it before its time."""
+        """Raise the error that has ended the cursor early, if any."""
 
 
 Search = Callable[[list[Cursor]], Found]
@@ -36,33 +36,34 @@ class LogRows(Protocol):
     """The rows of one generation."""
 
     def look(self, ends: Sequence[bytes], search: Search) -> Found:
-        """Return what `search` finds with a cursor below each of `ends`; they end with it."""
+        """Call `search` with a cursor below each of `ends`, and return its result. The cursors are
+        invalid afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
     count_max: int
     bytes_max: int
-    """No row further when the values add up to it."""
+    """Size of the values at which a read stops."""
     visits_max: int
-    """Rows that are looked at, whether or not they are taken."""
+    """Maximum number of rows that are examined, taken or not."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sieve(ABC):
-    """Tells of the rows that a cursor passes which are wanted, and where the next ones may be."""
+    """Selects rows of a cursor, and the keys at which the next ones may be."""
 
     @abstractmethod
     def stamp(self, key: bytes) -> int:
-        """The stamp of a row that is wanted; -1: it is not."""
+        """Return the stamp of a wanted row, -1 for any other."""
 
     @abstractmethod
     def goal(self, key: bytes) -> bytes:
-        """The key to seek after a row that is not wanted, a greater one; empty: there is none."""
+        """Return the greater key to seek after an unwanted row, empty if there is none."""
 
 
 def sift(rows: LogRows, sieve: Sieve, start: bytes, end: bytes, bounds: ReadBounds) -> Found:
-    """Rows with `start` <= key < `end` that the sieve wants, ascending."""
+    """Return rows with `start` <= key < `end` that the sieve wants, ascending."""
 
     def search(cursors: list[Cursor]) -> Found:
         return _sift(cursors, sieve, start, bounds)
@@ -96,13 +97,13 @@ def _sift(cursors: list[Cursor], sieve: Sieve, start: bytes, bounds: ReadBounds)
                     break
                 cursor.seek(goal)
     finally:
-        del cursor  # An error that somebody keeps would keep it alive.
+        del cursor  # If a caller keeps an error, it would keep the cursor alive.
     return found, b""
 
 
 @final
 class SortedRows:
-    """Rows in memory; writing is O(rows)."""
+    """Rows in memory; a write is O(rows)."""
 
     __slots__ = ("_keys", "_values")
 

@@ -1,4 +1,4 @@
-"""Shared reads: subscribers that stand at the same place get one answer, read and decoded once."""
+"""Shared reads: sessions at the same place get one answer, which is read and decoded once."""
 
 from collections.abc import Sequence
 from typing import Final, final
@@ -7,7 +7,7 @@ from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogBatch, read_next
 
 BATCHES_MAX: Final = 32
-"""Answers that are kept, the latest; each has the size of a page."""
+"""Maximum number of cached answers; each has the size of a page."""
 
 _Asked = tuple[bytes, tuple[str, ...], int, int]
 
@@ -16,8 +16,8 @@ _Asked = tuple[bytes, tuple[str, ...], int, int]
 class SharedReads:
     """The last answers of one log.
 
-    An answer does not grow old: it says up to where it is complete, and who has it reads on from
-    there, whatever was logged since.
+    An answer never expires: it has the place up to which it is complete, and the next read
+    continues there.
     """
 
     def __init__(self, log: MessageLog) -> None:
@@ -27,7 +27,7 @@ class SharedReads:
     def read(
         self, place: bytes, filters: Sequence[str], count_max: int, bytes_max: int
     ) -> LogBatch:
-        """As `read_next`, for a session whose subscriptions all stand at `place`."""
+        """Read, as `read_next`, for a session with all subscriptions at `place`."""
         asked = place, tuple(filters), count_max, bytes_max
         batch = self._batches.pop(asked, None)
         if batch is None:

@@ -3,10 +3,10 @@
     data    shard (2 bytes), stream (8), 0 (2), stamp (8) -> message
     index   shard (2 bytes), stream (8), level (2, from 1), hash of its word (8), stamp (8)
 
-A message has a row of data, and a row of the index for each of its varying levels (`structure`). A
-filter that says nothing of those reads the data as they lie. One that does walks through the index
-rows of all words that it names, in lock step: each cursor seeks what the one before has found, and
-what all of them have is a message.
+A message has a row of data, and an index row for each of its varying levels (`structure`). A filter
+without words for these levels reads the data in order. Any other filter reads the index rows of all
+its words in lock step: each cursor seeks the stamp that the previous one has found, and a stamp
+that all of them have belongs to a message.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from flowguard.stores.log.structure import BEGIN, ID_BYTES, Structure, Term
 
 STAMP_BYTES: Final = 8
 SETS_MAX: Final = 8
-"""Sets of words that are looked for in one stream; with more, all of it is read."""
+"""Maximum number of sets of words searched in one stream; with more, all of it is read."""
 _DATA: Final = bytes(2)
 _LEVEL_AT: Final = 2 + ID_BYTES
 _STAMP_AT: Final = _LEVEL_AT + len(_DATA)
 _NOTHING: Final = 1 << 64
-"""Later than any stamp."""
+"""A stamp above all others."""
 
 
 @final
 class SkipstreamLayout:
-    """Whole streams, and narrow filters by an index; more rows to write."""
+    """A layout for whole streams, with an index for narrow filters, which needs more rows."""
 
     def __init__(self, rows: LogRows, heir_of: "SkipstreamLayout | None" = None) -> None:
-        """`rows`: of its generation; `heir_of`: the layout of the one before."""
+        """`rows` are those of its generation; `heir_of` is the layout of the previous one."""
         self._structure = Structure()
         edges = _Edges()
         every = ReadBounds(1 << 40, 1 << 60, 1 << 60)
@@ -84,7 +84,7 @@ class SkipstreamLayout:
 
 @final
 class _Edges(Sieve):
-    """All rows, whose keys are kept."""
+    """Selects all rows, and collects their keys."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -99,7 +99,7 @@ class _Edges(Sieve):
 
 @final
 class _Walk:
-    """One read, through one stream after the other; the first cursor is that of the data."""
+    """One read of one stream after the other; the first cursor is that of the data."""
 
     def __init__(self, cursors: list[Cursor], until: int, bounds: ReadBounds) -> None:
         self.found: list[tuple[int, bytes]] = []
@@ -119,7 +119,8 @@ class _Walk:
         self._bytes_left -= len(value)
 
     def all(self, base: bytes, start: int) -> int:
-        """Take all data from the stamp `start` on; where it goes on, beyond `until`: nowhere."""
+        """Take all data from the stamp `start` on. Return the stamp at which to continue, above
+        `until` at the end."""
         if self._is_over:
             return start
         cursor, until = self.cursors[0], self._until
@@ -136,12 +137,11 @@ class _Walk:
                     return stamp + 1
                 cursor.next()
         finally:
-            del cursor  # An error that somebody keeps would keep it alive.
+            del cursor  # If a caller keeps an error, it would keep the cursor alive.
         return _NOTHING
 
     def some(self, stream: bytes, sets: Sequence[tuple[Term, ...]], start: int) -> int:
-        """Take the data from `start` on that have all words of one of the sets; where it goes on,
-        as `all`."""
+        """Take data from `start` on that have all words of one of the sets. Returns as `all`."""
         meetings, used = list[_Meeting](), 1
         for terms in sets:
             meetings.append(_Meeting(self, used, [stream + term for term in terms]))
@@ -164,18 +164,18 @@ class _Walk:
 
 @final
 class _Meeting:
-    """The stamps with which there is a row behind every one of `prefixes`."""
+    """Finds the stamps that have a row after every one of `prefixes`."""
 
     def __init__(self, walk: _Walk, first: int, prefixes: Sequence[bytes]) -> None:
-        """`first`: the number of the cursor of the first prefix."""
+        """`first` is the number of the first prefix's cursor."""
         self._walk = walk
         self._first = first
         self._prefixes = prefixes
         self._stamps = [-1] * len(prefixes)
-        """Where each cursor stands; -1: nowhere yet."""
+        """The stamp of each cursor's row, -1 before its first use."""
 
     def find(self, at: int) -> int:
-        """The first of them from `at` on; none is before the result where visits end."""
+        """Return the first such stamp from `at` on, or a lower bound if visits are used up."""
         number, agreed, count = 0, 0, len(self._prefixes)
         while agreed < count and at < _NOTHING and self._walk.visits_left > 0:
             stamp = self._seek(number, at)
@@ -185,7 +185,7 @@ class _Meeting:
         return at
 
     def _seek(self, number: int, at: int) -> int:
-        """The first stamp from `at` on behind one of the prefixes."""
+        """Return the first stamp from `at` on after one of the prefixes."""
         stamp = self._stamps[number]
         if stamp >= at:
             return stamp

@@ -1,12 +1,12 @@
 """The learned structure of topics (sources: EMQX's layouts, the EIP's "learned topic patterns").
 
-A trie of levels. Where a node has many children, later unknown ones share a child `+`: there the
-level varies. So a topic is a stream, the path to its end, and the words of its varying levels. A
-topic's path never changes: what has a child of its own keeps it, and what shares one goes on to.
+A trie of levels. If a node has many children, later unknown words share a child `+`: the level
+varies. So a topic becomes a stream (the path to its end) and the words of its varying levels. A
+topic's path never changes: a word keeps its own child, or continues to share one.
 
     begin (2 bytes), parent (8), kind (1), word -> child (8)
 
-Identifiers come from path and word alone, so that the same topics make the same ones.
+Identifiers depend only on path and word, so the same topics produce the same ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ from typing import Final, final
 from flowguard.stores.log.layout import Row
 
 BEGIN: Final = b"\xff\xff"
-"""Of the keys of edges: no shard has that number."""
+"""Prefix of the keys of edges, which no shard has as its number."""
 ID_BYTES: Final = 8
 # Not final: tests have smaller ones, and the compiled code should look at them.
 CHILDREN_MAX = 10
 ROOT_CHILDREN_MAX = 100
-"""Children of a node with words of their own; more in the first level."""
+"""Maximum number of children with their own words in the first level; CHILDREN_MAX below it."""
 STREAMS_MAX = 10_000
-"""Streams after which every unknown word shares a child."""
+"""Number of streams after which every unknown word shares a child."""
 LEVELS: Final = 16
-"""Levels of the trie; those below the last one are joined into it."""
+"""Number of levels of the trie; the last one has the rest of the topic."""
 TOPIC_CACHED_MAX: Final = 200
-"""Characters of a topic that is worth keeping with its path."""
+"""Maximum length in characters of a topic whose path is cached."""
 TOPICS_CACHED: Final = 16_384
 _WORD, _VARYING, _END = 0, 1, 2
 
@@ -50,7 +50,7 @@ class _Node:
         self.words: dict[str, _Node] = {}
         self.varying: _Node | None = None
         self.ends = False
-        """Whether topics end here: the stream of the same identifier."""
+        """True if a topic ends at this node, which is then a stream of the same identifier."""
 
     def children(self) -> Iterator["_Node"]:
         yield from self.words.values()
@@ -60,11 +60,11 @@ class _Node:
 
 @final
 class Structure:
-    """The trie of one generation, in memory; its rows are elsewhere."""
+    """The trie of one generation, in memory. The caller stores its rows."""
 
     def __init__(self) -> None:
         self._roots = _Node(bytes(ID_BYTES)), _Node((1).to_bytes(ID_BYTES, "big"))
-        """Of topics, and of those that begin with `$`."""
+        """The root of topics, and that of topics that begin with `$`."""
         self._ids = {root.id for root in self._roots}
         self._streams = 0
         self._paths: dict[str, Path] = {}
@@ -74,7 +74,7 @@ class Structure:
     # --- learning -----------------------------------------------------------------------------
 
     def path_of(self, topic: str) -> Path:
-        """The path of a topic, which is learned if it is new."""
+        """Return the path of a topic, which is learned if it is new."""
         path = self._paths.get(topic)
         if path is None:
             path = self._learn(topic)
@@ -107,7 +107,7 @@ class Structure:
         return CHILDREN_MAX if level else ROOT_CHILDREN_MAX
 
     def _add(self, parent: _Node, word: str | None) -> _Node:
-        """A child for a word, or for all that vary (None)."""
+        """Add a child for a word, or the shared child (None)."""
         edge = _edge(parent.id, _VARYING if word is None else _WORD, word or "")
         id = blake2b(edge, digest_size=ID_BYTES).digest()
         while id in self._ids:
@@ -124,10 +124,10 @@ class Structure:
             parent.words[word] = child
         return child
 
-    # --- what is there already ----------------------------------------------------------------
+    # --- existing edges -----------------------------------------------------------------------
 
     def load(self, rows: Sequence[Row]) -> None:
-        """Take over all edges that are stored, into a structure that is new."""
+        """Load all stored edges into a new structure."""
         edges: dict[bytes, list[tuple[int, str, bytes]]] = {}
         for key, child in rows:
             at = len(BEGIN) + ID_BYTES
@@ -149,7 +149,7 @@ class Structure:
             self._inherit(mine, old, is_below=False)
 
     def _inherit(self, mine: _Node, old: _Node, *, is_below: bool) -> None:
-        """`is_below`: there is a varying level above already, so that all of it is taken over."""
+        """`is_below`: a level above varies, so that all nodes are inherited."""
         if is_below and old.ends:
             mine.ends = True
             self._streams += 1
@@ -160,11 +160,11 @@ class Structure:
         if old.varying is not None:
             self._inherit(self._add(mine, None), old.varying, is_below=True)
 
-    # --- looking for --------------------------------------------------------------------------
+    # --- search -------------------------------------------------------------------------------
 
     def streams_of(self, filters: Sequence[str]) -> dict[bytes, list[tuple[Term, ...]]]:
-        """Streams that may have messages for one of the filters, ascending by identifier: for each
-        the terms that all have to be met, one set for each way that it was found."""
+        """Return streams that may have messages for one of the filters, ascending by identifier,
+        each with the sets of terms that a message must have; one set is enough."""
         found: dict[bytes, list[tuple[Term, ...]]] = {}
         for filter in filters:
             self._find(filter, found)
@@ -196,7 +196,7 @@ def _varies(node: _Node) -> bool:
 
 
 def _all_below(node: _Node) -> Iterator[_Node]:
-    """The node, and all below it."""
+    """Yield the node and all nodes below it."""
     waiting = [node]
     while waiting:
         each = waiting.pop()
@@ -207,7 +207,7 @@ def _all_below(node: _Node) -> Iterator[_Node]:
 def _steps(
     node: _Node, terms: tuple[Term, ...], number: int, word: str
 ) -> Iterator[tuple[_Node, tuple[Term, ...]]]:
-    """The nodes that a level of a filter leads to, and the terms that it adds."""
+    """Yield the nodes that match a level of a filter, with the terms and those that it adds."""
     if word == "+":
         for child in node.children():
             yield child, terms

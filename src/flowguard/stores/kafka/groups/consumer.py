@@ -1,8 +1,8 @@
 """GroupConsumer: this broker's member of the consumer group of one shared subscription.
 
-It runs on the link's loop. Kafka assigns partitions to it. Their records become news while there is
-capacity. Settled records are committed with the generation in which the partitions were assigned,
-so that the commits of a later owner are never overwritten.
+It runs on the link's loop. Kafka assigns partitions to it, and it reports new records as news while
+there is capacity. Settled records are committed with the generation in which the partitions were
+assigned, so that the commits of a later owner are never overwritten.
 
 An error is reported once, and so is its end (`GroupTrouble`). A record that cannot be decoded is
 skipped, and counted as lost. A record of a later version pauses its partition until a broker that
