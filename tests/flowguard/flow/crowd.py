@@ -1,7 +1,7 @@
 """A node in a crowd, without packets: arrivals, service and pressure in virtual time, by seed.
 
-Whatever a policy decides goes into the trace; what it decides changes what comes next. Nothing here
-measures how good a policy is: it is a place where each of them has something to decide.
+The trace has all decisions of a policy, and they change the events that follow. This module does
+not measure how good a policy is: it only gives each policy decisions to make.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from flowguard.flow.verdict import Verdict
 CAPACITY_PER_S = 4_000.0
 """Packets the node can do."""
 CLIENTS = 300
-"""Who want to publish without end."""
+"""Number of clients that want to publish without end."""
 
 
 class Crowd:
@@ -87,7 +87,7 @@ class Crowd:
                 self._begin(key)
 
     def _packets(self) -> None:
-        """Closed windows: everybody keeps its window full, the node works off what it can."""
+        """Closed windows: all clients keep their windows full, and the node does what it can."""
         in_process = min(CLIENTS * self._window, 20_000.0)
         capacity = CAPACITY_PER_S * TICK_S * self._random.uniform(0.7, 1.3)
         wait_s = in_process / CAPACITY_PER_S

@@ -17,7 +17,7 @@ CLIENT_IDS = st.sampled_from(["", "", "a", "b", "c"])
 
 @dataclass
 class Guest:
-    """One who waits, in a model of those who do."""
+    """A waiting CONNECT in a model of the queue."""
 
     key: int
     arrival: Arrival
@@ -52,7 +52,7 @@ def tick(
     cause: Signal = Signal.LOOP,
     response_s: float = 0.0,
 ) -> None:
-    """A tick of a node under that pressure, whose packets take `response_s`."""
+    """Tick a gate under that pressure; packets of the node take `response_s`."""
     gate.tick(Sample(now_s, response_s=response_s), Pressure(pressure, cause, {cause: pressure}))
 
 

@@ -1,9 +1,9 @@
-"""A fair budget that many share: invariants, whoever takes and gives back in whatever order.
+"""A fair budget that many share: invariants for any order of taking and giving back.
 
-1. It holds exactly what its holders hold, and knows how many they are; never more than its limit.
-2. Who would leave each holder as much as it holds itself then is not refused.
+1. It holds exactly the bytes of its holders, and counts them correctly; never more than its limit.
+2. A holder that would leave each holder as much as it then holds itself is not rejected.
 3. Some of it is always left: a quarter of the limit by the number of holders and one more, or half
-   of that where somebody has had what is spare.
+   of that if a holder has taken spare bytes.
 """
 
 import pytest

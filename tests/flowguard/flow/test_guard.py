@@ -1,10 +1,10 @@
 """The guard behind a toy broker, by its five calls alone, under every policy:
 
 1. Never more in process than was admitted, nor admitted than limits and budgets allow.
-2. A place is given back exactly once, whatever the order of done and gone.
-3. Every CONNECT offered gets exactly one verdict with its cause; none after it is gone.
-4. Who waits goes on once there is room: no packet and no CONNECT is forgotten.
-5. At rest nothing is held, and who is gone is not remembered.
+2. A slot is given back exactly once, for any order of done and gone.
+3. Every CONNECT offered gets exactly one verdict with its cause; none after it has ended.
+4. A waiting client goes on once there is capacity: no packet and no CONNECT is forgotten.
+5. At rest nothing is held, and no ended client is remembered.
 """
 
 import gc
@@ -31,7 +31,7 @@ CLIENT_IDS = st.sampled_from(["", "", "", "a", "b"])
 
 
 class Guarding(RuleBasedStateMachine):
-    """Whatever happens to a host, in whatever order."""
+    """All events of a host, in any order."""
 
     @initialize(
         policy=st.sampled_from(["flowguard"] * 6 + list(get_args(PolicyName))),
@@ -248,8 +248,8 @@ def test_a_refusal_is_booked_with_what_it_took() -> None:
 
 
 def test_a_loop_full_of_messages_refuses_less() -> None:
-    """What the loop did besides letting CONNECTs in, turning them away and handshakes was for
-    messages."""
+    """The loop spent its time on messages, apart from admitting and rejecting CONNECTs and
+    handshakes."""
     shares = []
     for messages_s, handshakes_s in ((0.0, 0.0), (0.05, 0.0), (0.0, 0.05)):
         broker = broker_of(connects_in_process_max=1)
@@ -357,7 +357,7 @@ def test_who_is_gone_is_not_run_again(
     broker.leave(client)
     while broker.journal:
         broker.done(0)
-    broker.turn()  # The toy asserts that nobody who is gone is scheduled.
+    broker.turn()  # The toy asserts that no ended client is scheduled.
     broker.tick(TICK_S)
     broker.turn()
     assert not broker.guard.has_work

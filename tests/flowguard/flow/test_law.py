@@ -1,6 +1,6 @@
 """Laws of the window law, from any state it can be in:
 
-1. The window stays within [floor, maximum], whatever happens.
+1. The window always stays within [floor, maximum].
 2. One-step monotone: from an equal state a higher pressure never gives a larger next window.
 3. Below 0.8 it never shrinks, inside the dead band it never grows, above 1.2 neither.
 4. One tick never does more than halve it, or let it grow by more than 1.15.
@@ -62,7 +62,8 @@ def step(
     after_s: float = TICK_S,
     cause: Signal = Signal.STORE,
 ) -> str:
-    """One tick under this pressure, so long after the last; why the window is what it is now."""
+    """Tick once under this pressure, `after_s` after the last; return why the window has its
+    size."""
     before = Pressure(pressure, cause, {cause: pressure})
     sample = Sample(0.0, sojourn_s=sojourn_s, response_s=response_s, drift_s=drift_s)
     window, why = law.step(before, sample, in_force, after_s)
@@ -80,7 +81,7 @@ def ticks_to_rest(law: Law) -> int:
 
 @dataclass(frozen=True)
 class Tick:
-    """What a law is told in one tick."""
+    """The input of a law in one tick."""
 
     pressure: float
     sojourn_s: float
@@ -312,7 +313,7 @@ def test_after_a_cut_the_next_waits_until_the_first_has_shown(
 
 
 def test_the_wait_is_time_however_late_ticks_are() -> None:
-    """A loop that is away for half a second ticks twice a second."""
+    """A loop that drifts by half a second ticks twice a second."""
     law = Law(100.0)
     step(law, 4.0, sojourn_s=60.0)
     step(law, 4.0, after_s=0.6)

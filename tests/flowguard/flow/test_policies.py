@@ -1,12 +1,12 @@
-"""What every policy promises, whatever its law is (flow/policies, flow/policy).
+"""Promises of every policy, with any law (flow/policies, flow/policy).
 
 1. Every name of the settings makes a policy of that name, and no other name does.
 2. Its window stays within its documented range; a credit is at least one packet.
 3. Same samples, same grants; same seed, same decisions.
-4. Its gate gives every CONNECT exactly one outcome, counts who is inside and who waits, has room
-   for no more than it says, and does not mind being told twice that somebody is gone; it is
-   invariant 11 of docs/explain/overload.md.
-5. Refusals are counted by reason, each once.
+4. Its gate gives every CONNECT exactly one outcome, counts the admitted and the waiting ones, holds
+   no more than its limits, and ignores the second report of an end; it is invariant 11 of
+   docs/explain/overload.md.
+5. Rejections are counted by reason, each once.
 """
 
 from dataclasses import replace
@@ -78,7 +78,7 @@ SAMPLES = st.builds(
 
 
 def grants_of(policy: Policy[str], samples: list[Sample], count: int, seed: int = 0) -> list[Grant]:
-    """So many ticks, each with one of the samples."""
+    """Return the grants of `count` ticks, each with one of the samples."""
     random = Random(seed)
     grants = []
     for number in range(count):
@@ -244,7 +244,7 @@ class GateContract(RuleBasedStateMachine):
         assert found is not None or not ready or not self.gate.is_ready  # All of them were late.
         while found is not None:
             key, verdict = found
-            self.waiting.remove(key)  # whoever comes out was in, and comes out once
+            self.waiting.remove(key)  # each key leaves once, after it has entered
             if verdict is Verdict.ADMIT:
                 self.inside.add(key)
                 assert len(self.inside) <= self.gate.limit

@@ -1,8 +1,8 @@
 """A second policy gets the samples of the first one and decides nothing (flow/shadow).
 
-1. With a shadow and without, whatever it is, the decisions are the same.
+1. With and without any shadow, the decisions are equal.
 2. A shadow that is the same policy grants the same windows.
-3. Pauses are counted where it is the stricter one, and nothing is asked where it is not.
+3. Pauses are counted if it is the stricter one; otherwise its function is not called.
 """
 
 from itertools import product
@@ -88,7 +88,7 @@ def test_clients_above_the_window_of_a_stricter_shadow_count_as_paused() -> None
     assert (report.paused, report.paused_ticks) == (2, 4)
     assert (report.stricter_ticks, report.looser_ticks) == (2, 0)
     assert (report.window, report.window_real) == (10.0, 100.0)
-    policy.tick(Sample(0.2, in_process=10))  # nobody can have more than 10
+    policy.tick(Sample(0.2, in_process=10))  # no client can have more than 10
     assert (policy.report().paused, policy.report().paused_ticks) == (0, 4)
 
 

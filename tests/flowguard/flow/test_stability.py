@@ -2,8 +2,9 @@
 
 The plant is a first-in first-out server with clients that always have more to send: as many packets
 are in process as the windows allow. A new window is in force only after a delay (the way to the
-client, or gossip); the service rate is noisy, anew each tick, within the stated share. So the
-queue's delay is proportional to the window, and the window at which P is 1 is known beforehand.
+client, or gossip). The service rate is noisy within the stated share, with a new value each tick.
+So the queue's delay is proportional to the window, and the window at which P is 1 is known
+beforehand.
 
 A *leg* is a way of ln W, up or down, of at least 0.2; a cycle has two, and repeats.
 """
@@ -43,7 +44,7 @@ class Plant:
         self.served = 0.0
         self.in_force = 0.0
         self.other_window = math.inf
-        """What another node on the path of all clients allows."""
+        """Window that another node on the path of all clients allows."""
         self._noise = noise
         self._random = Random(seed)
         self._observer = Observer()
@@ -161,10 +162,10 @@ SEEDS = st.integers(0, 2**32)
 
 @st.composite
 def starts(draw: st.DrawFn) -> tuple[float, float, float]:
-    """Floor, window at the objective, and first window, up to eighty times off either way.
+    """Return floor, window at the objective, and first window, up to eighty times off either way.
 
-    More could not settle within 5 s by any law: it is 2 s of work already admitted, or more than
-    5 s of growth by 1.10 a tick.
+    From further off no law could settle within 5 s: it is 2 s of work already admitted, or more
+    than 5 s of growth by 1.10 a tick.
     """
     floor = draw(st.sampled_from([1.0, 0.05]))
     at_objective = floor * math.exp(draw(st.floats(0.25, math.log(80.0 / floor))))

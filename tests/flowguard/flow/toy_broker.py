@@ -8,7 +8,7 @@ from flowguard.flow import Admission, AdmissionWindow, Arrival, Guard, Verdict
 
 MEMORY_BYTES = 1_000_000_000
 Packet = tuple[int, int]
-"""Its cost, and its size in bytes."""
+"""Cost and size in bytes of a packet."""
 
 
 @dataclass(eq=False)
@@ -21,12 +21,12 @@ class ToyClient:
     size_bytes: int = 100
     window: AdmissionWindow | None = None
     admissions: list[Admission] = field(default_factory=list)
-    """What the guard said of its CONNECT, in order."""
+    """Verdicts of the guard on its CONNECT, in order."""
     unread: deque[Packet] = field(default_factory=deque)
     is_gone: bool = False
 
     def schedule(self) -> None:
-        """Be run again in the next turn; the guard knows who is gone."""
+        """Run it again in the next turn; the guard schedules no ended client."""
         assert not self.is_gone
         if self not in self.broker.runnable:
             self.broker.runnable.append(self)
@@ -48,7 +48,7 @@ class ToyBroker:
         """CONNECTs admitted and not answered."""
         self.connected: list[ToyClient] = []
         self.journal: list[tuple[ToyClient, Packet]] = []
-        """Packets started and not done; of some the client is gone."""
+        """Packets started and not done; the clients of some have ended."""
 
     def is_full(self) -> bool:
         return len(self.journal) >= self.journal_max
@@ -107,7 +107,7 @@ class ToyBroker:
                 self.guard.paused(client, self.now_s)
 
     def done(self, index: int) -> None:
-        """This packet of those in process; whether or not its client is gone."""
+        """Complete this packet in process, even if its client has ended."""
         client, (cost, size_bytes) = self.journal.pop(index)
         assert client.window is not None
         client.window.settle(cost, size_bytes)
@@ -115,7 +115,7 @@ class ToyBroker:
             client.schedule()
 
     def leave(self, client: ToyClient) -> None:
-        """Its connection is gone, wherever it stood."""
+        """End its connection, in any state."""
         client.is_gone = True
         client.unread.clear()
         for place in (self.waiting, self.serving, self.connected, self.runnable):
@@ -124,7 +124,7 @@ class ToyBroker:
         self.guard.gone(client, self.now_s)
 
     def turn(self) -> None:
-        """End a slice of work: whoever may go on is run."""
+        """End a slice of work: run the clients that may go on."""
         self.guard.turn(self.now_s)
         runnable, self.runnable = self.runnable, []
         for client in runnable:

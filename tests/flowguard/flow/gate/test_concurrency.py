@@ -1,14 +1,14 @@
 """Laws of the concurrency limit:
 
-1. It stays within [4, maximum], or at the maximum where that is smaller.
+1. It stays within [4, maximum], or at the maximum if that is smaller.
 2. It grows by 15 % a tick while service is below its objective and half of its slots are in use. It
    doubles with each round of CONNECTs that are fast and use all slots.
-3. Only what it causes itself counts: the CONNECTs' own time, beyond that of packets, and a pressure
-   of the node above what windows hold. Publishers without end do not wear it down.
+3. Only its own effects count: the CONNECTs' own time, beyond that of packets, and a pressure of the
+   node above what windows hold. Publishers without end do not wear it down.
 4. Afterwards higher pressure never gives a larger next limit, from any state.
-5. What nobody uses does not grow: after calm, however long, a crowd meets a gate.
-6. A cut is judged by what was admitted after it: one cut per feedback delay.
-7. Against a server of fixed speed it settles where service takes about its objective.
+5. An unused limit does not grow: after any calm, a crowd meets a gate.
+6. Only CONNECTs admitted after a cut judge it: one cut per feedback delay.
+7. Against a server of fixed speed it settles at a service time of about its objective.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ SLOW_S = 2.0 * OBJECTIVE_S
 
 PRESSURES = st.floats(0.0, PRESSURE_MAX, allow_nan=False)
 ROUNDS = st.tuples(st.floats(0.0, 4.0), st.integers(0, 40))
-"""CONNECTs that take so long, so many of them."""
+"""Rounds of CONNECTs: their service time and their number."""
 HISTORIES = st.lists(st.one_of(PRESSURES, ROUNDS), max_size=40)
 
 
@@ -260,7 +260,7 @@ def test_a_cut_waits_for_its_effect_before_the_next() -> None:
 
 
 def test_a_loop_that_stood_still_for_long_waits_for_a_second_and_no_longer() -> None:
-    """What was admitted before took ten seconds, and is no measure of how long a cut takes."""
+    """Earlier CONNECTs took ten seconds, which does not measure the delay of a cut."""
     bench = settled_bench()
     bench.serve(10.0)
     assert bench.tick(16.0) == 512
@@ -324,7 +324,7 @@ def test_growth_takes_three_calm_ticks_in_a_row() -> None:
 
 
 def test_beside_publishers_without_end_it_is_not_worn_down() -> None:
-    """Nothing is the matter but that windows hold the node where they belong, for a minute."""
+    """Windows hold the node at its objective, and nothing else, for a minute."""
     bench = settled_bench()
     for _ in range(100):
         bench.serve(0.5 * OBJECTIVE_S, 10, used=1_024)
@@ -351,7 +351,7 @@ def test_work_that_nobody_finishes_is_no_calm() -> None:
 
 @pytest.mark.parametrize("rate", [20.0, 66.7, 500.0, 2_000.0])
 def test_against_a_server_of_fixed_speed_it_settles_at_its_objective(rate: float) -> None:
-    """A crowd without end: whoever is done is replaced at once; places are served in turn."""
+    """A crowd without end: each completed CONNECT is replaced at once; slots are served in turn."""
     law = ConcurrencyLimit(1_024, OBJECTIVE_S)
     inside: deque[float] = deque()
     now_s, ticked_s, pressures = 0.0, 0.0, []

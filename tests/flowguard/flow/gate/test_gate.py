@@ -1,7 +1,7 @@
-"""The gate: who comes in, who waits, and who is refused.
+"""The gate: which CONNECTs are admitted, wait, or are rejected.
 
-What it owes to its parts is proved with them (`test_concurrency`, `test_waiting`, `test_refusals`),
-what it does to a crowd in `test_gate_crowd`.
+Its parts are tested with them (`test_concurrency`, `test_waiting`, `test_refusals`), and its effect
+on a crowd in `test_gate_crowd`.
 """
 
 from itertools import pairwise
@@ -183,8 +183,8 @@ FULL = Sample(0.0, worked_s=0.096, connecting_s=0.08)
 
 
 def test_as_many_as_there_are_places_are_in_time_however_long_they_were_outside() -> None:
-    """Else a node whose listen backlog is longer than the patience of some has free places, and
-    refuses nearly everybody."""
+    """Otherwise a node whose listen backlog is longer than the timeout of some clients has free
+    slots, and rejects nearly all clients."""
     gate = gate_of(limit=3, buffer_max=100)
     outside = Arrival("", 100, waited_s=2 * PATIENCE_S)
     verdicts = [gate.offer(name, outside, 0.0) for name in "abcdefg"]

@@ -27,7 +27,7 @@ REFUSE_S = 0.02 * CONNECT_S
 IDEAL_S = CLIENTS * CONNECT_S
 TIMEOUT_S = 10.0
 SYN_AGAIN_S = (0.0, 1.0, 3.0, 7.0)
-"""When a client's kernel sends its SYN, until there is room for it, seconds."""
+"""Times at which a client's kernel sends its SYN, until the backlog takes it, seconds."""
 TURN_S = 0.02
 TICK_S = 0.1
 
@@ -52,7 +52,7 @@ class Attempt:
 
 
 class Door(Protocol):
-    """What the crowd needs of a gate."""
+    """The part of a gate that the crowd needs."""
 
     def offer(self, key: Attempt, arrival: Arrival, now_s: float) -> Verdict: ...
     def settle(self, key: Attempt, now_s: float) -> None: ...

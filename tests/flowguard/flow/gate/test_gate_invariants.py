@@ -21,7 +21,7 @@ SHORT_PATIENCE_S = 2.0
 
 
 class GateMachine(RuleBasedStateMachine):
-    """The gate against a set of those inside and a list of those who wait."""
+    """The gate against a set of admitted and a list of waiting connections."""
 
     @initialize(
         limit=st.sampled_from([1, 2, 6, 20]),
@@ -90,7 +90,7 @@ class GateMachine(RuleBasedStateMachine):
                 self.superseded.append(guest.key)
         reason = self.why_not(size_bytes)
         if reason is None and verdict is Verdict.REJECT:
-            # A forecast refuses nobody before somebody was late, nor where nobody is ahead.
+            # A forecast rejects no client before one was late, or if none is ahead of it.
             assert self.hopeful
             assert self.refused.get(Reason.GATE_DEADLINE)
             reason = Reason.GATE_WAIT
@@ -227,7 +227,7 @@ SCRIPTS = st.lists(
 def test_invariant_02_every_place_entry_and_byte_is_given_back(
     script: list[tuple[str, int, float]], limit: int, buffer_max: int
 ) -> None:
-    """Whatever happened: when the last connection is gone, the gate is as it was."""
+    """After any script, when the last connection has ended, the gate is as at its start."""
     gate: ConnectGate[int] = ConnectGate(settings_of(limit, buffer_max))
     now_s, keys = 0.0, 0
     for event, number, seconds in script:
@@ -256,7 +256,7 @@ def test_invariant_02_every_place_entry_and_byte_is_given_back(
 def test_invariant_10_nobody_is_refused_or_paused_while_the_node_is_idle(
     crowds: list[tuple[int, float, float]], pressure: float
 ) -> None:
-    """Whatever was before: P < 0.8, nobody waits, a place is free."""
+    """After any history: P < 0.8, no CONNECT waits, a slot is free."""
     gate: ConnectGate[int] = ConnectGate(settings_of(limit=40, buffer_max=20))
     now_s, key = 0.0, 0
     for size, service_s, before in crowds:

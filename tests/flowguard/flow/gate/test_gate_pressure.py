@@ -1,4 +1,4 @@
-"""The gate under pressure: what becomes of who is at the door, and what answering may cost."""
+"""The gate under pressure: the outcome of each CONNECT, and the cost of answers."""
 
 from collections import deque
 from math import ceil
@@ -28,7 +28,7 @@ def test_connections_beyond_the_budget_stay_in_the_backlog_at_any_pressure(press
 
 
 ANSWER_S = 0.000_2
-"""What accepting and answering one costs the loop."""
+"""Cost of accepting and answering one CONNECT, seconds of the loop."""
 
 
 @given(
@@ -40,9 +40,11 @@ ANSWER_S = 0.000_2
 def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
     pressures: list[float], crowd: int, service_s: float, cause: Signal
 ) -> None:
-    """Admitted, refused or closed: nobody stays outside as long as clients wait, nor inside longer.
+    """Admitted, rejected or closed: no client stays outside as long as clients wait, nor inside
+    longer.
 
-    Beyond patience comes what the budget needs to say so; the last pressure stays for ever.
+    Beyond the timeout it takes the time that the budget needs to answer. The last pressure stays
+    for ever.
     """
     flow = FlowSettings(connect_patience_s=PATIENCE_S)
     to_refuse_s = 2 * TICK_S + crowd * ANSWER_S / flow.refusal_share

@@ -10,7 +10,7 @@ LONGEST_S = 8.0
 
 
 def after(patience: Patience, from_s: float, for_s: float) -> float:
-    """Ticks for a while in which nobody gives up; the time afterwards."""
+    """Tick for a while in which no client gives up; return the time afterwards."""
     ticks = round(for_s / TICK_S)
     for tick in range(ticks):
         patience.tick(from_s + (tick + 1) * TICK_S)

@@ -1,8 +1,8 @@
-"""Laws of refusing:
+"""Laws of rejecting:
 
 1. In any T seconds a unit of work is started only within share * (T + 0.1 s).
-2. The completion rate is that of a crowd: time in which nobody waits tells nothing.
-3. A hint is between 0.5 s and 60 s, jittered, and longer the more are waiting or refused.
+2. The completion rate is that of a crowd: time without waiting clients does not count.
+3. A hint is between 0.5 s and 60 s, jittered, and longer the more clients wait or were rejected.
 """
 
 import pytest
@@ -59,7 +59,7 @@ def test_an_idle_budget_does_not_save_up_for_more_than_a_tick() -> None:
 
 @given(running_share=st.floats(0.01, 1.0), cost_s=st.floats(0.000_1, 0.01))
 def test_a_loop_that_seldom_runs_refuses_as_seldom(running_share: float, cost_s: float) -> None:
-    """Whatever the clock says, it is a share of what the loop has."""
+    """The budget is a share of the loop's own time, not of the clock's."""
     budget = RefusalBudget(0.3)
     budget.running_share = running_share
     worked_s, now_s = 0.0, 0.0
@@ -93,7 +93,7 @@ def test_refusing_has_its_share_of_what_messages_leave(messages: float, cost_s: 
 def crowd_of(
     rate: float, seconds: float, *, refused: int = 0, crowded: bool = True, since_s: float = 0.0
 ) -> Outlook:
-    """So many CONNECTs per second were done, for so long."""
+    """Return the outlook after `rate` CONNECTs per second for `seconds`."""
     outlook = Outlook(PATIENCE_S)
     outlook.advance(since_s, crowded=False)
     for done in range(int(rate * seconds)):
@@ -107,7 +107,7 @@ def crowd_of(
 @pytest.mark.parametrize("rate", [4.0, 66.7, 5_000.0])
 @pytest.mark.parametrize("seconds", [1.0, 5.0])
 def test_the_rate_is_that_of_recent_connects(rate: float, seconds: float) -> None:
-    one_more = 0.5  # What is done at the very end counts, the time after it not yet.
+    one_more = 0.5  # A completion at the very end counts, the time after it not yet.
     measured = crowd_of(rate, seconds).completion_rate
     assert measured == pytest.approx(rate, rel=0.05, abs=one_more)
 
@@ -126,7 +126,7 @@ def test_a_crowd_of_a_moment_tells_no_rate() -> None:
 
 
 def test_a_quiet_node_is_not_taken_for_a_slow_one() -> None:
-    """One CONNECT per second, and nobody waits: that says nothing of what the node can do."""
+    """One CONNECT per second without waiting clients does not show the node's capacity."""
     assert crowd_of(1.0, 10.0, crowded=False).completion_rate == 0.0
 
 
@@ -143,7 +143,7 @@ def test_a_rate_is_forgotten_two_seconds_after_the_crowd() -> None:
 
 
 def test_a_store_that_stands_still_for_a_moment_sends_nobody_away_for_a_minute() -> None:
-    """Nobody is done in the last two seconds, but that will not last."""
+    """No CONNECT is completed in the last two seconds, but that will not last."""
     outlook = crowd_of(100.0, 5.0)
     before_s = outlook.retry_after_s(0.5, 500)
     for tenth in range(30):

@@ -1,8 +1,8 @@
-"""Invariants of the waiting room:
+"""Invariants of the connect queue:
 
 1. First in, first out.
-2. At most one entry per client id; who was superseded is handed out once, and frees its bytes.
-3. Who has waited out its patience is never next; it keeps its entry until it is taken.
+2. At most one entry per client id; a superseded one is handed out once, and frees its bytes.
+3. A CONNECT beyond the timeout is never next; it keeps its entry until it is taken.
 4. Neither entries nor bytes exceed their bounds, and bytes are those of the entries.
 """
 
@@ -16,7 +16,7 @@ from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest
 
 
 class Rooms(RuleBasedStateMachine):
-    """The room against a plain list that is searched."""
+    """The queue against a plain list that is searched."""
 
     @initialize(entries_max=st.integers(0, 8), bytes_max=st.sampled_from([0, 200, 1_000]))
     def room_is_built(self, entries_max: int, bytes_max: int) -> None:

@@ -64,8 +64,8 @@ def test_windows_settle_where_clients_with_more_than_a_packet_keep_their_share()
 
 
 def test_windows_that_a_cut_would_not_help_grow_back_to_where_it_would() -> None:
-    """In the dead band of a pressure that is not theirs they would stay where a distress left
-    them."""
+    """In the dead band of a pressure from other causes, they would stay as small as in a
+    distress."""
     law = WindowLaw(SETTINGS.window_max, SETTINGS.window_floor, start=1.0)
     policy: Flowguard[str] = Flowguard("flowguard", law, ConnectGate(SETTINGS), Objectives())
     seen = replace(DISTRESS, work=100.0, movable_work=24.0)

@@ -1,8 +1,8 @@
 """Laws of the observer:
 
-1. Events count for one tick, percentiles for a second or since a restart, levels until they are
-   reported anew.
-2. The sojourn is the least of those started; if none was, the age of what waits longest.
+1. Events count for one tick, percentiles for a second or since a restart, levels until the next
+   report.
+2. The sojourn is the least of the started packets; if none was, the age of the oldest waiting one.
 3. A percentile is within 5 % of the exact one from 0.1 ms to 32 s.
 4. Its memory does not grow with the number of reports, or with time.
 """

@@ -3,7 +3,7 @@
 1. At its objective each signal is 1, and alone it is the pressure and the cause.
 2. The pressure is the worst part, capped at 16; the cause is that part's signal.
 3. More of any signal never means less pressure.
-4. Windows answer no memory that CONNECTs hold while they wait; each signal is answered by somebody.
+4. Windows do not answer memory of waiting CONNECTs; each signal has a part that answers it.
 """
 
 from dataclasses import replace

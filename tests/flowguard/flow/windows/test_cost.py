@@ -1,4 +1,4 @@
-"""What packets weigh."""
+"""The weights of packets."""
 
 import pytest
 from hypothesis import given
@@ -50,5 +50,5 @@ def test_clients_take_turns_before_the_journal_is_full_of_what_they_had_it_do(
 ) -> None:
     cost = Cost(FlowSettings(journal_ops_max=ops_max, unfinished_max=units_max))
     if sum(packets) >= ops_max:
-        # Nobody but who has a turn is admitted any more.
+        # Only clients with a turn are admitted now.
         assert sum(cost.of(0, 0, ops) for ops in packets) >= min(units_max, ops_max)

@@ -1,4 +1,4 @@
-"""Who gives way when a budget is spent."""
+"""The order in which holders give way when a budget is spent."""
 
 from hypothesis import given
 from hypothesis.strategies import integers, lists, none, one_of, tuples

@@ -1,4 +1,5 @@
-"""Turns in the pool: fair by cost, weight and tenant; nobody starves; who leaves leaves nothing."""
+"""Turns in the pool: fair by cost, weight and tenant; no client starves; an ended one leaves
+nothing."""
 
 import random
 from collections import Counter
@@ -18,7 +19,8 @@ def serve_for(
     seed: int,
     step_s: float = 0.001,
 ) -> Counter[str]:
-    """Everybody (tenant, weight, most a packet costs) always wants more; served cost by client."""
+    """Serve clients (tenant, weight, highest cost) that always want more; return the cost
+    served."""
     rng = random.Random(seed)
     served: Counter[str] = Counter()
     now_s = 0.0
@@ -40,10 +42,10 @@ def serve_for(
 def test_backlogged_clients_of_equal_weight_are_served_equal_cost(
     count: int, cost_max: int, seed: int
 ) -> None:
-    """Whatever their packets weigh: the difference stays below two of the heaviest packets."""
+    """For packets of any weight, the difference stays below two of the heaviest packets."""
     rng = random.Random(seed)
     clients = {f"c{n}": ("t", 1.0, rng.randint(1, cost_max)) for n in range(count)}
-    # As long as nobody waits so long that progress goes before fairness.
+    # As long as no client waits so long that progress goes before fairness.
     served = serve_for(FairPool(), clients, services=2_000, seed=seed, step_s=1e-6)
     heaviest = max(cost for _, _, cost in clients.values())
     assert max(served.values()) - min(served[name] for name in clients) <= 2 * heaviest
@@ -94,7 +96,7 @@ def test_who_has_waited_long_enough_is_next_whatever_it_owes() -> None:
 def test_each_waiting_client_is_served_in_time_if_the_node_is_fast_enough(
     count: int, seed: int
 ) -> None:
-    """Progress: with M clients and one service per T_prog / M nobody waits twice T_prog."""
+    """Progress: with M clients and one service per T_prog / M no client waits twice T_prog."""
     rng = random.Random(seed)
     pool: FairPool[int] = FairPool()
     since_s = dict.fromkeys(range(count), 0.0)
@@ -121,7 +123,7 @@ def test_after_forgetting_nobody_owes_anything() -> None:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Against a set: who waits is served exactly once, who left is never served."""
+    """Against a set: a waiting client is served exactly once, one that left never."""
 
     def __init__(self) -> None:
         super().__init__()

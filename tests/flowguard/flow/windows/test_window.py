@@ -1,12 +1,12 @@
 """Invariants of the windows, from one client's and from the node's side:
 
-1. `room()` is never negative, and 0 while the node is closed.
-2. The limit is never below one packet, whatever it is resized to.
-3. What is admitted stays admitted: a shrunken limit cancels nothing, it only stops admission.
+1. The capacity is never negative, and 0 while the node is closed.
+2. The limit is never below one packet, after any resize.
+3. Admitted packets stay admitted: a shrunken limit cancels nothing, it only stops admission.
 4. Conservation: admitted = settled + in process.
 5. With an open node and nothing in process one packet is always possible.
-6. Active are those who have packets in process, or waiting, or both; each counts once.
-7. A packet that weighs more joins others only where it fits; until then there is no room.
+6. Clients are active with packets in process, or waiting, or both; each counts once.
+7. A heavier packet joins others only if it fits; until then there is no capacity.
 """
 
 import pytest
