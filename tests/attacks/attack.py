@@ -1,7 +1,7 @@
-"""An attack: what somebody outside does to a broker, what must hold then, and a control.
+"""An attack: the action of an outsider against a broker, the bound that must hold, and a control.
 
-The control is the same measurement where it must find something: the attack without the protection,
-or on a broker that does not answer. An attack whose control holds as well has shown nothing.
+The control is the same measurement in a case where the bound must break: the attack without the
+protection, or on a broker that does not answer. An attack whose control also holds shows nothing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,21 +15,21 @@ class Size:
 
     folder: Path
     share: float = 1.0
-    """Of the full attack: a test runs a small one."""
+    """Share of the full attack; a test runs a small one."""
 
     def of(self, count: int, least: int = 1) -> int:
-        """So many of `count`; `least`: fewer would be no attack."""
+        """Return the share of `count`; fewer than `least` would be no attack."""
         return max(least, round(self.share * count))
 
     @property
     def is_full(self) -> bool:
-        """Only then are times judged: a test says nothing about the machine it runs on."""
+        """True if times are judged, only in a full attack: a test depends on its machine."""
         return self.share == 1
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured, and whether the bound holds."""
+    """The measured values, and whether the bound holds."""
 
     holds: bool
     said: str

@@ -14,11 +14,11 @@ from tests.support.real import connect_packet
 
 KIB = 1024
 RECEIVE_BYTES = 16 * KIB
-"""What the kernel keeps for an attacker: the rest stays with the broker."""
+"""Receive buffer of an attacker in the kernel: the rest stays with the broker."""
 BATCH = 50
 """Connections of an attack between two packets of the polite client."""
 IDLE_ROUNDS = 20
-"""Nobody could send anything in so many: the broker reads no more."""
+"""Number of rounds without a send after which the broker counts as not reading any more."""
 PACKET_BYTES_MAX = 2 * MIB
 ACCEPTED = b"\x20\x02\0\0"
 """CONNACK of MQTT 3.1.1."""
@@ -33,12 +33,12 @@ def subscribe(filter: str, qos: int) -> bytes:
 
 
 def publish(topic: str, payload: bytes, packet_id: int = 0, *, retain: bool = False) -> bytes:
-    """QoS 1 where there is a packet identifier."""
+    """Return a PUBLISH, of QoS 1 if there is a packet identifier."""
     return said(Publish(topic, payload, int(packet_id > 0), retain, packet_id=packet_id))
 
 
 class Attackers:
-    """All sockets of an attack; whoever waits for the broker waits `ANSWER_S` at most."""
+    """All sockets of an attack; each waits `ANSWER_S` for the broker at most."""
 
     def __init__(self, victim: Victim) -> None:
         self._victim = victim
@@ -55,7 +55,7 @@ class Attackers:
         return sock
 
     def client(self, client_id: str, *, clean: bool = True) -> socket.socket | None:
-        """A client after its CONNACK; None: the broker has refused it."""
+        """Return a client after its CONNACK, or None if the broker has rejected it."""
         sock = self.open()
         with suppress(OSError):
             sock.sendall(said(connect_packet(client_id, MQTT_311, durable=not clean)))
@@ -135,10 +135,10 @@ class Polite:
         self.sock: socket.socket | None = None
         self.acknowledged = 0
         self.delivered = 0
-        """Of them, what came back."""
+        """Number of these messages that were delivered."""
 
     def exchange(self) -> None:
-        """One message, until it is acknowledged. Raises OSError where the broker does not."""
+        """Publish one message and wait for its PUBACK. Raises OSError if the broker closes."""
         if self.sock is None:
             self.sock = self._attackers.client("polite")
             assert self.sock is not None, "the polite client is refused"
@@ -150,7 +150,7 @@ class Polite:
         self.acknowledged += 1
 
     def end(self) -> Finding:
-        """What is still on its way to it comes before the answer to its last packet."""
+        """Wait for all deliveries in flight: they come before the answer to the last packet."""
         self.exchange()
         assert self.sock is not None
         self.sock.sendall(said(Pingreq()))
@@ -173,7 +173,7 @@ class Polite:
 
 
 def read_exactly(sock: socket.socket, size_bytes: int) -> bytes:
-    """So many bytes, or fewer at the end of the stream."""
+    """Return `size_bytes` bytes, or fewer at the end of the stream."""
     data = b""
     while len(data) < size_bytes:
         more = sock.recv(size_bytes - len(data))
@@ -184,7 +184,8 @@ def read_exactly(sock: socket.socket, size_bytes: int) -> bytes:
 
 
 def send_some(sock: socket.socket, data: bytes | memoryview) -> int:
-    """What the kernel and the broker take without waiting; the broker may have had enough."""
+    """Return how many bytes the kernel and the broker take without waiting; the broker may
+    close."""
     sent = 0
     sock.setblocking(False)
     with suppress(OSError):

@@ -15,14 +15,14 @@ from rich.table import Table
 from tests.attacks.attack import Attack, CannotRun, Finding, Run, Size
 
 HANGS_S = 300.0
-"""No attack takes so long, on whatever machine."""
+"""Maximum time of an attack, on any machine."""
 
 
 class Outcome(StrEnum):
     HOLDS = "holds"
     BROKEN = "broken"
     SHOWS_NOTHING = "shows nothing"
-    """The bound holds, and so it does where it must not."""
+    """The bound also holds in the control, in which it must break."""
     NOT_RUN = "not run"
 
 
@@ -31,7 +31,7 @@ COLOURS = {Outcome.HOLDS: "green", Outcome.NOT_RUN: "yellow"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one attack; `run_s` is the time that it took, its control included."""
+    """The result of one attack; `run_s` is its time, including the control."""
 
     attack: Attack
     outcome: Outcome
@@ -45,11 +45,11 @@ class Verdict:
 
 
 def judge(attack: Attack, share: float) -> Verdict:
-    """The attack, then its control; where the attack cannot be run, neither is."""
+    """Run the attack, then its control; if the attack cannot be run, neither is."""
     began_s = time.monotonic()
     try:
         found = once(attack.run, share, failed=False)
-        control = once(attack.control, share, failed=True)  # What broke has shown nothing.
+        control = once(attack.control, share, failed=True)  # A control that fails counts as broken.
     except CannotRun as reason:
         return Verdict(attack, Outcome.NOT_RUN, str(reason), "", time.monotonic() - began_s)
     outcome = Outcome.HOLDS if found.holds else Outcome.BROKEN
@@ -77,7 +77,7 @@ async def _within_time(run: Run, size: Size) -> Finding:
 def judge_all(
     attacks: list[Attack], share: float, show: Callable[[str], None]
 ) -> Iterable[Verdict]:
-    """Each as it is over; `show` gets a line on each, before and after."""
+    """Yield each verdict as it is ready; `show` gets a line on each attack, before and after."""
     for number, attack in enumerate(attacks, 1):
         show(f"{number} of {len(attacks)}  {attack.name}: {attack.bound}")
         verdict = judge(attack, share)

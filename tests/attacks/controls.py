@@ -10,7 +10,7 @@ from tests.attacks.victim import victim
 
 
 async def nobody_home(size: Size) -> Finding:
-    """A broker that is stopped, and answers nobody."""
+    """A broker that is stopped, and answers no client."""
     async with victim(size.folder) as broker:
         broker.stop()
         found = await answers(broker, within_s=0.5)
@@ -18,7 +18,7 @@ async def nobody_home(size: Size) -> Finding:
 
 
 async def away_for_a_while(size: Size) -> Finding:
-    """A broker that answers everybody, but for twice as long as it may take."""
+    """A broker that answers all clients, but takes twice as long as allowed."""
     async with victim(size.folder) as broker, pulse(broker) as beating:
         broker.stop()
         await trio.sleep(2 * LATE_S + 2 * beating.late_max_s)

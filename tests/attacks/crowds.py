@@ -1,4 +1,5 @@
-"""Attacks by crowds: who connects at once, beside floods, and while the broker was away."""
+"""Attacks by crowds: clients that connect at once, beside floods, and while the broker was
+paused."""
 
 import os
 
@@ -87,7 +88,7 @@ async def pause(size: Size) -> Finding:
 
 
 async def pause_before_they_speak(size: Size) -> Finding:
-    """The control: those that say nothing in all that time are closed."""
+    """The control: connections that send nothing in all that time are closed."""
     return await sleep_over(size, said=False)
 
 

@@ -1,7 +1,8 @@
-"""Attacks on what is stored: a byte of each kind of file is changed, or the file is cut short.
+"""Attacks on stored data: a byte of each kind of file is changed, or the file is cut short.
 
-Whatever was acknowledged before is there after the start; or the broker ends with 73 and a name;
-or the client whose queue it is gets 0x83, and the others everything. Silently less must not be.
+Allowed are three results: all acknowledged data exists after the start; the broker ends with 73 and
+a name; or the client of the damaged queue gets 0x83, and the others everything. A silent loss is
+not allowed.
 """
 
 import os
@@ -25,7 +26,7 @@ from tests.support.real import Wire
 KINDS = (".sst", ".blob", ".log", "MANIFEST", "CURRENT", "OPTIONS", "synced")
 KINDS_LEAST = (".sst", ".blob", ".log")
 FILES = 3
-"""Of each kind, the largest."""
+"""Number of files of each kind, the largest ones."""
 CLIENTS = 4
 MESSAGES = 250
 """To each client, before the first end of the broker and again before it is killed."""
@@ -39,7 +40,7 @@ Damage = Callable[[Path], None]
 
 @dataclass
 class Stored:
-    """What was acknowledged: payloads by the topic that they are under."""
+    """The acknowledged payloads, by topic."""
 
     queued: dict[str, set[bytes]] = field(default_factory=dict)
     retained: set[bytes] = field(default_factory=set)
@@ -155,7 +156,8 @@ class Told(Exception):
 
 
 async def delivered(broker: Victim, topic: str) -> set[bytes]:
-    """What the client of this topic gets, up to a message that is published now. Raises Told."""
+    """Return what the client of this topic gets, up to a message that is published now. Raises
+    Told."""
     found: set[bytes] = set()
     with trio.fail_after(ANSWER_S):
         publisher = await broker.connect("publisher")
@@ -175,7 +177,7 @@ async def delivered(broker: Victim, topic: str) -> set[bytes]:
 
 
 async def retained(broker: Victim, count: int) -> set[bytes]:
-    """Those that come, of so many."""
+    """Return the retained messages that arrive, of `count`."""
     wire = await broker.connect("reader")
     await wire.send(Subscribe(1, (("kept/#", SubscriptionOptions(0)),)))
     await wire.expect(Suback)
@@ -190,7 +192,7 @@ async def retained(broker: Victim, count: int) -> set[bytes]:
 
 
 async def damage(size: Size) -> Finding:
-    """First without damage: then all is there, or nothing that follows means anything."""
+    """Run first without damage: all data must exist, or the later results mean nothing."""
     made = size.folder / "made"
     made.mkdir()
     stored = await fill(made, size.folder / "older")

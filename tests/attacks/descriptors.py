@@ -23,7 +23,7 @@ NONE_LEFT_S = 3.0
 
 
 async def descriptors(size: Size) -> Finding:
-    """More connections that say nothing than the process may have descriptors."""
+    """Open more silent connections than the process may have descriptors."""
     settings = {"flow": {"connect_timeout_s": TIMEOUT_S}}
     async with victim(size.folder, settings, descriptors=DESCRIPTORS, store="rocks") as broker:
         inside = await insider(broker)
@@ -39,7 +39,8 @@ async def descriptors(size: Size) -> Finding:
 
 
 async def fallen_limit(size: Size) -> Finding:
-    """Of what the broker has open already nothing is taken away; anything new it cannot open."""
+    """The limit falls to the open descriptors: the broker loses none of them, but can open no
+    more."""
     return await fall(size, lambda broker: len(list(Path(f"/proc/{broker.pid}/fd").iterdir())))
 
 
@@ -48,7 +49,8 @@ async def limit_of_three(size: Size) -> Finding:
 
 
 async def fall(size: Size, limit_of: Callable[[Victim], int]) -> Finding:
-    """The limit falls, clients and HTTP knock, those who are in work on; then it is what it was."""
+    """Lower the limit, knock with clients and HTTP, check connected clients, and restore the
+    limit."""
     async with victim(size.folder, store="rocks") as broker:
         inside = await insider(broker)
         soft, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)

@@ -34,7 +34,7 @@ LOOK_S = 0.05
 
 
 async def full_disk(size: Size) -> Finding:
-    """Somebody else fills the disk, and gives it back."""
+    """Another process fills the disk, and frees it again."""
     return await on_small_disk(size, RESERVE_BYTES * 3 // 4)
 
 
@@ -65,7 +65,7 @@ async def on_small_disk(size: Size, left_bytes: int) -> Finding:
 
 
 async def disk_with_room(size: Size) -> Finding:
-    """The control: as much is written where there is room, and nothing is refused."""
+    """The control: as much is written to a disk that is not full, and nothing is rejected."""
     return await without_room(size.folder, lambda _: None, lambda _: None)
 
 
@@ -81,7 +81,7 @@ def limit_files(victim: Victim, limit_bytes: int = resource.RLIM_INFINITY) -> No
 async def without_room(
     folder: Path, fill: Callable[[Victim], None], give_back: Callable[[Victim], None]
 ) -> Finding:
-    """Durable work before, while there is no room, and after; beside it clean clients."""
+    """Do durable work before, during and after the time without space; beside it clean clients."""
     async with victim(folder, {"store": SMALL_STORE}, store="rocks") as broker:
         kept = await broker.connect("kept", durable=True)
         await kept.subscribe("t", 1)
@@ -91,7 +91,7 @@ async def without_room(
             await durable.publish()
         finder = Durable(await broker.connect("finder"))
         fill(broker)
-        await finder.send()  # Who finds out may have to wait for room; nobody behind it does.
+        await finder.send()  # The first writer may have to wait for space; the others do not.
         clean, refused, dropped = 0, 0, 0
         for number in range(ROUNDS):
             with trio.move_on_after(ANSWER_S):
@@ -173,7 +173,7 @@ async def delivered_of(wire: Wire, durable: Durable) -> int:
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int = DISK_BYTES) -> Iterator[Path]:
-    """A file system of its own. Raises CannotRun where nobody may mount one."""
+    """Mount a file system of its own. Raises CannotRun if this process may not mount one."""
     point = folder / "disk"
     point.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(point)]
@@ -191,7 +191,7 @@ def small_disk(folder: Path, size_bytes: int = DISK_BYTES) -> Iterator[Path]:
 
 
 async def data_removed(size: Size) -> Finding:
-    """The data directory is removed: the broker ends by name, and says so."""
+    """The data directory is removed: the broker ends with a name, and logs it."""
     async with victim(size.folder, store="rocks") as broker:
         await publish_durably(broker)
         data = size.folder / "data"

@@ -19,14 +19,14 @@ PAYLOAD_BYTES = 50_000
 DISK_BYTES = 40 * MIB
 RESERVE_BYTES = 8 * MIB
 MEMORY_BYTES = 32 * MIB
-"""Of Redis; an eighth of it is the reserve."""
+"""Memory of Redis; an eighth of it is the reserve."""
 BOUNDS: dict[str, dict[str, Any]] = {
     "session": {"queue_messages_max": 100_000, "queue_bytes_max": 1024 * MIB},
     "node": {"disk_queue_bytes_max": 1024 * MIB},
 }
 LOOK_S = 0.02
 FULL_S = 2.0
-"""A store without room for so long is full: what its log of writes takes twice is given back."""
+"""A store without space for this time is full; what its log of writes takes twice is given back."""
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def on_small_disk(size: Size) -> AsyncIterator[Victim]:
 
 @asynccontextmanager
 async def on_small_redis(size: Size) -> AsyncIterator[Victim]:
-    """Raises CannotRun where there is no Redis."""
+    """Yield a broker on a small Redis. Raises CannotRun if there is no Redis."""
     if PROGRAM is None:
         raise CannotRun("redis-server is missing")
     server = RedisServer(size.folder / "redis", {"maxmemory": str(MEMORY_BYTES)})

@@ -1,4 +1,4 @@
-"""Attacks on the HTTP port: slow clients, web pages that somebody has open, and odd backups."""
+"""Attacks on the HTTP port: slow clients, web pages in a browser, and odd backups."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ PATHS = ("/status", "/metrics", "/health", "/explain/polite")
 
 
 async def slow_http(size: Size) -> Finding:
-    """40 clients of HTTP say a byte and no more; then somebody asks for the broker's health."""
+    """40 clients of HTTP send one byte each; then another one requests the broker's health."""
     async with victim(size.folder) as broker:
         slow = [socket.create_connection(door(broker)) for _ in range(size.of(40, 40))]
         for sock in slow:
@@ -54,12 +54,13 @@ async def stopped_http(size: Size) -> Finding:
 
 
 async def web_page(size: Size) -> Finding:
-    """What a page can have a browser ask: under a name of its own, and without a header of ours."""
+    """Requests that a web page can make a browser send: with its own host name, without our
+    header."""
     return await ask_as_a_page(size, STRANGE, None)
 
 
 async def this_machine(size: Size) -> Finding:
-    """The control: the same, as somebody asks who may."""
+    """The control: the same requests by a permitted client."""
     return await ask_as_a_page(size, "localhost", OURS)
 
 
@@ -103,7 +104,7 @@ async def two_in_a_row(size: Size, folder: str, **settings: float) -> Finding:
 
 
 async def unlimited_backups(size: Size) -> Finding:
-    """The control: two in a row where no pause is asked for."""
+    """The control: two backups in a row, without a required pause."""
     return await two_in_a_row(size, "unlimited", backup_interval_s=0)
 
 

@@ -35,7 +35,7 @@ UNREAD_BYTES = 2 * MIB
 AWAY = 20
 """Sessions that messages are kept for."""
 UNLIMITED = 40
-"""So many times the limit is none."""
+"""This multiple of the limit counts as no limit."""
 Fill = Callable[[Attackers, int, int], None]
 
 
@@ -43,7 +43,7 @@ Fill = Callable[[Attackers, int, int], None]
 
 
 def half_publishes(attackers: Attackers, count: int, size_bytes: int) -> None:
-    """Clients that have sent so much of a packet of 1 MB, and send no more."""
+    """Clients send `size_bytes` of a packet of 1 MB, and then no more."""
     half = publish("half", bytes(1_000_000))[:size_bytes]
     attackers.send_by_turns(attackers.clients(count, "half"), half)
 
@@ -82,14 +82,14 @@ def connect_with_will(client_id: str, size_bytes: int) -> bytes:
 
 
 def floods(attackers: Attackers, count: int, size_bytes: int) -> None:
-    """Clients that wait for no answer fill the queues of sessions whose clients are away."""
+    """Clients that wait for no answer fill the queues of offline sessions."""
     topics = keep_sessions(attackers, AWAY)
     chunk = b"".join(publish(topic, bytes(size_bytes), 1) for topic in topics * 10)
     attackers.send_by_turns(attackers.clients(count, "flood"), chunk)
 
 
 def keep_sessions(attackers: Attackers, count: int) -> list[str]:
-    """Their topics; their clients are away."""
+    """Return the topics of sessions whose clients are offline."""
     topics = []
     for number, sock in enumerate(attackers.clients(count, "away", clean=False)):
         topics.append(f"away/{number}")
@@ -160,7 +160,7 @@ def limit_bytes_of(size: Size) -> int:
 
 @dataclass(frozen=True)
 class Filling:
-    """So many of them, and how large; `least`: of them, where the limit is `LIMIT_BYTES_LEAST`."""
+    """Number and size of the packets; `least` is the number for the limit `LIMIT_BYTES_LEAST`."""
 
     fill: Fill
     count: int
@@ -198,7 +198,7 @@ class Filling:
 def filling(
     name: str, fill: Fill, count: int, size_bytes: int, *, least: int | None = None
 ) -> Attack:
-    """`least`: for a small form in the tests; None: they have none."""
+    """`least` is the number in the small form for the tests, or None if there is no such form."""
     what = Filling(fill, count, least or count, size_bytes)
     bound = f"memory within {SLACK:g} times its limit, and everybody else is served"
     return Attack(name, bound, what.run, what.control, is_tested=least is not None)

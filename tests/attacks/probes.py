@@ -1,4 +1,4 @@
-"""What an attack looks at: whether the broker answers, how late it is, and how much it holds."""
+"""The measurements of an attack: whether the broker answers, its delay, and its memory."""
 
 import struct
 import subprocess
@@ -24,7 +24,7 @@ LATE_S = 0.25
 """For a client that asks all the time, and what ten times its worst answer of a calm broker is."""
 IN_TIME = f"others wait {LATE_S} s at most, and ten times as long as before"
 SLACK = 1.1
-"""Of the limit of memory: an allocator keeps some of what is free."""
+"""Factor on the memory limit, because an allocator keeps some free memory."""
 
 
 async def answers(victim: Victim, client_id: str = "probe", within_s: float = ANSWER_S) -> bool:
@@ -93,7 +93,7 @@ class Peak:
 
 
 class Pulse:
-    """What a polite client in another process saw, which asked PINGREQ all the time."""
+    """The results of a polite client in another process that sends PINGREQ all the time."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: Path) -> None:
         self._process = process
@@ -110,11 +110,11 @@ class Pulse:
         ]
 
     def between(self, first_s: float, last_s: float) -> int:
-        """So many answers came then."""
+        """Return the number of answers between two instants."""
         return sum(first_s <= answered_s <= last_s for _, answered_s in self.answers())
 
     async def beats(self, count: int) -> None:
-        """Wait for so many more answers."""
+        """Wait for `count` more answers."""
         wanted = len(self.answers()) + count
         with trio.fail_after(ANSWER_S):
             while len(self.answers()) < wanted:
@@ -130,7 +130,7 @@ class Pulse:
         self._began_s = time.monotonic()
 
     def in_time(self, size: Size) -> Finding:
-        """Whether nobody waited too long; a small attack judges no time."""
+        """Return whether no answer took too long; a small attack judges no time."""
         waits_s = sorted(last_s - first_s for first_s, last_s in self.answers())
         holds = waits_s[-1] <= self.late_max_s or not size.is_full
         p99_ms, worst_ms = 1_000 * waits_s[99 * len(waits_s) // 100], 1_000 * waits_s[-1]
@@ -160,7 +160,7 @@ def polite_process(victim: Victim) -> Iterator[Pulse]:
 
 
 async def open_all(victim: Victim, count: int, first: bytes = b"") -> list[Wire]:
-    """So many connections; each says `first`, and no more. One that is refused is left out."""
+    """Open `count` connections that send `first`, and no more. A rejected one is left out."""
     wires: list[Wire] = []
     for _ in range(count):
         try:
@@ -174,7 +174,7 @@ async def open_all(victim: Victim, count: int, first: bytes = b"") -> list[Wire]
 
 
 async def all_of(calls: list[Callable[[], Awaitable[bool]]]) -> int:
-    """Of how many it was true, all asked at once."""
+    """Return for how many calls the result is True, all made at once."""
     found: list[bool] = []
 
     async def ask(call: Callable[[], Awaitable[bool]]) -> None:

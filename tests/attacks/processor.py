@@ -1,4 +1,5 @@
-"""Attacks on the processor's time: packets, or chunks of them, that must hold up nobody else."""
+"""Attacks on the processor's time: packets, or chunks of them, that must not delay other
+clients."""
 
 import time
 
@@ -25,11 +26,11 @@ AGAIN_S = 2.0
 GROUPS = 150
 FILTERS = 10_000
 FILTER_LENGTH = 100
-"""So that so many of them are 1 MiB."""
+"""The length at which all filters of a SUBSCRIBE are 1 MiB."""
 FILTERS_TOO_MANY = 250_000
 PING_CHUNK = b"\xc0\0" * 32_768
 ANSWERS_BETWEEN = 3
-"""Others have so many answers at least, while a large packet is worked off."""
+"""Minimum number of answers to other clients while a large packet is processed."""
 
 
 # --- a malformed packet behind good ones ---------------------------------------------------------

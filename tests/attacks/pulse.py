@@ -1,10 +1,10 @@
-"""A polite client in a process of its own: asks PINGREQ all the time, and notes the answers.
+"""A polite client in a process of its own: sends PINGREQ all the time, and records the answers.
 
-    python -I -S pulse.py HOST PORT FILE      # until it is killed
+python -I -S pulse.py HOST PORT FILE      # until it is killed
 
-FILE has two doubles for each answer: when it was asked for and when it came, seconds of the clock
-that all processes have in common (`time.monotonic`). Whatever an attack costs the process that
-makes it is not in these figures.
+FILE has two doubles for each answer: the times of the request and of the answer, in seconds of the
+clock that all processes share (`time.monotonic`). The cost of an attack to its own process is not
+in these figures.
 """
 
 import socket
@@ -21,7 +21,7 @@ PINGRESP = b"\xd0\0"
 
 
 def exchange(sock: socket.socket, said: bytes, answer: bytes) -> None:
-    """Raises ConnectionError where the answer is another one, or none."""
+    """Send and receive. Raises ConnectionError if the answer is another one, or none."""
     sock.sendall(said)
     data = b""
     while len(data) < len(answer):

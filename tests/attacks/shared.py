@@ -34,7 +34,7 @@ UNLIMITED = {
 
 
 async def leave_by_qos_0(size: Size) -> Finding:
-    """A group with a durable member that is away, and members that read at QoS 0."""
+    """A group with an offline durable member, and members that read at QoS 0."""
     settings = {"flow": {"memory_max_bytes": LIMIT_BYTES}}
     async with victim(size.folder, settings, store="rocks") as broker, peak_memory(broker) as peak:
         await subscribe_away(broker)
@@ -89,7 +89,7 @@ async def publish_all(broker: Victim, size: Size) -> int:
 
 
 async def publish(wire: Wire, chunk: bytes, count: int) -> bool:
-    """So many chunks, one at a time, of which all messages are acknowledged."""
+    """Send `count` chunks, one at a time. Return True if all their messages are acknowledged."""
     for _ in range(count):
         await wire.stream.send_all(chunk)
         for _ in range(IN_FLIGHT):

@@ -1,4 +1,4 @@
-"""What the bench says of an attack: none holds that was not run, or has shown nothing."""
+"""The bench's verdicts: no attack holds that was not run, or has shown nothing."""
 
 import pytest
 import trio

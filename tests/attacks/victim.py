@@ -21,8 +21,8 @@ from tests.support.real import Wire, connect_packet
 
 HOST = "127.0.0.1"
 ANSWER_S = 240.0
-"""No broker takes so long to end, or to answer a client that it serves, on whatever machine:
-whoever waits longer was forgotten."""
+"""Maximum time for a broker to end, or to answer a client that it serves, on any machine; after it
+the client counts as forgotten."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MIB = 1024 * 1024
 
@@ -36,7 +36,7 @@ class Victim:
         self.address = (HOST, 0)
         self.http = ""
         self.wires: list[Wire] = []
-        """All that were opened; they are closed when the attack is over."""
+        """All opened connections; they are closed at the end of the attack."""
 
     @property
     def pid(self) -> int:
@@ -51,7 +51,7 @@ class Victim:
         return self.log.read_text(errors="replace")
 
     def resident_bytes(self) -> int:
-        """What it holds of the machine's memory now."""
+        """Return the resident memory of the broker."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
     async def end(self) -> int:
@@ -60,7 +60,7 @@ class Victim:
         return await self.ended()
 
     async def ended(self) -> int:
-        """Its exit code; it ends by itself."""
+        """Wait until the process ends by itself, and return its exit code."""
         with trio.fail_after(ANSWER_S):
             while (code := self._process.poll()) is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
@@ -82,7 +82,7 @@ class Victim:
             return error.code, error.read().decode()
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; blocks."""
+        """Return the broker's status; blocks."""
         found: dict[str, Any] = json.loads(self.get("/status")[1])
         return found
 
@@ -125,10 +125,10 @@ async def victim(
     scheme: str = "mqtt",
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Victim]:
-    """A broker that is killed at the end, however it is; `descriptors`: as many it may have.
+    """Yield a broker that is killed at the end, in any state; `descriptors` is its limit.
 
-    Raises Ended where it does not start. This process may have as many as the system allows:
-    attackers need one each.
+    Raises Ended if it does not start. This process may have as many descriptors as the system
+    allows, because attackers need one each.
     """
     use_all_descriptors()
     with process(folder, settings or {}, descriptors, store, scheme, environ) as started:
@@ -176,7 +176,7 @@ def process(
 
 
 def _wait_until_it_listens(started: Victim) -> None:
-    """Its first lines say where."""
+    """Read the addresses from its first lines."""
     stdout = started._process.stdout
     assert stdout is not None
     while not (started.address[1] and started.http):

@@ -62,7 +62,7 @@ async def groups(size: Size) -> Finding:
 
 
 async def are_acknowledged(wire: Wire, topic: str, count: int) -> bool:
-    """All of so many messages in flight at once."""
+    """Return True if all of `count` messages in flight at once are acknowledged."""
     await wire.send(*[Publish(topic, b"x", 1, packet_id=n) for n in range(1, count + 1)])
     return all([isinstance(await wire.receive(), Puback) for _ in range(count)])
 
@@ -108,7 +108,7 @@ async def spray(size: Size) -> Finding:
 
 
 async def spray_without_limit(size: Size) -> Finding:
-    """The control: where there is memory for all that could be remembered."""
+    """The control: a broker with memory for all that could be remembered."""
     async with (
         victim(size.folder, UNLIMITED) as broker,
         peak_memory(broker) as peak,
@@ -119,7 +119,7 @@ async def spray_without_limit(size: Size) -> Finding:
 
 
 async def spray_topics(broker: Victim, size: Size) -> None:
-    """Its own messages do not come back to it: what is asked for is the work alone."""
+    """The publisher's own messages do not come back to it, so that only the work is measured."""
     wire = await broker.connect("sprayer")
     options = SubscriptionOptions(0, no_local=True)
     for number, words in enumerate(product("+x", repeat=LEVELS), 1):

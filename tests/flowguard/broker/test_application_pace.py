@@ -1,4 +1,4 @@
-"""Commits and pages of applications leave time to who shares the processor with them."""
+"""Commits and pages of applications leave time to the tasks that share the processor with them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -69,7 +69,7 @@ class Pace:
         came.set()
 
     async def commit(self, messages: int = 0) -> None:
-        """Work for applications, of which so many are messages for one."""
+        """Commit work for applications, with `messages` messages to one of them."""
         done = trio.Event()
         message = Delivery(Publish("t", b"x"), 1, False, (), NEVER_S)
         ops: list[StoreOp] = [Append(NAME, pos, message) for pos in range(1, messages + 1)]
@@ -78,7 +78,7 @@ class Pace:
         await done.wait()
 
     def ask(self, count: int) -> None:
-        """So many pages are wanted."""
+        """Request `count` pages."""
         self.stage.lane.names.add(NAME)
         owners = [PageOwner(NAME) for _ in range(count)]
         wanted = [Fetch(owner, 0, 999, PAGE_MAX, FETCH_BYTES, looks=False) for owner in owners]
@@ -90,7 +90,7 @@ class Pace:
 
     @property
     def pages(self) -> int:
-        """So many have come."""
+        """Number of pages that have been read."""
         return len(self.stage.node.pages.ready)
 
 

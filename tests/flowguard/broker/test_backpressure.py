@@ -30,7 +30,7 @@ from tests.support.real import (
 )
 
 READ_AHEAD_MAX = LOOKAHEAD_BYTES + 64 * 1024
-"""What may have been read when reading stops: the look-ahead, passed by at most one chunk."""
+"""Bytes read before reading stops: the look-ahead, exceeded by one chunk at most."""
 
 
 async def puback_all(wire: Wire, count: int) -> None:
@@ -220,7 +220,7 @@ async def test_a_full_journal_of_an_immediate_store_holds_nobody_up(
 
 @pytest.mark.slow
 async def test_keep_alive_spares_a_client_that_we_do_not_read(clock: Clock) -> None:
-    """Its window is spent and its look-ahead full: its silence is ours."""
+    """The window is spent and the look-ahead full, so the broker causes the silence."""
     store = SlowStore()
     async with broker({"flow": {"window_max": 1}}, store=store, calm=True) as running:
         await offline_subscriber(running, "t")

@@ -1,4 +1,4 @@
-"""What fails between a socket and MQTT costs that connection, and is told; the others go on."""
+"""A failure between a socket and MQTT ends that connection, and is logged; the others go on."""
 
 import socket
 from contextlib import suppress

@@ -1,6 +1,6 @@
-"""Whatever a request brings to the thread that commits is an answer to who asked, and nothing else.
+"""An error of a request in the commit thread is returned to its caller, and has no other effect.
 
-Only what the store says of itself ends a broker.
+Only the store's own errors end a broker.
 """
 
 import threading
@@ -92,7 +92,7 @@ def test_a_backup_is_a_copy_or_a_store_error_whatever_its_name(tmp_path: Path, n
 
 
 class LookedAfter(MemoryStore):
-    """Counts how often; it has so much left to do."""
+    """Counts its upkeep calls, and has work for a given number of them."""
 
     immediate = False
 
@@ -112,7 +112,7 @@ NEVER = 1_000_000
 
 
 async def ticks(running: Running, number: int) -> None:
-    """Until there were so many."""
+    """Wait for `number` ticks."""
     seen: list[float] = []
 
     def look(now_s: float, _: int) -> None:

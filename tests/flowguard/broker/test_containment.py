@@ -95,7 +95,7 @@ async def test_a_later_step_that_raises() -> None:
 
 
 async def test_a_connect_that_waited_at_the_gate() -> None:
-    """It is asked about in nobody's turn but the node's."""
+    """The gate decides it in a turn of the node, not in one of its connection."""
     store = SlowStore()
     store.open.clear()
     async with broker(

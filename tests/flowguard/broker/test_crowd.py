@@ -1,4 +1,4 @@
-"""Many clients at once: every CONNECT gets an answer, and nobody is reset."""
+"""Many clients at once: every CONNECT gets an answer, and no connection is reset."""
 
 import time
 
@@ -27,7 +27,7 @@ GATE = {
     "connect_timeout_s": HANG_S,
     "connect_patience_s": HANG_S,
 }
-"""It closes and refuses nobody for being late: with a starved machine all of them are."""
+"""No client is closed or rejected for being late: on a starved machine all of them are."""
 
 
 async def run_storm(storm: Storm) -> Outcome:
@@ -43,7 +43,7 @@ async def run_storm(storm: Storm) -> Outcome:
 async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
     expiry_s: int,
 ) -> None:
-    """Beyond 50 in process and 1,000 waiting they are told 137 and come again."""
+    """Clients beyond 50 in process and 1,000 waiting are rejected with 137 and try again."""
     store = SlowStore()
     async with broker({"flow": GATE}, store=store, calm=True) as running:
         gate = running.node.guard.gate
@@ -77,7 +77,7 @@ async def test_a_crowd_before_a_store_that_hangs_waits_up_to_its_limits_and_is_t
 async def test_connects_that_wait_go_on_without_any_other_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last of a burst waits neither for somebody else's packet nor for the next tick."""
+    """The last of a burst waits neither for another client's packet nor for the next tick."""
     monkeypatch.setattr(housekeeping, "TICK_S", 3_600)
     flow = {"connects_in_process_max": 1, "connect_buffer_max": 100, "connect_patience_s": 3_600}
     async with broker({"flow": flow}) as running:
@@ -93,7 +93,7 @@ async def test_connects_that_wait_go_on_without_any_other_event(
 @pytest.mark.spec("MQTT-3.1.4-6")
 @pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
 async def test_a_refusal_arrives_although_the_client_has_sent_more(version: int) -> None:
-    """What a client sends behind its CONNECT must not turn CONNACK 137 into a reset."""
+    """Bytes that a client sends behind its CONNECT must not turn CONNACK 137 into a reset."""
     store = SlowStore()
     flow = {"connects_in_process_max": 1, "connect_buffer_max": 0}
     async with broker({"flow": flow}, store=store, calm=True) as running:

@@ -1,4 +1,4 @@
-"""Out of file descriptors: who is in is served, who knocks waits, and nothing spins."""
+"""Out of file descriptors: connected clients are served, new ones wait, and nothing spins."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ def no_descriptor_left() -> Iterator[None]:
 
 
 class CountingListener(socket.socket):
-    """A listening socket that counts how often somebody tries to accept."""
+    """A listening socket that counts the attempts to accept."""
 
     tries = 0
 
@@ -64,7 +64,7 @@ async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_
         with no_descriptor_left():
             wires = []
             for client_id, sock in knocking:
-                await sock.connect(running.address)  # By the kernel; nobody accepts it yet.
+                await sock.connect(running.address)  # By the kernel; it is not accepted yet.
                 wire = Wire(trio.SocketStream(sock), 5)
                 await wire.send(connect_packet(client_id))
                 wires.append(wire)
@@ -95,7 +95,7 @@ async def test_a_peer_that_resets_before_it_is_accepted_harms_nobody() -> None:
 
 
 def leaving(places: int) -> dict[str, dict[str, Any]]:
-    """Settings that leave so many descriptors for clients, now."""
+    """Settings that leave `places` descriptors for clients, now."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir(OPEN_FILES))
     # The two are the listener that `broker` makes, and the reactor's set and wake-up.
@@ -122,7 +122,8 @@ async def test_accepting_stops_before_the_reserve_and_goes_on_where_somebody_lea
 
 
 async def test_who_says_nothing_makes_room_for_who_does() -> None:
-    """Ten seconds to say CONNECT are for times in which nobody else waits for the place."""
+    """A silent connection has ten seconds for its CONNECT only while no other client needs its
+    slot."""
     async with broker(leaving(5) | {"flow": {"connect_timeout_s": 3_600}}) as running:
         silent = [await open_wire(running) for _ in range(50)]
         client = await connect(running, "client")
@@ -140,7 +141,7 @@ async def wire_to(doorway: Doorway) -> Wire:
 
 
 async def test_who_says_nothing_makes_room_at_its_listener() -> None:
-    """And may stay at one that has room."""
+    """Silent connections may stay at a listener that has free slots."""
     few = {"address": "127.0.0.1:0", "connections_max": 2}
     network = NetworkSettings.model_validate({"listeners": ["127.0.0.1:0", few]})
     wide, narrow = doors = open_doorways(network)
@@ -225,13 +226,13 @@ async def test_nothing_that_breaks_in_housekeeping_ends_the_broker() -> None:
 
 
 def table_size(pid: str = "self") -> int:
-    """Descriptors that the kernel's table of a process has room for."""
+    """Return the size of the kernel's table of descriptors of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("FDSize:")[2].split()[0])
 
 
 def test_the_table_of_descriptors_is_made_wide_at_once_and_as_wide_as_it_may_be() -> None:
-    """Who comes in does not wait until it has grown."""
+    """A new connection does not wait until the table has grown."""
     before = set(os.listdir(OPEN_FILES))
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     widen_table(min(5_000, limit))

@@ -1,4 +1,4 @@
-"""The way out: refuse what is new, finish what is in process, tell everybody, leave."""
+"""The end of a broker: reject new work, finish work in process, send DISCONNECT to all, exit."""
 
 import os
 import signal
@@ -187,7 +187,7 @@ async def test_a_store_that_fails_ends_the_broker_and_acknowledges_nothing() -> 
     try:
         assert await publisher.receive() is None
     except trio.BrokenResourceError:
-        pass  # A broker that cannot go on owes nobody a farewell.
+        pass  # A broker that fails sends no DISCONNECT.
     await publisher.close()
 
 

@@ -102,7 +102,7 @@ async def test_publishing_waits_as_long_as_the_store() -> None:
 
 
 async def offline(broker: EmbeddedBroker, filter: str) -> None:
-    """A durable session that nobody is connected to: publishing must commit."""
+    """Make a durable session without a connection, so that a PUBLISH to it must be committed."""
     client = await broker.connect("offline", clean_start=False, session_expiry_s=3_600)
     await client.subscribe(filter, qos=1)
     await client.close()
@@ -379,7 +379,7 @@ def test_a_thread_whose_broker_has_ended_is_told_so() -> None:
 
 
 def test_threads_hear_of_the_end_while_it_comes() -> None:
-    """Whatever they are at: each call is answered, or the connection has ended."""
+    """In any state, each call is answered, or the connection has ended."""
     heard: list[BaseException] = []
 
     def until_the_end(call: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""A disk without room makes the broker read-only, not useless, and nothing acknowledged is lost."""
+"""A full disk makes the broker read-only, not useless, and no acknowledged message is lost."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ QUOTA_EXCEEDED = ReasonCode.QUOTA_EXCEEDED
 
 
 class FullStore(SlowStore):
-    """A disk on which there is room, or not."""
+    """A disk that is full, or not."""
 
     full = False
 
@@ -67,7 +67,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
         publisher = await connect(running, "p")
         assert await answer(publisher, message(1, qos)) == 0
         store.full = True
-        await publisher.send(message(2, qos))  # Found out with this one: it waits for room.
+        await publisher.send(message(2, qos))  # The disk is found full: it waits.
         await until(lambda: running.node.state.read_only)
         other = await connect(running, "other")
         assert await answer(other, message(3, qos)) == QUOTA_EXCEEDED
@@ -88,7 +88,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
 
 
 class SelfClearingStore(FullStore):
-    """Upkeep makes room, as retention of the log does, once somebody was refused."""
+    """Upkeep frees space, as retention of the log does, after the first rejection."""
 
     was_refused = False
 
@@ -148,7 +148,8 @@ async def test_clients_that_need_no_disk_are_served_on() -> None:
 
 
 async def test_whoever_finds_out_is_refused_and_everybody_else_let_in() -> None:
-    """The first durable CONNECT is what the store has no room for; nobody waits because of it."""
+    """The first durable CONNECT does not fit into the store; no other client waits because of
+    it."""
     store = FullStore()
     async with broker(store=store) as running:
         store.full = True

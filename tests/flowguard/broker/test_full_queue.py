@@ -1,4 +1,4 @@
-"""Publishers that wait for room, on real sockets: everybody goes on, and nothing is lost."""
+"""Publishers that wait for a full queue, on real sockets: all go on, and nothing is lost."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""What the log says of a store without room."""
+"""Log events of a full store."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the allocator keeps is given back to the system when the loop has time for it."""
+"""Unused memory of the allocator is given back to the system when the loop is idle."""
 
 import gc
 import random
@@ -24,7 +24,7 @@ KEPT_BYTES = 1024 * 1024 * 1024
 
 
 class Loop:
-    """One that is busy for so many looks, and waits for events from then on."""
+    """A loop that is busy for `busy_looks` looks, and waits for events from then on."""
 
     def __init__(self, busy_looks: int) -> None:
         self._busy = 2 * busy_looks
@@ -38,7 +38,7 @@ class Loop:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A calm one, whose process keeps much that it does not hold."""
+    """A calm node in a process that has much more memory than the node holds."""
 
     @contextmanager
     def gauge() -> Iterator[object]:

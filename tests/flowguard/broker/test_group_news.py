@@ -1,4 +1,4 @@
-"""What a store says of groups of several brokers is heard by the node, whenever it was said."""
+"""The store's news of groups of several brokers reaches the node, at any time."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

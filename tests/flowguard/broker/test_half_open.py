@@ -11,7 +11,7 @@ from tests.support.real import broker, connect, connect_packet, open_wire, until
 
 IMPATIENT = {"flow": {"connect_timeout_s": 0.3}}
 KEEP_ALIVE_S = 3_600
-"""After half of that more a client is closed: it takes no machine so long."""
+"""A client is closed after one and a half of it, which is longer than any run of the test."""
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
@@ -95,7 +95,7 @@ async def test_a_peer_that_never_closes_its_end_is_closed_all_the_same() -> None
 
 @pytest.mark.slow
 async def test_a_peer_that_never_reads_its_last_word_is_closed_all_the_same() -> None:
-    """Its socket is full when another connection takes over: nothing can be said any more."""
+    """The socket is full when another connection takes over: no more packet fits."""
     async with broker() as running:
         deaf = await connect(running, "c")
         await deaf.subscribe("t", 0)

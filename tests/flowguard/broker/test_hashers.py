@@ -1,4 +1,4 @@
-"""Who hashes: the thread that takes what is left, or the nice one where nothing is."""
+"""The thread that hashes passwords: one on a spare processor, or else the one with low priority."""
 
 import os
 import threading

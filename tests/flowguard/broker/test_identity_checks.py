@@ -1,4 +1,4 @@
-"""Who a CONNECT is from: answered off the loop, remembered, limited per address, read anew."""
+"""The identity of a CONNECT: checked off the loop, remembered, limited per address, read again."""
 
 import base64
 import hmac

@@ -47,14 +47,14 @@ def framed(data: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
 
 
 class Secret:
-    """The client's end of TLS, which says what it would send."""
+    """The client's end of TLS, which returns the bytes to send."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=HOST)
 
     def step(self, sock: socket.socket) -> bool:
-        """A step of the handshake; whether it is over."""
+        """Do a step of the handshake. Return True if it is complete."""
         try:
             self._tls.do_handshake()
             is_over = True
@@ -206,7 +206,7 @@ def shake_hands(stream: TlsStream, secret: Secret, theirs: socket.socket) -> Non
 
 
 def assert_over(stream: ByteStream) -> None:
-    """The next reading says that the stream has ended."""
+    """Check that the next read finds the end of the stream."""
     try:
         assert stream.recv(65_536, socket.MSG_DONTWAIT) == b""
     except ConnectionError:

@@ -1,4 +1,5 @@
-"""The gate before TLS: who has no place stays unread, and who is gone costs no cryptography."""
+"""The gate before TLS: a connection without a slot stays unread, a closed one costs no
+cryptography."""
 
 import socket
 import ssl
@@ -89,7 +90,7 @@ async def test_a_crowd_for_which_there_are_few_places_is_let_in_whole(tmp_path: 
 
 
 async def test_nobody_who_is_there_is_closed_for_having_waited(tmp_path: Path) -> None:
-    """Whoever is closed comes again, and has to be accepted once more; nobody is served by it."""
+    """A closed client connects again, and has to be accepted once more, which helps no client."""
     authority = Authority(tmp_path)
     doorway = doorway_of(authority)
     hello = client_hello(authority)
@@ -146,7 +147,7 @@ async def test_a_handshake_is_booked_apart_from_connects_and_messages(tmp_path: 
     async with broker({"flow": CALM}, listener=[doorway_of(authority)]) as running:
         observer, booked_s = running.node.guard.observer, 0.0
         deadline_s = trio.current_time() + 60.0
-        while not booked_s:  # Each tick begins to count anew.
+        while not booked_s:  # Each tick starts a new count.
             assert trio.current_time() < deadline_s
             with socket.create_connection(running.address) as sock:
                 sock.sendall(hello)

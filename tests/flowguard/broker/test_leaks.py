@@ -1,4 +1,5 @@
-"""A connection that is over leaves nothing behind, however it ended, garbage collector or not."""
+"""A connection that has ended leaves nothing behind, after any end, with or without the garbage
+collector."""
 
 import gc
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ import time
 from flowguard.broker.sockets.link import Link
 
 TICK_S = 0.011
-"""What the kernel rounds to, and more."""
+"""The kernel's rounding, and more."""
 
 
 def test_what_was_sent_before_the_socket_was_accepted_has_waited_since() -> None:

@@ -49,7 +49,7 @@ async def test_wrong_arguments_cost_nothing(
 
 
 async def test_what_cannot_be_sent_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where that is nobody's wrong argument."""
+    """Even if no argument is wrong."""
 
     def fail(*_: Any) -> bytes:
         raise MemoryError
@@ -126,7 +126,7 @@ async def test_who_waits_for_a_place_hears_of_the_end() -> None:
 
 
 async def test_a_client_whose_broker_fails_has_ended() -> None:
-    """Its tasks are cancelled with those of the broker: nobody may wait for them."""
+    """The client's tasks are cancelled with those of the broker, so no caller may wait for them."""
     async with flowguard.open_broker() as broker:
         client = await broker.connect("me")
 

@@ -1,4 +1,4 @@
-"""What a program gives a client of its own process: a wrong argument is refused by its name."""
+"""Arguments of a program to a client in its own process: a wrong one is rejected by its name."""
 
 from typing import Any
 

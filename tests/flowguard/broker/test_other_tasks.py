@@ -1,4 +1,4 @@
-"""A broker that is alone waits for its sockets in trio's place: nobody else must notice."""
+"""A broker that is alone waits for its sockets in trio's place, and other tasks do not notice."""
 
 import random
 import socket
@@ -30,7 +30,7 @@ PASSES = 50
 
 @asynccontextmanager
 async def reactor() -> AsyncIterator[Reactor]:
-    """One that serves nobody, and has waited for that."""
+    """A reactor without clients that has waited for sockets."""
     clock, store = unix_clock(), MemoryStore()
     bounds = bounds_of(Settings())
     node = Node(
@@ -57,7 +57,7 @@ async def reactor() -> AsyncIterator[Reactor]:
 
 @pytest.fixture(params=["in trio's place", "in trio"])
 def waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where it waits: there is a version of trio that keeps its descriptor elsewhere."""
+    """The way of waiting: one version of trio keeps its descriptor elsewhere."""
     if request.param == "in trio":
         monkeypatch.setattr(other_tasks, "epoll_descriptor", lambda: None)
     return str(request.param)

@@ -1,4 +1,4 @@
-"""What the log says of overload protection."""
+"""Log events of overload protection."""
 
 from typing import Any
 

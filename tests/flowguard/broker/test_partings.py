@@ -30,7 +30,7 @@ async def test_the_end_of_stream_comes_when_the_store_has_it(
         if half_closed:
             await client.stream.send_eof()
         await until(lambda: len(running.node.partings) == 1)
-        await witness.ping()  # Whatever was to be sent until now has been sent.
+        await witness.ping()  # All earlier packets have been sent then.
         with trio.move_on_after(0) as scope:
             await client.receive()
         assert scope.cancelled_caught

@@ -101,7 +101,7 @@ def test_a_stopped_process_answers_who_asked_meanwhile(tmp_path: Path) -> None:
         for number, sock in enumerate(socks):
             sock.settimeout(PATIENCE_S)
             sock.sendall(encode(connect_packet(str(number)), MQTT_5))
-        time.sleep(6)  # What the broker may not take for their silence.
+        time.sleep(6)  # The broker may not take it for silence of the clients.
         running.process.send_signal(signal.SIGCONT)
         for sock in socks:
             assert sock.recv(4, socket.MSG_WAITALL)[3:] == b"\0"

@@ -1,4 +1,5 @@
-"""Who was stopped for so long that another broker may have begun says nothing before he knows."""
+"""A broker that was stopped until another one may have started sends nothing before it has
+checked."""
 
 import os
 import socket
@@ -24,7 +25,7 @@ LEASE_S = 1_000.0
 
 
 class Leased(MemoryStore):
-    """A store that somebody else may have; it answers who asks when the test says so."""
+    """A store that another broker may own. It answers a check when the test allows it."""
 
     immediate = False
     lease_s: float | None = LEASE_S
@@ -51,7 +52,7 @@ def has_heard(wire: Wire) -> bool:
 
 
 def publish_after_a_pause(store: Leased, clock: Clock, wire: Wire) -> None:
-    """As a stopped process finds it: the message is there, and the time has passed."""
+    """Publish as a stopped process finds it: the message has arrived, and the time has passed."""
     store.answers.clear()
     packets: list[Packet] = [Publish("nobody/here", b"for whom?", 1, packet_id=1), Pingreq()]
     send_at_once([wire], iter([b"".join(encode(packet, MQTT_5) for packet in packets)]))

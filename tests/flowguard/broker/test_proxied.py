@@ -1,4 +1,4 @@
-"""Whose a connection is, as a proxy in front says it."""
+"""The client's address of a connection, as reported by a proxy in front."""
 
 import contextlib
 from collections.abc import Iterator
@@ -213,7 +213,7 @@ async def test_who_may_not_say_it_or_does_not_is_closed_and_counted(
         try:
             assert await stream.receive_some() == b""
         except trio.BrokenResourceError:
-            pass  # What it said was not read.
+            pass  # The bytes were not read.
         await until(lambda: running.node.door.faults[fault] == 1)
         assert not running.node.registry.sessions
         await stream.aclose()
@@ -244,7 +244,7 @@ async def test_who_leaves_before_the_header_is_counted_once(tmp_path: Path, sche
         stream = await trio.open_tcp_stream(*running.address)
         await stream.send_all(SIGNATURE[:5])
         await stream.send_eof()
-        # Half a header is never read, so the kernel says reset where it comes before the end.
+        # Half a header is never read, so the kernel sends a reset if it arrives before the end.
         with contextlib.suppress(trio.BrokenResourceError):
             assert await stream.receive_some() == b""
         faults = {fault: count for fault, count in running.node.door.faults.items() if count}

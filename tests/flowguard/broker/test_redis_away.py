@@ -1,4 +1,4 @@
-"""Redis does not answer: commits wait, nobody else does, and all goes on when it is back."""
+"""Redis does not answer: commits wait, other work goes on, and commits resume with Redis."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ async def test_who_needs_it_waits_and_nobody_else(
             await clean.publish("u", b"goes on")
             for wire in (clean, reader):
                 assert (await wire.expect(Publish)).payload == b"goes on"
-            # Who needs the store to come in waits, and is told to come back.
+            # A CONNECT that needs the store waits, and is rejected with a retry-after time.
             durable = await open_wire(running)
             await durable.send(connect_packet("durable", durable=True))
             await until(lambda: "durable" in node.handshakes._claims)

@@ -1,4 +1,4 @@
-"""What a refusal took is booked without what others of its slice took that were let in."""
+"""The cost of a rejection is booked without the cost of admitted clients of its slice."""
 
 import random
 from socket import socketpair
@@ -20,7 +20,7 @@ CHECK_S = 0.2
 
 
 class Thorough:
-    """It takes `CHECK_S` of the processor to let somebody in."""
+    """Takes `CHECK_S` of the processor to accept a client."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Sockets with something to say: a slice of the loop sends to so many, and few go before many."""
+"""Sockets with unsent bytes: a slice of the loop sends to a limited number, few before many."""
 
 import socket
 from collections.abc import Iterator

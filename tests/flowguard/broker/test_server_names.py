@@ -1,4 +1,4 @@
-"""A listener with several names: who asks for one gets its certificate."""
+"""A listener with several names: a client gets the certificate of the name that it requests."""
 
 import socket
 import ssl
@@ -32,7 +32,7 @@ def pair(authority: Authority) -> Pair:
 
 
 def served(authority: Authority, port: int, name: str | None) -> int:
-    """The serial number of the certificate that somebody gets who asks for a name."""
+    """Return the serial number of the certificate for a requested name."""
     context = ssl.create_default_context(cafile=str(authority.cert))
     context.check_hostname = False
     with (

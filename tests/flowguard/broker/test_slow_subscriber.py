@@ -1,4 +1,5 @@
-"""A subscriber that does not read costs a bounded amount of memory, and nobody else anything."""
+"""A subscriber that does not read costs a bounded amount of memory, and disturbs no other
+client."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -112,7 +113,7 @@ async def test_qos_1_waits_up_to_the_queues_limit_and_is_then_dropped_and_counte
         assert session.outbound.outbox.size_bytes <= 2 * (64 * KIB + len(PAYLOAD))
         dropped = running.node.counters.dropped
         assert set(dropped) == {reason}
-        # What was not dropped comes, in order and without a gap, as soon as it reads.
+        # Messages that were not dropped arrive, in order and without a gap, as soon as it reads.
         kept = FLOOD - dropped[reason]
         for number in range(1, kept + 1):
             received = await slow.expect(Publish)

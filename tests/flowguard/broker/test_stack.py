@@ -46,7 +46,7 @@ class Peer:
     """A client, byte by byte, and the broker's end as the reactor has it."""
 
     def __init__(self, authority: Authority, doorway: Doorway) -> None:
-        ours, self._theirs = socket.socketpair()  # Who comes so is a proxy that may say anything.
+        ours, self._theirs = socket.socketpair()  # This end is a proxy that may send anything.
         self._theirs.setblocking(False)
         self.faults: Counter[LayerFault] = Counter()
         doorway.report(self._count)
@@ -72,7 +72,7 @@ class Peer:
         return said
 
     def say(self, data: bytes) -> bytes:
-        """What is said inside of TLS, as it goes over the wire."""
+        """Return data sent inside of TLS, as bytes on the wire."""
         try:
             self._tls.write(data)
         except ssl.SSLError:
@@ -93,7 +93,7 @@ class Peer:
             pass
 
     def leave(self) -> None:
-        """The client's socket says that nothing follows."""
+        """Shut down the client's socket for writing."""
         self._theirs.shutdown(socket.SHUT_WR)
         while not self.ended:
             self._read()

@@ -90,7 +90,8 @@ async def test_messages_of_any_size_pass_and_the_end_is_said(
 async def test_who_does_not_read_is_served_later_and_in_order(
     authority: Authority, pair: Pair
 ) -> None:
-    """More than all buffers hold: records, outbox and queue go on where the socket stopped."""
+    """More bytes than all buffers hold: records, outbox and queue go on when the socket takes
+    more."""
     count, size = 60, 100_000
     options = {"session": {"outbox_bytes_max": 2**26, "packet_size_max": 2**20}}
     async with broker({**options, "flow": CALM}, listener=doorways(pair)) as running:
@@ -231,7 +232,7 @@ async def test_an_old_version_is_refused(authority: Authority, pair: Pair) -> No
 
 
 async def test_a_listener_has_a_limit_of_its_own(authority: Authority, pair: Pair) -> None:
-    """Who comes beyond it waits in the kernel, until somebody leaves."""
+    """Connections beyond it wait in the kernel, until a client leaves."""
     few = {"address": f"mqtts://{HOST}:0", "connections_max": 1}
     async with broker(listener=doorways(pair, few)) as running:
         first = await secure_client(running, authority.client_context(), "first")
@@ -292,7 +293,7 @@ class Ends:
         self.faults[fault] += 1
 
     def client_says(self) -> bytes:
-        """Its handshake as far as it comes, then what it has to send."""
+        """Return its next handshake bytes, and then the bytes that it has to send."""
         try:
             self.client.do_handshake()
         except ssl.SSLError:
@@ -351,7 +352,7 @@ def test_bytes_may_be_cut_anywhere(
             two.client.write(message)
         for piece in pieces(two.client_says(), cuts):
             two.deliver(piece)
-        # What came in one read is decrypted in it: nothing stays behind without an event.
+        # All bytes of a read are decrypted in it: none stays behind without an event.
         assert two.received == b"".join(messages)
         assert not two.faults
 
@@ -396,7 +397,7 @@ def test_who_declares_a_long_greeting_is_closed_before_there_is_room_for_it(
 def test_a_peer_that_makes_us_answer_and_reads_nothing_is_closed_with_little_held(
     authority: Authority, pair: Pair
 ) -> None:
-    """Its socket takes nothing, and still it asks: here by our own records, which it leaves."""
+    """The peer reads nothing, and still causes answers: here by the broker's own unread records."""
     with ends(authority, pair) as two:
         while said := two.client_says():
             two.deliver(said)

@@ -1,4 +1,4 @@
-"""What the broker says at the end of a TLS handshake, and in how many segments."""
+"""The broker's bytes at the end of a TLS handshake, and the number of segments."""
 
 import socket
 import ssl
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class Client:
-    """A client that says what follows its handshake together with the last of that."""
+    """A client that sends its first data together with the end of its handshake."""
 
     def __init__(self, running: Running, context: ssl.SSLContext) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -137,7 +137,7 @@ def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
         (masked(Opcode.BINARY, b"a", fin=False) + masked(Opcode.BINARY, b"b"), 1002),
         (b"\x09\x84\0\0\0\0ping", 1002),  # A fragmented control frame.
         (b"\x89\xfe\x00\x7e\0\0\0\0" + bytes(126), 1002),  # An oversized one.
-        (b"\xc2\x81\0\0\0\0x", 1002),  # Compressed, which nobody has agreed to.
+        (b"\xc2\x81\0\0\0\0x", 1002),  # Compressed, without an agreement on that.
         (b"\x83\x81\0\0\0\0x", 1002),
         (b"\x8b\x81\0\0\0\0x", 1002),
         (masked(Opcode.CLOSE, b"\x03"), 1002),
@@ -171,7 +171,7 @@ async def test_what_breaks_websocket_is_told_so_and_counted(frame: bytes, code: 
     "code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535], ids=str
 )
 def test_a_close_code_that_nobody_may_send_breaks_websocket(code: int) -> None:
-    """What came before it counts, wherever TCP cuts."""
+    """Earlier data counts, wherever TCP cuts."""
     faults: list[LayerFault] = []
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -221,7 +221,7 @@ async def test_who_may_not_connect_is_refused_in_http_and_counted(
 
 
 def replaced(client: WebSocketClient, headers: dict[str, str]) -> dict[str, str]:
-    """The library adds headers, where a test wants one instead of another."""
+    """Replace headers, which the library would only add."""
     if "Sec_WebSocket_Version" in headers:
         connect = client.protocol.connect
 

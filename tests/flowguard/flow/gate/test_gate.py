@@ -1,7 +1,7 @@
 """The gate: which CONNECTs are admitted, wait, or are rejected.
 
-Its parts are tested with them (`test_concurrency`, `test_waiting`, `test_refusals`), and its effect
-on a crowd in `test_gate_crowd`.
+`test_concurrency`, `test_waiting` and `test_refusals` test the parts of the gate, and
+`test_gate_crowd` its effect on a crowd.
 """
 
 from itertools import pairwise
