@@ -71,7 +71,7 @@ class Sockets(NodePorts["Client"]):
         """Without chores that are held."""
         node, stage = self._stage.node, self._stage
         begun = node.journal.has_answers or (len(node.state.chores) > 0 and not stage.hold_chores)
-        return bool(begun or node.runnable or node.dirty or node.guard.has_work)
+        return bool(begun or node.state.runnable or node.state.dirty or node.guard.has_work)
 
     def poll(self, count_max: int, stay_s: float) -> "list[Client]":
         return []

@@ -46,7 +46,7 @@ from flowguard.node.upkeep.due import Due
 from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
-from flowguard.session.conversation import Conversation, Sender
+from flowguard.session.conversation import Sender
 from flowguard.session.host import Lifecycle
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound.fetch import Fetch
@@ -150,25 +150,6 @@ class Node(Lifecycle[ServerConnection]):
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal
         return kind.create(self.settings.flow, self.guard.window, self.guard.observer)
-
-    # --- what conversations share ------------------------------------------------------------
-
-    @property
-    def runnable(self) -> list[ServerConnection]:
-        """Connections with decoded packets, which run again in the next turn."""
-        return cast("list[ServerConnection]", self.state.runnable)
-
-    @runnable.setter
-    def runnable(self, connections: list[ServerConnection]) -> None:
-        self.state.runnable = cast("list[Conversation]", connections)
-
-    @property
-    def dirty(self) -> list[ServerConnection]:
-        return cast("list[ServerConnection]", self.state.dirty)
-
-    @dirty.setter
-    def dirty(self, connections: list[ServerConnection]) -> None:
-        self.state.dirty = cast("list[Conversation]", connections)
 
     # --- connections -------------------------------------------------------------------------
 
@@ -361,8 +342,9 @@ class Node(Lifecycle[ServerConnection]):
     @property
     def has_work(self) -> bool:
         """True if another turn would find work without new events."""
-        begun = len(self.state.chores) > 0 or self.journal.has_answers
-        return bool(begun or self.runnable or self.dirty or self.guard.has_work)
+        state = self.state
+        begun = len(state.chores) > 0 or self.journal.has_answers
+        return bool(begun or state.runnable or state.dirty or self.guard.has_work)
 
     def _admits_nothing(self) -> bool:
         """Return True if no window admits work now."""

@@ -192,7 +192,7 @@ def test_a_client_whose_packets_wait_for_their_turn_is_not_silent(version: int) 
     stage = Stage()
     client = stage.connect("c", version=version, keep_alive_s=2)
     client.connection.schedule()
-    stage.node.runnable.clear()
+    stage.node.state.runnable.clear()
     for _ in range(60):
         stage.now_s += 1
         stage.node.tick(stage.now_s)

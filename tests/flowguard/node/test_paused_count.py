@@ -28,7 +28,7 @@ def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn
     assert batch is not None
     stage.make_durable(batch)
     stage.answer()
-    (connection,), node.runnable = node.runnable, []
+    (connection,), node.state.runnable = node.state.runnable, []
     connection.queued = False
     connection.run(stage.now_s)
     assert connection.queued, "its window holds two packets, and nine were left"

@@ -271,7 +271,7 @@ def test_retained_messages_of_many_filters_are_asked_for_once_a_turn() -> None:
 
 def flush(stage: Stage) -> int:
     """One slice of the loop: what there is to say is sent; how often a socket's turn came."""
-    count = len(stage.node.dirty)
+    count = len(stage.node.state.dirty)
     stage.turns.end_slice(stage.now_s)
     return count
 

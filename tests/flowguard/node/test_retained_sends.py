@@ -32,7 +32,7 @@ def turn(client: Client) -> int:
     stage, node = client.stage, client.stage.node
     sent = node.counters.publish_sent
     stage.turns.end_slice(stage.now_s)
-    assert client.connection in node.dirty or not client.connection.outbound.has_more
+    assert client.connection in node.state.dirty or not client.connection.outbound.has_more
     return node.counters.publish_sent - sent
 
 
@@ -68,10 +68,10 @@ def test_acknowledgements_buy_no_extra_turns() -> None:
     client = stage.connect("c")
     subscribe(client, "+/+/none")
     client.connection.outbound.pump(stage.now_s)
-    dirty = stage.node.dirty.count(client.connection)
+    dirty = stage.node.state.dirty.count(client.connection)
     for _ in range(10):
         on_pubcomp(client.connection.outbound, 1, stage.now_s)
-    assert stage.node.dirty.count(client.connection) == dirty
+    assert stage.node.state.dirty.count(client.connection) == dirty
 
 
 def test_subscribing_again_starts_again_and_takes_no_more_room() -> None:

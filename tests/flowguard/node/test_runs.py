@@ -46,8 +46,8 @@ def test_packets_that_do_not_count_are_counted(
     before = handled(client)
     connection.receive_data(data, stage.now_s)
     assert handled(client) - before <= BATCH_MAX
-    while stage.node.runnable:
-        runnable, stage.node.runnable = stage.node.runnable, []
+    while stage.node.state.runnable:
+        runnable, stage.node.state.runnable = stage.node.state.runnable, []
         at = handled(client)
         for each in runnable:
             each.queued = False

@@ -215,7 +215,7 @@ class Reactor(NodePorts[Event]):
         if not link.connection.receive_data(data, now_s):
             self._update_interest(link)
         # The last of the handshake leaves at the end of this turn, with the answer if there is one.
-        self._node.dirty.append(link.connection)
+        self._node.state.dirty.append(link.connection)
 
     def _on_end_of_input(self, link: ServerLink, now_s: float) -> None:
         link.peer_closed = True
@@ -323,7 +323,7 @@ class Reactor(NodePorts[Event]):
     @property
     def is_quiet(self) -> bool:
         """True if nothing is in process: the journal is empty, no connection runnable or dirty."""
-        return self.turns.is_quiet and not self._node.dirty
+        return self.turns.is_quiet and not self._node.state.dirty
 
     def connections(self) -> list[ServerConnection]:
         """Return every connection that has not ended."""

@@ -1,7 +1,7 @@
 """Ports of a node: its half of the ports of a loop; a driver adds sockets and store."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from mypy_extensions import mypyc_attr
 
@@ -29,13 +29,13 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
 
     @property
     def has_runnable(self) -> bool:
-        return bool(self._node.runnable)
+        return bool(self._node.state.runnable)
 
     def take_runnable(self) -> list[ServerConnection]:
-        node = self._node
-        runnable = node.runnable
+        state = self._node.state
+        runnable = cast("list[ServerConnection]", state.runnable)
         if runnable:
-            node.runnable = []
+            state.runnable = []
         return runnable
 
     def has_room(self, connection: ServerConnection) -> bool:
@@ -54,9 +54,9 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         acknowledgements = node.router.acknowledgements
         if acknowledgements.at_once_count:
             acknowledgements.leave(self._clock())
-        dirty = node.dirty
+        dirty = cast("list[ServerConnection]", node.state.dirty)
         if dirty:
-            node.dirty = []
+            node.state.dirty = []
         return dirty
 
     @property
