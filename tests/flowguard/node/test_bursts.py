@@ -162,10 +162,7 @@ def play(
     chunks: Sequence[bytes],
     hooks: Hooks,
 ) -> list[object]:
-    """Return the observable state after each chunk of a publisher.
-
-    The publisher may have a subscription of its own. The topics have been published to before.
-    """
+    """Return the observable state after each chunk of a publisher, which may subscribe, too."""
     stage = Stage(SETTINGS[name], hooks=hooks)
     clients = [subscriber(stage, number, each) for number, each in enumerate(wanted)]
     publisher = stage.connect("p", version=version)
