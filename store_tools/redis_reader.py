@@ -1,6 +1,7 @@
-"""RedisReader: what a prefix holds, for looking at; it takes nothing over and changes nothing.
+"""RedisReader: reads the store below a prefix, without a lease and without changes.
 
-A broker may be at work meanwhile: sessions are seen one after the other, each as it is then.
+A broker may use the store meanwhile. Sessions are read one after the other, each in its present
+state.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ class RedisFindings:
 def reach(
     url: str, *, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> RedisLink | RedisCluster:
-    """The server or the cluster at an address, for looking; raises `ConfigError`, `StoreError`."""
+    """Return a connection to a server or cluster, for reads. Raises `ConfigError`, `StoreError`."""
     if is_cluster(url):
         return RedisCluster(url, TIMEOUT_S, clock=clock, sleep=sleep)
     find = partial(find_primary, url, TIMEOUT_S) if is_sentinel(url) else None
@@ -56,8 +57,8 @@ class RedisReader:
         (flat,) = self._link.ask([(b"HGETALL", self._names.meta)])
         texts = [each.decode(errors="replace") for each in flat]
         self.meta = dict(zip(texts[::2], texts[1::2], strict=True))
-        """Format, layout; token, name, beat (milliseconds of Unix time, 0: it has left) and last
-        commit of the broker."""
+        """Format and layout; token, name, beat (milliseconds of Unix time, 0 after a regular end)
+        and last commit of the broker."""
         if "format" not in self.meta:
             raise FormatError(f"there is no store {self.where}")
         check_version(self.meta["format"], self.where)
@@ -67,7 +68,7 @@ class RedisReader:
         self._link.close()
 
     def client_ids(self) -> list[str]:
-        """Client ids of all sessions, and names of shared subscriptions' queues, in order."""
+        """Return client ids of all sessions and names of shared subscriptions' queues, in order."""
         found: list[str] = []
         for first in range(0, BUCKETS, PAGE):
             keys = [self._names.bucket(number)[1] for number in range(first, first + PAGE)]
@@ -76,19 +77,19 @@ class RedisReader:
         return sorted(found)
 
     def session(self, client_id: str) -> SessionRecord:
-        """One of them. Raises `CorruptionError`."""
+        """Return the session or queue of a name of `client_ids`. Raises `CorruptionError`."""
         asked = session_questions(self._names, self._queues, client_id)
         return session_record(client_id, self._link.ask(asked))
 
     def retained_counts(self) -> Iterator[tuple[int, int]]:
-        """Numbers of the buckets with retained messages, and how many each has."""
+        """Yield the buckets with retained messages, and the number of messages of each."""
         for first in range(0, BUCKETS, PAGE):
             keys = [self._names.bucket(number)[2] for number in range(first, first + PAGE)]
             counts = self._link.ask([(b"HLEN", key) for key in keys])
             yield from ((first + index, count) for index, count in enumerate(counts) if count)
 
     def verify(self) -> RedisFindings:
-        """Read everything, and return what is inconsistent."""
+        """Read everything, and return the counts and problems."""
         found = RedisFindings()
         for client_id in self.client_ids():
             found.sessions += 1
@@ -108,7 +109,7 @@ class RedisReader:
         return found
 
     def _verify_session(self, client_id: str) -> int:
-        """The number of its entries. Raises `CorruptionError`."""
+        """Check a session, and return its number of entries. Raises `CorruptionError`."""
         record = self.session(client_id)
         count = size_bytes = after_pos = 0
         name = client_id.encode()

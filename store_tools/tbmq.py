@@ -1,11 +1,11 @@
-"""TbmqReader: the queues that a TBMQ 2 keeps in Redis, as its authors publish them.
+"""TbmqReader: reads the queues of a TBMQ 2 in Redis, in the format that its authors published.
 
     {CLIENT_ID}_messages        sorted set: names of the keys of its messages, in order
     {CLIENT_ID}_messages_ID     string with a time to live: the message as JSON, payload in base64
-    {CLIENT_ID}_last_packet_id  not needed here
+    {CLIENT_ID}_last_packet_id  not needed
 
-Sessions, subscriptions and retained messages are not there: TBMQ has those in Kafka. Nothing is
-changed; its broker should be stopped.
+Sessions, subscriptions and retained messages are not in Redis: TBMQ has them in Kafka. The reader
+changes nothing; stop the TBMQ broker first.
 """
 
 import json
@@ -28,7 +28,7 @@ _END: Final = b"}_messages"
 
 @dataclass(slots=True)
 class TbmqMessage:
-    """A message of a queue; `delivery` is None where its client has it, and PUBREL is owed."""
+    """A message of a queue; `delivery` is None if the client has it, and still needs a PUBREL."""
 
     packet_id: int
     delivery: Delivery | None
@@ -36,7 +36,7 @@ class TbmqMessage:
 
 @final
 class TbmqReader:
-    """The keys below `prefix`, which most installations have none of."""
+    """Reads the keys below `prefix`, which is empty in most installations."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TbmqReader:
         sleep: Callable[[float], None],
         wall_s: float,
     ) -> None:
-        """`wall_s`: now, in Unix time. Raises `ConfigError`, `StoreError`."""
+        """`wall_s` is the present Unix time. Raises `ConfigError`, `StoreError`."""
         self._link = reach(url, clock=clock, sleep=sleep)
         self._begin = prefix.encode() + _BEGIN
         self._wall_s = wall_s
@@ -56,7 +56,7 @@ class TbmqReader:
         self._link.close()
 
     def client_ids(self) -> list[str]:
-        """All clients with a queue, in order. O(all keys of the servers)."""
+        """Return all clients with a queue, in order. O(all keys of the servers)."""
         link = self._link
         servers = link.primaries if isinstance(link, RedisCluster) else [link]
         pattern = literal(self._begin) + b"*" + _END
@@ -72,9 +72,9 @@ class TbmqReader:
         return sorted(found)
 
     def messages(self, client_id: str) -> Iterator[TbmqMessage | CorruptionError]:
-        """The queue of a client, in order; in place of a message that cannot be read, why.
+        """Yield the messages of a client, in order, with an error in place of an unreadable one.
 
-        Those whose time is over are left out, as TBMQ does."""
+        Expired messages are skipped, as TBMQ does."""
         queue = self._begin + client_id.encode() + _END
         first = 0
         while True:
@@ -96,7 +96,8 @@ class TbmqReader:
 
 
 def _message(fields: dict[str, Any], wall_s: float, left_ms: int) -> TbmqMessage:
-    """The message; any of a few errors where it is none."""
+    """Return the message. Raises ValueError, KeyError, TypeError or AttributeError if it is
+    invalid."""
     packet_id = int(fields["packetId"])
     if not 0 < packet_id < 65_536:
         raise ValueError(f"packetId {packet_id}")

@@ -1,4 +1,4 @@
-"""Copies of one store in another one, of whatever kind; no broker may use either."""
+"""Copies one store to another one, of any kind; no broker may use either of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def transfer(
 ) -> Transferred:
     """Copy sessions, queues at their positions, and retained messages.
 
-    Instants are moved from the clock of `source` to that of `target`, in whole seconds.
+    Times are converted from the clock of `source` to that of `target`, in whole seconds.
 
     Raises `StoreError` if the target is not empty, or a session of the source reads the durable
     log, which is not copied.
@@ -60,7 +60,7 @@ def transfer(
 
 
 def reject_log_reader(record: records.SessionRecord) -> None:
-    """Raise `StoreError` if a session reads the durable log."""
+    """Raises `StoreError` if a session reads the durable log."""
     if record.log_place:
         raise StoreError(
             f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
@@ -69,9 +69,9 @@ def reject_log_reader(record: records.SessionRecord) -> None:
 
 
 def copy_session(source: Store, record: records.SessionRecord, later_s: int, commit: Commit) -> int:
-    """Copy a session with its queue; return the number of entries.
+    """Copy a session with its queue. Return the number of entries.
 
-    Instants are moved by `later_s`. `commit` is that of the target.
+    Times are moved by `later_s`. `commit` is that of the target.
     """
     if record.ends_at_s is not None:
         record.ends_at_s += later_s
@@ -85,7 +85,7 @@ def copy_session(source: Store, record: records.SessionRecord, later_s: int, com
         count += len(page)
         after_pos = page[-1].pos
     ops = []
-    if record.next_pos > after_pos + 1:  # The last positions were settled: they stay given out.
+    if record.next_pos > after_pos + 1:  # The last positions are settled, but stay used.
         last_pos = record.next_pos - 1
         ops += (records.Append(name, last_pos, nothing(1)), records.Settle(name, last_pos))
     if record.sent_pos:
@@ -103,7 +103,7 @@ def _entry_ops(name: str, entry: records.QueueEntry, later_s: int) -> list[recor
 
 
 def copy_of(delivery: records.Delivery, later_s: int) -> records.Delivery:
-    """Return a delivery without what the source noted in it."""
+    """Return a delivery without the source's place of the message."""
     return records.Delivery(
         delivery.message,
         delivery.qos,
@@ -114,5 +114,5 @@ def copy_of(delivery: records.Delivery, later_s: int) -> records.Delivery:
 
 
 def nothing(qos: int) -> records.Delivery:
-    """A message that only takes a position: it is settled at once."""
+    """Return a placeholder for a message whose content is not needed."""
     return records.Delivery(Publish("-", b"", qos), qos, False, (), records.NEVER_S)

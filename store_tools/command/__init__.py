@@ -1,13 +1,13 @@
 """The command `flowguard store`.
 
 - `store`    the command and its subcommands
-- `parts`    errors, progress and output of all of them
-- `info`     the contents of a store in numbers
-- `export`   sessions and messages as JSON lines
-- `imports`  data of other brokers
+- `parts`    errors, progress and output of all subcommands
+- `info`     counts of the contents of a store
+- `export`   export of sessions and messages as JSON lines
+- `imports`  import of data of other brokers
 - `copy`     copies of a store
 - `backup`   copies of a data directory
-- `workers`  the stores of another number of workers
-- `log`      the durable log
-- `redis`    a store on Redis
+- `workers`  a change of the number of workers
+- `log`      reports on the durable log
+- `redis`    reports on a store on Redis
 """

@@ -11,7 +11,7 @@ from store_tools.rocks.reader import StoreReader
 
 
 def back_up(data: Path, folder: Path) -> None:
-    """Copy what is in a data directory into the new directory `folder`.
+    """Copy the store or stores of a data directory to the new directory `folder`.
 
     Raises `StoreError`, and LockedError if a broker has the only store open.
     """
@@ -23,7 +23,7 @@ def back_up(data: Path, folder: Path) -> None:
 
 
 def _back_up_workers(data: Path, folder: Path) -> None:
-    """Copy one store after the other; the note of their number comes last."""
+    """Copy one store after the other, and write the note of their number last."""
     try:
         held = lock(data)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`flowguard store copy`: all of one store into another one, on disk or on Redis."""
+"""`flowguard store copy`: copies a store to another one, on disk or on Redis."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +14,7 @@ from store_tools.transfer import Transferred, transfer
 def copy(
     source: str, target: str, prefix: str, layout: str, progress: Callable[[int, int], None]
 ) -> Transferred:
-    """Copy it. Raises `StoreError`, `ConfigError`."""
+    """Copy a store. Raises `StoreError`, `ConfigError`."""
     if not is_url(source) and not Path(source).is_dir():
         raise StoreError(f"there is no directory {source}")
     if not is_url(target) and Path(target).exists():
@@ -31,7 +31,7 @@ def is_url(place: str) -> bool:
 
 
 def open_place(place: str, prefix: str, layout: str) -> Store:
-    """The store there. On Redis what it takes to keep it is checked when a broker starts."""
+    """Open the store. The durability of Redis is not checked before a broker starts on it."""
     values: dict[str, dict[str, str]] = {"store": {"durability": "os"}}
     if is_url(place):
         values = {

@@ -1,7 +1,7 @@
-"""A store as JSON Lines (docs/explain/durability.md says what the fields mean).
+"""Export of a store as JSON Lines (docs/explain/durability.md describes the fields).
 
-Bytes are base64, instants Unix time in seconds; a value that is absent is null. Names are
-written as they are, with everything beyond ASCII escaped.
+Bytes are base64, times are Unix time in seconds; an absent value is null. Names are unchanged, with
+non-ASCII characters escaped.
 """
 
 import json
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 def export_lines(reader: StoreReader, progress: Callable[[int, int], None]) -> Iterator[str]:
-    """The last line counts the others: without it the export is not complete."""
+    """Yield the lines; the last has the number of others. Without it the export is incomplete."""
     estimate = reader.engine.queues.rows_estimate + reader.engine.retained.rows_estimate
     count = 0
     for record in _records(reader):
@@ -123,7 +123,7 @@ def _delivery(delivery: Delivery) -> Record:
 
 
 def message_fields(message: Publish) -> Record:
-    """The fields of a PUBLISH as it came, with the properties that it has."""
+    """Return the fields of a PUBLISH as received, with its properties."""
     return {
         "topic": message.topic,
         "payload": _text(message.payload),

@@ -1,4 +1,4 @@
-"""`flowguard store import-tbmq`: queues that a TBMQ keeps in Redis, as sessions of a new store."""
+"""`flowguard store import-tbmq`: imports the queues of a TBMQ in Redis as sessions."""
 
 import csv
 import time
@@ -28,7 +28,7 @@ class Imported:
     subscriptions: int = 0
     entries: int = 0
     problems: list[str] = field(default_factory=list)
-    """Messages that could not be read, and why."""
+    """Errors of messages that could not be read."""
 
 
 def import_tbmq(
@@ -41,7 +41,7 @@ def import_tbmq(
     session_expiry_s: int,
     progress: Callable[[int, int], None],
 ) -> Imported:
-    """Import it. Raises `StoreError`, `ConfigError`; OSError where a file cannot be read."""
+    """Import the queues. Raises `StoreError`, `ConfigError`, and OSError for unreadable files."""
     if not is_url(target) and Path(target).exists():
         raise StoreError(f"{target} exists; name a new directory")
     wanted = {} if subscriptions is None else read_subscriptions(subscriptions)
@@ -73,7 +73,7 @@ def _import_queue(reader: TbmqReader, store: Store, name: str, found: Imported) 
             found.problems.append(str(message))
         else:
             messages.append(message)
-    # Identifiers that PUBRELs still use are not given out again by the positions that follow.
+    # Start above these packet identifiers, so that new positions do not use them again.
     owed = [each.packet_id % 2**15 for each in messages if each.delivery is None]
     first_pos = max(owed, default=0) + 1
     for first in range(0, len(messages), PAGE):
@@ -89,9 +89,9 @@ def _import_queue(reader: TbmqReader, store: Store, name: str, found: Imported) 
 
 
 def read_subscriptions(file: Path) -> dict[str, dict[str, SubscriptionOptions]]:
-    """The subscriptions of each client: lines CLIENT_ID,FILTER,QOS.
+    """Return the subscriptions by client, from lines CLIENT_ID,FILTER,QOS.
 
-    Raises `StoreError` that names the line; OSError.
+    Raises `StoreError` with the line's number, and OSError.
     """
     found: dict[str, dict[str, SubscriptionOptions]] = {}
     with file.open(newline="", encoding="utf-8") as lines:

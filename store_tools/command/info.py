@@ -31,7 +31,7 @@ UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueSize:
-    """A row of the table; the largest has the most messages."""
+    """A row of the table, ordered by the number of messages."""
 
     messages: int
     size_bytes: int
@@ -59,7 +59,7 @@ class Contents:
 
 
 def size_text(size_bytes: float) -> str:
-    """A size with a readable unit: `1.5 MiB`."""
+    """Return a size with a readable unit: `1.5 MiB`."""
     unit = 0
     while size_bytes >= 1024 and unit < len(UNITS) - 1:
         size_bytes /= 1024
@@ -79,7 +79,7 @@ def _elsewhere(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def show(reader: StoreReader, top: int, console: Console, total: Contents) -> None:
-    """Show the report, and add what is counted to `total`."""
+    """Show the report, and add its counts to `total`."""
     contents = Contents(disk_bytes=used_bytes_of(reader.folder))
     largest = nlargest(top, queue_sizes(reader, contents))
     found, identity = reader.format, reader.identity
@@ -122,7 +122,7 @@ def show_sum(total: Contents, workers: int, console: Console) -> None:
 
 
 def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
-    """The queues that are not empty; everything is counted on the way into `contents`."""
+    """Yield the queues that are not empty, and count all of them in `contents`."""
     for session in reader.sessions():
         queue = session.queue
         kind, name = sink_of(session.client_id)
@@ -136,7 +136,7 @@ def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
 
 
 def state_text(expiry_interval_s: int, ends_at_s: float | None) -> str:
-    """When a session ends, in words."""
+    """Return a text on the end of a session."""
     if ends_at_s is not None:
         return f"ends {datetime.fromtimestamp(ends_at_s):%Y-%m-%d %H:%M:%S}"
     return "does not end" if expiry_interval_s == SESSION_NEVER_EXPIRES else "was connected"

@@ -20,7 +20,7 @@ from store_tools.command.info import size_text
 def show(
     log: MessageLog, disk_bytes: int, places: Mapping[str, LogPlace], top: int, console: Console
 ) -> None:
-    """Totals, and who is furthest behind."""
+    """Show totals, and the sessions that are furthest behind."""
     generations = log.generations
     messages = sum(each.count for each in generations)
     if not generations:
@@ -47,7 +47,7 @@ def show(
 
 
 def show_generations(generations: Sequence[Generation], console: Console) -> None:
-    """A row each."""
+    """Show a row for each generation."""
     table = Table(
         "number", "state", "layout", "shards", "first message", "messages", "bytes", box=box.SIMPLE
     )
@@ -65,7 +65,7 @@ def show_generations(generations: Sequence[Generation], console: Console) -> Non
 
 
 def show_streams(streams: Mapping[Stream, int], console: Console) -> None:
-    """A row each, with its messages."""
+    """Show a row for each stream, with its number of messages."""
     table = Table("generation", "shard", "messages", box=box.SIMPLE)
     for stream, messages in streams.items():
         table.add_row(f"{stream.generation}", f"{stream.shard}", f"{messages:,}")

@@ -1,4 +1,4 @@
-"""Parts that the commands of `flowguard store` share: errors in a line, progress, output."""
+"""Common parts of the commands of `flowguard store`: error lines, progress, output."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def list_problems(console: Console, problems: Sequence[str]) -> None:
 
 
 def stores_in(directory: Path, command: str) -> list[Path]:
-    """Return the directory of a store, or those of all workers that it has the stores of."""
+    """Return the directory itself, or those of its workers' stores."""
     workers = stored_count(directory) if directory.is_dir() else None
     if workers is None:
         return [existing(directory, command)]
@@ -49,7 +49,7 @@ def existing(directory: Path, command: str) -> Path:
 
 
 def _until_it_ends(error: LockedError) -> str:
-    """Return the holder of a store, and what to do. A store on Redis has no copies to look at."""
+    """Return the holder of a store, and a hint. A store on Redis has no copies to inspect."""
     if isinstance(error, LeasedError):
         return f"{error.held}; stop that broker, and copy then"
     return f"{error.held}; stop that one, or look at a copy: flowguard store backup DIR"
@@ -57,7 +57,7 @@ def _until_it_ends(error: LockedError) -> str:
 
 @contextmanager
 def complaints(command: str) -> Iterator[None]:
-    """Turn an error of the store, or of an address, into a line or two, and exit."""
+    """Convert an error of the store or of an address to one or two lines, and exit."""
     try:
         yield
     except ConfigError as error:

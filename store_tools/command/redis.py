@@ -1,4 +1,4 @@
-"""`flowguard store info` and `verify` for a store on Redis: nothing is changed or taken over."""
+"""`flowguard store info` and `verify` for a store on Redis, without changes or a lease."""
 
 import time
 from contextlib import closing
@@ -26,7 +26,7 @@ def open_reader(url: str, prefix: str) -> "RedisReader":
 
 
 def show(url: str, prefix: str, top: int, console: Console) -> None:
-    """Show the report; everything is counted, nothing is guessed."""
+    """Show the report, with exact counts."""
     sessions = groups = messages = size_bytes = 0
     queues: list[QueueSize] = []
     with closing(open_reader(url, prefix)) as reader:
@@ -65,7 +65,7 @@ def show(url: str, prefix: str, top: int, console: Console) -> None:
 
 
 def verify(url: str, prefix: str, problems_shown: int, console: Console) -> None:
-    """Read everything; raises `StoreError` where it does not fit together."""
+    """Read everything. Raises `StoreError` if it is inconsistent."""
     with closing(open_reader(url, prefix)) as reader:
         found = reader.verify()
         where = reader.where

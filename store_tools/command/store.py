@@ -1,6 +1,6 @@
-"""`flowguard store ...`: look at a store, check it, copy it, merge it, while no broker runs on it.
+"""`flowguard store ...`: inspects, checks, copies and merges stores while no broker uses them.
 
-Loading the engine takes time that other commands need not pay: each imports it when it runs.
+Each command imports the engine when it runs, because loading it takes time.
 """
 
 import secrets
@@ -109,7 +109,7 @@ def verify(
 
 
 def _damage(folder: Path) -> str:
-    """Read a store; return the complaint about it, or ""."""
+    """Read a store. Return a description of its damage, or ""."""
     from store_tools.rocks import verification
     from store_tools.rocks.reader import StoreReader
 
@@ -349,7 +349,7 @@ def backup(
 
 
 def _expect_holder(url: str, data: Path) -> None:
-    """Raise `StoreError` where the broker at `url` is not the one that has `data` open."""
+    """Raises `StoreError` if the broker at `url` is not the one that has `data` open."""
     from flowguard.stores.rocks.format import holder_pid
 
     try:

@@ -1,4 +1,4 @@
-"""`flowguard store workers`: the stores of another number of workers."""
+"""`flowguard store workers`: changes the number of workers of a data directory."""
 
 import shlex
 from pathlib import Path

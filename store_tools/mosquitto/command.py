@@ -1,4 +1,4 @@
-"""`flowguard import`: a configuration of Mosquitto becomes one of flowguard."""
+"""`flowguard import`: converts a configuration of Mosquitto to one of flowguard."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,6 +1,6 @@
-"""mosquitto.conf as settings of flowguard, with a remark on every line that is no comment.
+"""Converts mosquitto.conf to settings of flowguard, with a remark on every line but comments.
 
-The result lets no client in that Mosquitto rejects. A listener is left out if one line of its
+The result accepts no client that Mosquitto rejects. A listener is left out if one line of its
 access control is not taken; all are left out for a line with which Mosquitto does not start. If
 Mosquitto has no limit and flowguard has one, the limit stays.
 """
@@ -31,7 +31,7 @@ class Remark:
     place: str
     """`FILE:LINE`, or the file."""
     text: str
-    """The line; empty if the remark is on something else."""
+    """The line, or "" if the remark is on something else."""
     taken: bool
     said: str
 
@@ -42,10 +42,10 @@ class MosquittoImport:
 
     def __init__(self, content: bytes, name: str = "mosquitto.conf") -> None:
         self.settings: dict[str, Any] = {}
-        """Values by their keys, as `session.inflight_max`."""
+        """Values by key, such as `session.inflight_max`."""
         self.remarks: list[Remark] = []
         self.left_out = False
-        """Whether a listener was left out."""
+        """True if a listener was left out."""
         self._name = name
         self._place = name
         self._default = MosquittoListener(name, None, PORT, is_default=True)
@@ -54,14 +54,14 @@ class MosquittoImport:
         self._current = self._default
         self._in_bridge = False
         self._is_local = True
-        """No line names a listener; Mosquitto lets in clients without a user name then."""
+        """True if no line names a listener; then Mosquitto accepts clients without a user name."""
         self._is_per_listener = False
         self._shared: dict[str, Value] = {}
-        """Options of access control and texts that are for all listeners."""
+        """Options of access control and texts that apply to all listeners."""
         self._lost: dict[str, Value] | None = None
         """Options of a listener that Mosquitto has lost."""
         self._closed: list[str] = []
-        """The places of lines for which all listeners are left out."""
+        """Places of the lines because of which all listeners are left out."""
         self._read_file(content, name, 0)
         self._finish()
 
@@ -109,7 +109,7 @@ class MosquittoImport:
         return f"read: {', '.join(names) or 'no file ends in .conf'}"
 
     def _take(self, name: str, rest: str) -> str:
-        """Take the line, and return what is to be said of it; raises Unfit."""
+        """Take the line, and return the remark on it. Raises Unfit."""
         own = self._current.options if self._is_per_listener else self._shared
         if option := options.OF_ACCESS.get(name):
             return self._keep(own, name, option, rest)
@@ -183,7 +183,7 @@ class MosquittoImport:
     # --- the whole ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Make listeners, and state what Mosquitto takes for granted and flowguard does not."""
+        """Create the listeners, and set explicitly what Mosquitto has as a default."""
         found = list(self._listeners)
         if self._default.exists:
             found.insert(0, self._default)

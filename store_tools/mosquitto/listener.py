@@ -1,4 +1,4 @@
-"""A listener of mosquitto.conf, and what speaks against taking it."""
+"""A listener of mosquitto.conf, and the reasons to leave it out."""
 
 import re
 from contextlib import suppress
@@ -32,18 +32,18 @@ class MosquittoListener:
     """A host, the path of a Unix socket with port 0, or None for all addresses of IPv4 and IPv6."""
     port: int
     is_default: bool = False
-    """Whether it is the listener of options above the first `listener`."""
+    """True if it is the listener of options above the first `listener`."""
     options: dict[str, Value] = field(default_factory=dict)
     flaws: list[str] = field(default_factory=list)
     """Reasons to leave it out."""
 
     @property
     def exists(self) -> bool:
-        """Whether Mosquitto opens it, if it is the default listener."""
+        """True if Mosquitto opens it, provided that it is the default listener."""
         return any(creates(*each) for each in self.options.items())
 
     def overlaps(self, other: "MosquittoListener") -> bool:
-        """Whether Mosquitto cannot open both."""
+        """Return True if Mosquitto cannot open both."""
         if self.port != other.port or not self.versions & other.versions:
             return False
         hosts = {self.host, other.host}
@@ -51,7 +51,7 @@ class MosquittoListener:
 
     @property
     def versions(self) -> set[int]:
-        """The versions of IP that it may have; with none Mosquitto does not start."""
+        """The IP versions that it may use; Mosquitto does not start if there is none."""
         allowed = {"ipv4": {4}, "ipv6": {6}}.get(str(self.options.get("socket_domain")), {4, 6})
         with suppress(ValueError):
             allowed &= {ip_address(self.host or "").version}
@@ -63,7 +63,7 @@ class MosquittoListener:
 
     @property
     def address(self) -> Address:
-        """Raises ConfigError if it is none."""
+        """The address in flowguard. Raises ConfigError if there is none."""
         if not self.port:
             return Address.parse(f"unix:{self.host}")
         host = self.host or ("0.0.0.0" if self.versions == {4} else "::")
@@ -77,16 +77,16 @@ class MosquittoListener:
 
     @property
     def has_names(self) -> bool:
-        """Whether a client's certificate alone decides who it is."""
+        """True if a client's certificate alone determines its user name."""
         asked = ("require_certificate", "use_identity_as_username")
         return self.has_tls and all(self.options.get(name) for name in asked)
 
     def fits(self, own: Access, other: Access) -> bool:
-        """Whether the same clients may do the same by this access instead of its own."""
+        """Return True if clients have the same rights with `other` as with the access `own`."""
         return own == other or (self.has_names and own.acl_file == other.acl_file)
 
     def find_flaws(self, access: Access) -> list[str]:
-        """Return the reasons for which it would let in clients that Mosquitto rejects."""
+        """Return the reasons why it would accept clients that Mosquitto rejects."""
         has, host = self.options.get, self.host or ""
         asks, has_names = has("require_certificate"), has("use_identity_as_username")
         is_open = access == Access(True, None, None)

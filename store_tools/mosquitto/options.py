@@ -1,7 +1,7 @@
-"""Options of mosquitto.conf: how Mosquitto 2.0 reads their values, and their counterparts here.
+"""Options of mosquitto.conf: how Mosquitto 2.0 reads their values, and the settings of flowguard.
 
-Most values are one word, and Mosquitto ignores what follows it, such as a comment. Texts, such as
-the names of files, reach to the end of the line. All of it was tried out with Mosquitto 2.0.11.
+Most values are one word, and Mosquitto ignores the rest of the line, such as a comment. Texts, such
+as the names of files, reach to the end of the line. This was tested with Mosquitto 2.0.11.
 """
 
 import re
@@ -18,7 +18,7 @@ Reader = Callable[[str], Value]
 class Unfit(Exception):
     """A line that is not taken; the text is the reason, `closes` the listeners that are left out.
 
-    "own" is the listener of the line, or all if its option is for all.
+    "own" stands for the listener of the line, or for all if the option applies to all.
     """
 
     def __init__(self, why: str, closes: Literal["none", "own", "all"] = "none") -> None:
@@ -27,7 +27,7 @@ class Unfit(Exception):
 
 
 def unstartable(why: str) -> Unfit:
-    """An error after which Mosquitto does not start, so that it opens no listener."""
+    """Return an error for a line with which Mosquitto does not start, so it opens no listener."""
     return Unfit(f"{why}: Mosquitto does not start with it", "all")
 
 
@@ -35,7 +35,7 @@ def unstartable(why: str) -> Unfit:
 
 
 def text(rest: str) -> str:
-    """The rest of the line, which may be given only once."""
+    """Return the rest of the line; the option may be given only once."""
     if not rest.strip():
         raise unstartable("a value is missing")
     if " #" in rest.strip():
@@ -44,13 +44,13 @@ def text(rest: str) -> str:
 
 
 def word(rest: str) -> str:
-    """The first word."""
+    """Return the first word."""
     found = rest.strip(" ").partition(" ")[0]
     return found if found else text(found)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """A reader of one of these words."""
+    """Return a reader of one of these words."""
 
     def read(rest: str) -> str:
         found = word(rest)
@@ -66,9 +66,9 @@ def flag(rest: str) -> bool:
 
 
 def number(low: int, high: int = 2**63, *, zero: str = "") -> Callable[[str], int]:
-    """A reader of a number as C's atoi() reads it: a word without digits is 0.
+    """Return a reader of a number as by C's atoi(): a word without digits is 0.
 
-    `zero` is the reason not to take 0 or less.
+    `zero` is the reason to reject numbers up to 0, if any.
     """
 
     def read(rest: str) -> int:
@@ -129,11 +129,11 @@ PLAIN: Final[dict[str, tuple[str, Reader]]] = {
     "retain_available": ("session.retain_available", flag),
     "sys_interval": ("node.sys_interval_s", number(0, 65_535, zero=SYS)),
 }
-"""Options that are a setting here."""
+"""Options with a setting in flowguard."""
 
 
 class Option(NamedTuple):
-    """The reader of an option's value, and what becomes of it."""
+    """The reader of an option's value, and its effect."""
 
     read: Reader
     said: str = "read"
@@ -218,7 +218,7 @@ NOT_CREATING: Final = re.compile(
 
 
 def creates(name: str, value: Value) -> bool:
-    """Whether this option above the first `listener` makes Mosquitto open the default listener."""
+    """Return True if this option makes Mosquitto open the default listener."""
     option = OF_LISTENER.get(name) or OF_ACCESS.get(name)
     usual = option.usual if option else 2  # The default of max_qos.
     return not NOT_CREATING.fullmatch(name) and value != usual

@@ -1,4 +1,4 @@
-"""Compaction of a closed store: deleted rows give their space back."""
+"""Compaction of a closed store, which frees the space of deleted rows."""
 
 from pathlib import Path
 from typing import Final
@@ -9,7 +9,7 @@ DATA: Final = frozenset({".sst", ".blob", ".log"})
 
 
 def compact(folder: Path, now_s: float) -> tuple[int, int]:
-    """Rewrite its tables; returns the data's size before and after, bytes. Raises `StoreError`."""
+    """Rewrite its tables. Return the data's size in bytes before and after. Raises `StoreError`."""
     before_bytes = data_bytes_of(folder)
     with held(folder, now_s) as engine:
         engine.flush()
@@ -19,5 +19,5 @@ def compact(folder: Path, now_s: float) -> tuple[int, int]:
 
 
 def data_bytes_of(folder: Path) -> int:
-    """The size of tables, blobs and the log of writes, bytes; RocksDB's diary is not data."""
+    """Return the size in bytes of tables, blobs and the log of writes, without RocksDB's LOG."""
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in DATA)

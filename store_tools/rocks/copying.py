@@ -12,13 +12,14 @@ from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.identity import COPY, mark_as_copy
 
 IMMUTABLE: Final = frozenset({".sst", ".blob"})
-"""Files that RocksDB never changes after they are written: a copy can share them."""
+"""Suffixes of files that RocksDB never changes after writing them, so that a copy can share them.
+"""
 LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY, OWNER_FILE)
-"""Prefixes of names of files that are about this folder, not about data."""
+"""Prefixes of names of files that belong to this folder, not to its data."""
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Make a new folder `target` with the files of a closed database; synced.
+    """Copy the files of a closed database to a new folder `target`, and sync them.
 
     Files that can be shared are hard links if both folders are on one file system.
     """

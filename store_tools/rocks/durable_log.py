@@ -1,4 +1,4 @@
-"""The durable log of a store that no broker has open: looked at, rolled, dropped."""
+"""Access to the durable log of a closed store, for reports and changes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +16,14 @@ EVERYTHING = Retention(float("inf"), 2**63)
 
 
 def log_in(engine: RocksEngine, *, tidies: bool) -> MessageLog:
-    """The log in an open directory; `tidies`: what an unfinished change has left goes."""
+    """Return the log in an open directory. `tidies`: delete the rest of an unfinished change."""
     high = int.from_bytes(engine.meta.get(HLC_KEY) or b"", "big")
     home = RocksLogHome(engine, tidies=tidies)
     return MessageLog(home, high=high, retention=EVERYTHING)
 
 
 def places_in(reader: StoreReader) -> dict[str, LogPlace]:
-    """Sessions that read the log, and where they stand."""
+    """Return the places in the log of all sessions that read it, by client id."""
     sessions = Sessions(reader.engine, reader.new_queue)
     sessions.restore(clean=reader.is_clean)
     return {
@@ -34,7 +34,7 @@ def places_in(reader: StoreReader) -> dict[str, LogPlace]:
 
 
 def change(folder: Path, now_s: float, act: Callable[[MessageLog], object]) -> None:
-    """Do something to the log of a store. Raises `StoreError`."""
+    """Open the log of a store, call `act` with it, and sync. Raises `StoreError`."""
     with held(folder, now_s) as engine:
         act(log_in(engine, tidies=True))
         engine.sync()

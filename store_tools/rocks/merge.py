@@ -1,21 +1,21 @@
-"""Merging two replicas of a store: directories that were one once, and diverged.
+"""Merges two replicas of a store: directories that were copies of each other, and diverged.
 
-One rule for all rows (`flowguard.stores.rocks.identity`): a row that only one replica has stays,
-unless the other has received it and so must have deleted it. Of a row that both have the later
-version stays. So nothing is lost, nothing comes back, and the order of the two does not matter:
+One rule applies to all rows (`flowguard.stores.rocks.identity`): a row in one replica stays, unless
+the other has received it and so must have deleted it. If both have a row, the later version stays.
+So nothing is lost, no deleted row returns, and the order of the replicas does not matter:
 
     queues         `store_tools.rocks.merge_queue`
-    sessions       the later PutSession has expiry, end and will; one that ended elsewhere stays
-                   only if there is something new in it
+    sessions       the later PutSession has expiry, end and will; a session that ended in the other
+                   replica stays only if it has something new
     subscriptions  the later one of a filter
     inbound ids    both
     retained       the later one of a topic
 
-Three replicas of which two have put the same subscription or retained message, and the third has
-deleted one of the two, are the exception to "in any order": only the later put is remembered.
+There is one exception for three replicas: if two have put the same subscription or retained message
+and the third has deleted one of these, the order matters, as only the later put is remembered.
 
-The new directory begins as a copy of the one that was written to later, by hard links, and takes
-new rows from the other. Everything is read once, in order; memory holds a batch, no more.
+The new directory begins as a copy, with hard links, of the replica with the later last write, and
+gets new rows from the other. All rows are read once, in order; only one batch is in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ from store_tools.rocks.merge_queue import (
 from store_tools.rocks.reader import SETTINGS, StoredSession, StoreReader
 
 CLOCKS_APART_S: Final = 60.0
-"""Largest difference of two stores' clocks that a merge accepts, seconds."""
+"""Maximum difference of two stores' clocks that a merge accepts."""
 
 T = TypeVar("T")
 Row = tuple[bytes, bytes]
@@ -53,16 +53,16 @@ Row = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class MergeReport:
-    """The contents of the new store, and where they came from."""
+    """Counts of the contents of the new store."""
 
     sessions: int = 0
     groups: int = 0
-    """Shared subscriptions that have a queue."""
+    """Number of shared subscriptions with a queue."""
     ended: int = 0
-    """Sessions that one replica has ended."""
+    """Number of sessions that one replica has ended."""
     retained: int = 0
     payloads: int = 0
-    """Shared messages that were copied."""
+    """Number of shared messages that were copied."""
     entries: MergeTally = field(default_factory=MergeTally)
 
 
@@ -74,10 +74,10 @@ def merge(
     random_node: Callable[[], int],
     progress: Callable[[int, int], None] = lambda _, __: None,
 ) -> MergeReport:
-    """Make `out` of the two, which stay as they are.
+    """Merge the two stores to `out`, without changing them.
 
-    `progress` is told how many rows were read, and about how many there are. Raises `StoreError`;
-    then there is no `out`.
+    `progress` is called with the number of rows read and the estimated total. Raises `StoreError`,
+    and then creates no `out`.
     """
     with StoreReader(first) as one, StoreReader(second) as other:
         _check(one, other)
@@ -127,7 +127,7 @@ def _finish(
     folder: Path,
     random_node: Callable[[], int],
 ) -> None:
-    """Record the identity of the new store; sync all of it to the disk."""
+    """Record the identity of the new store, and sync the store."""
     seen = a.identity.seen
     for node, hlc in b.identity.seen.items():
         seen[node] = max(hlc, seen.get(node, b""))
@@ -140,7 +140,7 @@ def _finish(
 
 @final
 class _Merge:
-    """A merge; `a` is where the output comes from, and wins ties; `b` is added."""
+    """A merge; the output is a copy of `a`, which wins ties, and `b` is added."""
 
     def __init__(
         self, a: StoreReader, b: StoreReader, output: Output, progress: Callable[[int, int], None]
@@ -172,8 +172,8 @@ class _Merge:
         self._tell(self._rows, max(self._rows, self._rows_estimate))
 
     def _merge_payloads(self) -> None:
-        """Copy messages that only `b` has; `a` has all that it received, or nothing refers to them
-        there (exception: `copier`)."""
+        """Copy messages that `a` has not received. `a` has all others that its entries refer to
+        (exception: `copier`)."""
         payloads = self._output.engine.payloads
         for place, message in self._b.engine.payloads.rows():
             if len(place) == UID_BYTES and place not in self._received_a:
@@ -190,7 +190,7 @@ class _Merge:
             self._replace(family, b"", a, stays)
 
     def _stays(self, a: Row | None, b: Row | None) -> Row | None:
-        """The row that stays, by the rule above."""
+        """Return the row that stays, by the rule of this module."""
         if a is None:
             assert b is not None
             return None if row_uid(b[1]) in self._received_a else b
@@ -242,7 +242,7 @@ class _Merge:
         self._merge_own(a, b, winner, qno)
 
     def _forget(self, qno: int) -> None:
-        """Drop the number; the store sweeps its rows once it is open."""
+        """Drop the number; the store deletes its rows when it is open."""
         self._output.put(self._output.engine.meta.handle, keys.sweep_key(qno), b"")
 
     def _merge_own(
@@ -268,7 +268,7 @@ def _queue_of(session: StoredSession | None) -> WindowQueue | None:
 
 
 def _own_of(reader: StoreReader, session: StoredSession | None) -> Iterator[Row]:
-    """The rows of a session, with the part after the number as their key."""
+    """Yield the rows of a session, with the part after the number as their key."""
     if session is None:
         return
     qno = decode_session(session.row)[0]
@@ -283,8 +283,7 @@ def key_of(row: Row) -> bytes:
 def joined(
     first: Iterator[T], second: Iterator[T], key_of: Callable[[T], Any]
 ) -> Iterator[tuple[T | None, T | None]]:
-    """Pairs of rows of equal key, and rows without an equal (None beside them); both inputs
-    ascend."""
+    """Yield pairs of rows with equal keys, and other rows paired with None. Both inputs ascend."""
     a, b = next(first, None), next(second, None)
     while a is not None or b is not None:
         if b is None or (a is not None and key_of(a) < key_of(b)):

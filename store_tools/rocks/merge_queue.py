@@ -1,14 +1,13 @@
-"""Merging two replicas of one queue (docs/explain/durability.md, "Merging").
+"""Merges two replicas of one queue (docs/explain/durability.md, "Merging").
 
-An entry that both have stays. One that only one has stays if the other never received it; if it
-did, it has settled it. The entries of the session that was connected later, the winner's, keep
-their positions, and so their packet identifiers. The other's new ones keep theirs where the
-winner has none of its own; else they are late: they follow at the end, in their order, and are
-sent again under new identifiers. Nothing is compared but uids.
+An entry of both replicas stays. An entry of one replica stays if the other never received it; if it
+did, it has settled the entry. The winner is the replica of the session that was connected later.
+The winner's entries keep their positions, and so their packet identifiers. The loser's new entries
+keep theirs if the winner has no new entries. Otherwise they are late: they follow at the end, in
+their order, and are sent again with new identifiers. Only uids are compared.
 
-Replicas are read in the order of positions, which is the order of uids in both, until a merge
-has moved entries (`WindowQueue.unordered`); then those that both may have are sorted on the
-disk.
+Replicas are read in the order of positions, which is also that of uids unless a merge has moved
+entries (`WindowQueue.unordered`). In that case, entries that both may have are sorted on disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from flowguard.stores.rocks.layouts.window import STRIDE_MAX, TRIM_SINGLY_MAX, W
 from flowguard.stores.rocks.layouts.window_record import WindowRecord, encode_record
 
 ROWS: Final = 4_096
-"""Rows of one scan; they come in long sequences."""
+"""Number of rows of one scan; rows are read in long sequences."""
 BATCH_ROWS: Final = 4_096
 BATCH_BYTES: Final = 4 * 1024 * 1024
 _WINNERS: Final = b"\0"
@@ -71,17 +70,17 @@ class Output:
 
 @dataclass(slots=True)
 class MergeTally:
-    """Counts of entries by what became of them."""
+    """Numbers of entries by outcome."""
 
     both: int = 0
     new: int = 0
-    """Entries of one replica that the other has not received."""
+    """Number of entries of one replica that the other has not received."""
     late: int = 0
-    """New entries that got another position."""
+    """Number of new entries that got another position."""
     settled: int = 0
-    """Entries that the replica without them had received."""
+    """Number of entries that the replica without them had received."""
     done: int = 0
-    """Entries released and without a position: the client has the message."""
+    """Number of released entries without a position; the client has the message."""
 
     def add(self, other: "MergeTally") -> None:
         self.both += other.both
@@ -93,17 +92,17 @@ class MergeTally:
 
 @dataclass(slots=True)
 class Replica:
-    """One side of a queue; `queue` None: it has no such session."""
+    """One replica of a queue; `queue` is None if it has no such session."""
 
     engine: RocksEngine
     received: ReceivedUids
     queue: WindowQueue | None
     adopt: Callable[[bytes], None] | None
-    """Called for the message of each new entry: it may have to be copied."""
+    """Called for each new entry, since its message may have to be copied; or None."""
     progress: Callable[[int], None]
 
     def rows(self, from_pos: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Unsettled entries by position."""
+        """Yield unsettled entries in the order of positions."""
         queue = self.queue
         if queue is None:
             return
@@ -127,18 +126,18 @@ class Replica:
 
 
 class Common(Protocol):
-    """The winner's entries that the loser has as well."""
+    """Finds the winner's entries that the loser also has."""
 
     def position(self, pos: int, uid: bytes) -> int:
-        """The loser's position of the winner's entry at `pos`, which only rises; 0: it has none."""
+        """Return the loser's position of the winner's entry at `pos`, or 0. `pos` must ascend."""
 
     def first_new(self) -> int:
-        """The position below which the winner has received all of the loser's entries."""
+        """Return the position below which the winner has received all entries of the loser."""
 
 
 @final
 class InOrder:
-    """For replicas in which nothing was moved: a common entry has one position."""
+    """For replicas without moved entries; a common entry has the same position in both."""
 
     def __init__(self, winner: Replica, loser: Replica) -> None:
         self._received = winner.received
@@ -161,8 +160,7 @@ class InOrder:
 
 @final
 class Sorted:
-    """For replicas in which entries were moved: pairs are found by sorting, in the new store
-    itself."""
+    """For replicas with moved entries; finds pairs by sorting scratch rows in the new store."""
 
     def __init__(self, winner: Replica, loser: Replica, output: Output, qno: int) -> None:
         self._meta = output.engine.meta
@@ -199,9 +197,9 @@ class Sorted:
 
 @final
 class QueueMerge:
-    """One queue under construction, `qno` of the new store.
+    """A queue that is being merged, with the number `qno` in the new store.
 
-    `in_place`: the winner's rows are there already; else none is.
+    `in_place`: the new store already has the winner's rows; else it has none.
     """
 
     def __init__(
@@ -221,7 +219,7 @@ class QueueMerge:
         self._size_bytes = 0
         self._released: dict[int, int] = {}
         self._homeless: list[tuple[int, int, bytes]] = []
-        """Released entries that have lost their position: position, packet identifier, entry."""
+        """Released entries without a position: former position, packet identifier, entry."""
         self._unordered = any(
             each.queue is not None and each.queue.unordered for each in (winner, loser)
         )
@@ -251,8 +249,7 @@ class QueueMerge:
         return record
 
     def _merge_winners(self) -> int:
-        """Merge the winner's entries; returns the position at which the loser's new entries
-        begin."""
+        """Merge the winner's entries. Return the position of the loser's first new entry."""
         winner, loser, tally = self._winner, self._loser, self.tally
         common: Common
         if self._unordered:
@@ -287,7 +284,7 @@ class QueueMerge:
         return common.first_new()
 
     def _merge_losers(self, first_new: int) -> int:
-        """Merge the loser's new entries; returns the first position that is free."""
+        """Merge the loser's new entries. Return the first free position."""
         winner, loser, tally = self._winner, self._loser, self.tally
         next_pos = max(winner.next_pos, loser.next_pos)
         stays = tally.new == 0
@@ -314,7 +311,7 @@ class QueueMerge:
         return next_pos
 
     def _keep(self, pos: int, value: bytes, packet_id: int | None, is_there: bool = False) -> None:
-        """Keep an entry at `pos`, which is above all before."""
+        """Keep an entry at `pos`, which is above all previous ones."""
         if pos != self._last + 1:
             self._skip_to(pos)
         self._last = pos
@@ -331,7 +328,7 @@ class QueueMerge:
             self._released[pos] = packet_id
 
     def _skip_to(self, pos: int) -> None:
-        """Leave the positions between the last entry and `pos` empty, without even a row."""
+        """Leave the positions between the last entry and `pos` unused, and delete their rows."""
         first, end = self._last + 1, pos
         if first == end:
             return
@@ -347,7 +344,7 @@ class QueueMerge:
             self._output.delete_range(self._queues.handle, self._key(first), self._key(end))
 
     def _limit_sent(self) -> None:
-        """No two entries in flight may share a packet identifier."""
+        """Limit the sent position, so that no two in-flight entries share a packet identifier."""
         if self.count:
             limit = self._lowest + QOS_1_IDS - 1
             self._sent_pos = max(min(self._sent_pos, limit), *self._released, 0)
@@ -356,8 +353,8 @@ class QueueMerge:
         """Settle a released entry, or give it a position: the client has the message, and waits for
         PUBREL.
 
-        Where another entry is at the position now, the identifier is that one's: the exchange
-        that is under way ends the client's memory of it."""
+        If another entry has the position now, it also has the packet identifier. Then its exchange
+        ends the client's state of the released message."""
         self._output.flush()
         near = self._sent_pos - QOS_1_IDS < pos <= self._sent_pos + STRIDE_MAX and pos < next_pos
         if not near or self._queues.get(self._key(pos)) is not None:
@@ -382,10 +379,10 @@ def _without(gaps: list[tuple[int, int]], pos: int) -> Iterator[tuple[int, int]]
 
 
 def copier(output: Output, source: RocksEngine, received: ReceivedUids) -> Callable[[bytes], None]:
-    """A function for `Replica.adopt`: it copies messages that the new store's base may have
-    deleted.
+    """Return a function for `Replica.adopt`, which copies messages that the new store's base may
+    have deleted.
 
-    A new entry may be of an old message: one that was accepted once and appended again."""
+    A new entry may have an old message, which was accepted once and is appended again."""
     payloads = output.engine.payloads
     last = INLINE
 

@@ -1,6 +1,6 @@
-"""A reader of a closed store: it changes nothing, and nobody can open the store meanwhile.
+"""A reader of a closed store, which changes nothing, and locks the store meanwhile.
 
-Sessions come one by one, so that a large store takes no more memory than its largest session.
+Sessions are read one by one, so a large store needs no more memory than its largest session.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from store_tools.rocks.copying import LEFT_OUT
 from store_tools.rocks.tolerant import TolerantFamily
 
 PROBLEMS_MAX: Final = 1_000
-"""Problems that are listed; more are only counted."""
+"""Maximum number of problems that are listed; more are only counted."""
 SETTINGS: Final = StoreSettings(
     cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
 )
@@ -44,7 +44,7 @@ class Findings:
 
     sessions: int = 0
     groups: int = 0
-    """Shared subscriptions that have a queue."""
+    """Number of shared subscriptions with a queue."""
     entries: int = 0
     retained: int = 0
     problems: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Findings:
 
 @dataclass(slots=True)
 class StoredSession:
-    """A session's own row, and its queue as it was."""
+    """A session's own row, and its queue."""
 
     client_id: str
     row: bytes
@@ -67,16 +67,16 @@ class StoredSession:
 
 @final
 class StoreReader:
-    """One directory, open to be read; use it in a `with` statement.
+    """One directory, open for reads; use it in a `with` statement.
 
     Raises `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
     """
 
     def __init__(self, folder: Path, *, tolerant: bool = False, damage: Sequence[str] = ()) -> None:
-        """`tolerant`: damaged rows are skipped, and `damage` says which, after what is known."""
+        """`tolerant`: skip damaged rows, and add them to `damage`, which has the known damage."""
         self.folder = folder
         self.damage: list[str] = [*damage]
-        """Descriptions of what could not be read so far."""
+        """Descriptions of the damage found so far."""
         self._tolerant = tolerant
         self._view = folder
         self._stack = ExitStack()
@@ -113,7 +113,7 @@ class StoreReader:
             raise CorruptionError(f"{folder} has no readable identity")
         self.identity: Identity = identity
         self.is_clean = self.engine.meta.get(keys.CLEAN_KEY) is not None
-        """Whether it was closed in good order: its counters need no second look."""
+        """True if the store was closed properly, so that its counters are exact."""
         self.new_queue = queues_of(self.format.layout)
         self._sessions = Sessions(self.engine, self.new_queue)
 
@@ -132,18 +132,18 @@ class StoreReader:
         except FormatError:
             if not self.damage:
                 raise
-            return format.Format("?", "window", "?")  # What else it could be is rare.
+            return format.Format("?", "window", "?")  # Other layouts are rare.
 
     @property
     def next_qno(self) -> int:
         return self._sessions.next_qno
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
-        """Client ids and rows of sessions, in the order of ids."""
+        """Yield client ids and rows of sessions, in the order of ids."""
         return self._sessions.rows()
 
     def session(self, client_id: str, row: bytes) -> StoredSession:
-        """The session of one of `rows`. Raises `CorruptionError`."""
+        """Return the session of one of `rows`. Raises `CorruptionError`."""
         with _naming(client_id):
             qno, _, ends_at_s = decode_session(row)
             queue = self.new_queue(qno)
@@ -154,19 +154,19 @@ class StoreReader:
         return StoredSession(client_id, row, queue)
 
     def sessions(self) -> Iterator[StoredSession]:
-        """All sessions, in the order of ids. Raises `CorruptionError`."""
+        """Yield all sessions, in the order of ids. Raises `CorruptionError`."""
         for client_id, row in self.rows():
             yield self.session(client_id, row)
 
     def dropped(self) -> list[int]:
-        """Numbers of sessions that are over, with rows that are still to be deleted."""
+        """Return the numbers of ended sessions whose rows must still be deleted."""
         return [
             keys.qno_of_sweep(key)
             for key, _ in self.engine.meta.scan(keys.SWEEP, keys.SWEEP_END, 2**40)
         ]
 
     def entries(self, session: StoredSession) -> Iterator[QueueEntry]:
-        """Unsettled entries, in order. Raises `CorruptionError`."""
+        """Yield unsettled entries, in order. Raises `CorruptionError`."""
         queue, after = session.queue, 0
         while True:
             with _naming(session.client_id, f", soon after position {after} of its queue"):
@@ -177,7 +177,7 @@ class StoreReader:
             after = page[-1].pos
 
     def record(self, session: StoredSession) -> SessionRecord:
-        """The session with subscriptions, inbound ids and will. Raises `CorruptionError`."""
+        """Return the session with subscriptions, inbound ids and will. Raises `CorruptionError`."""
         with _naming(session.client_id):
             return self._sessions.record(session.client_id, session.queue, session.row)
 
@@ -188,12 +188,12 @@ class StoreReader:
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self.close()
-        is_viewed = self._view != self.folder  # An error of the folder itself keeps its parts.
+        is_viewed = self._view != self.folder  # Errors of the folder itself stay unchanged.
         if isinstance(error, StoreError) and is_viewed and str(self._view) in str(error):
             raise error.__class__(self.told(error)) from error
 
     def told(self, error: Exception) -> str:
-        """The error's text, which names the file of ours."""
+        """Return the error's text with the path of the store instead of the view."""
         return str(error).replace(str(self._view), str(self.folder))
 
     def close(self) -> None:
@@ -202,9 +202,8 @@ class StoreReader:
 
 @contextmanager
 def held(folder: Path, now_s: float) -> Iterator[RocksEngine]:
-    """The engine of a store that no broker has open, to change what is in it. Raises
-    `StoreError`."""
-    StoreReader(folder).close()  # It is one, and nobody has it open.
+    """Yield the engine of a closed store for changes. Raises `StoreError`."""
+    StoreReader(folder).close()  # Check that it is a closed store.
     try:
         engine = RocksEngine(folder, SETTINGS)
     except LockedError as error:
@@ -219,7 +218,7 @@ def held(folder: Path, now_s: float) -> Iterator[RocksEngine]:
 
 @contextmanager
 def _naming(client_id: str, where: str = "") -> Iterator[None]:
-    """Name the client and the kind of rows in an error."""
+    """Add the client and the place to an error."""
     try:
         yield
     except CorruptionError as error:
@@ -228,16 +227,16 @@ def _naming(client_id: str, where: str = "") -> Iterator[None]:
 
 @contextmanager
 def nobody_else(folder: Path) -> Iterator[None]:
-    """Keep everybody else from opening the database; raises `LockedError` if somebody has it open.
+    """Lock the database for reads. Raises `LockedError` if another process or engine has it open.
 
-    RocksDB's lock is the process's: it would give it up by closing the file.
+    RocksDB's lock belongs to the process, which would lose it if another descriptor is closed.
     """
     if is_open_here(folder):
         raise format.locked(folder)
     try:
         descriptor = os.open(folder / "LOCK", os.O_RDONLY)
     except FileNotFoundError:
-        yield  # A copy that nobody has opened yet.
+        yield  # A copy that was not opened yet.
         return
     try:
         try:
@@ -251,9 +250,9 @@ def nobody_else(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _view(folder: Path, cut: Mapping[Path, int]) -> Iterator[Path]:
-    """A folder that looks like this one: rocksdict writes its configuration even to read.
+    """Yield a folder with links to the files, as rocksdict writes its configuration even to read.
 
-    A file in `cut` is only as long in it as `cut` says, bytes.
+    A file in `cut` is a copy of this length in bytes.
     """
     with tempfile.TemporaryDirectory(prefix="flowguard-") as name:
         view = Path(name)

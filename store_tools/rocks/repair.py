@@ -1,6 +1,6 @@
-"""A copy of a store that RocksDB cannot open, as far as its tables and logs say what it was.
+"""Copies of a store that RocksDB cannot open, restored from its tables and logs.
 
-RocksDB lists in a MANIFEST which tables belong to a store, and in CURRENT which MANIFEST holds.
+A MANIFEST lists the tables of a store, and CURRENT has the name of the valid MANIFEST.
 """
 
 import shutil
@@ -16,14 +16,14 @@ from store_tools.rocks.copying import IMMUTABLE, LEFT_OUT
 from store_tools.rocks.reader import CONFIGURATION, SETTINGS, nobody_else
 
 LOST = "lost"
-"""The folder in which RocksDB leaves what it cannot use."""
+"""The folder to which RocksDB moves files that it cannot use."""
 
 
 @contextmanager
 def with_current(folder: Path) -> Iterator[Path]:
-    """A copy with a new CURRENT, which names the latest MANIFEST; nothing is lost by that.
+    """Yield a copy with a new CURRENT, which names the latest MANIFEST; no data is lost.
 
-    Nothing in `folder` is changed. Raises `LockedError`, and `StoreError` where there is none.
+    Does not change `folder`. Raises `LockedError`, and `StoreError` if there is no MANIFEST.
     """
     with _copied(folder) as copy:
         latest = max([path.name for path in copy.glob("MANIFEST-*")], default=None)
@@ -35,14 +35,14 @@ def with_current(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def without_manifest(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A copy with all tables that can be read, and the names of those that are not in it.
+    """Yield a copy with all readable tables, and the names of the other tables.
 
-    What was deleted may be there again; which blobs belong to it is not known any more. Nothing in
-    `folder` is changed. Raises `CorruptionError`, `LockedError` and other `StoreError`.
+    Deleted rows may be in the copy again, and blobs are lost. Does not change `folder`. Raises
+    `CorruptionError`, `LockedError` and other `StoreError`.
     """
     with _copied(folder) as copy:
-        (copy / SYNCED).unlink(missing_ok=True)  # Its count is by a numbering that begins anew.
-        # Repairing throws away what logs have for other families than the first. Opening does not.
+        (copy / SYNCED).unlink(missing_ok=True)  # The repair restarts its numbers.
+        # A repair drops the logged changes of all families but the first; opening keeps them.
         aside = copy / "aside"
         aside.mkdir()
         for path in copy.glob("*.log"):
@@ -53,7 +53,7 @@ def without_manifest(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         for path in aside.iterdir():
             path.rename(copy / path.name)
         aside.rmdir()
-        RocksEngine(copy, SETTINGS).close()  # Families of which there was no table are made.
+        RocksEngine(copy, SETTINGS).close()  # Create families without a table.
         yield copy, left_out
 
 

@@ -1,8 +1,7 @@
-"""Salvage: the readable rest of a damaged store, in a new one; the old one stays as it is.
+"""Salvage: copies the readable rest of a damaged store to a new one, without changing the old one.
 
-Losses are named and counted. A settled entry that was not known to be settled when the damage
-was done comes again, as after a crash. The new store is no copy of another: it is not to be
-merged.
+Losses are listed and counted. Settled entries are sent again if the store had not recorded that
+before the damage, as after a crash. The new store is not a copy of the old one: do not merge it.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,12 +35,12 @@ BATCH_OPS: Final = 500
 
 @dataclass(slots=True)
 class Salvage(Findings):
-    """Counts of what was saved, and of what was not."""
+    """Counts of saved and lost data."""
 
     lost_entries: int = 0
-    """Lost entries of queues whose owner is known."""
+    """Number of lost entries of queues with a known owner."""
     lost_queues: int = 0
-    """Lost queues whose owner is not: a session's own row could not be read."""
+    """Number of lost queues without a known owner: the session's own row could not be read."""
 
 
 def salvage(
@@ -52,7 +51,7 @@ def salvage(
     random_node: Callable[[], int],
     progress: Callable[[int, int], None],
 ) -> Salvage:
-    """Make `out`, which must be new, of the readable rest of `folder`. Raises `StoreError`."""
+    """Copy the readable rest of `folder` to `out`, which must be new. Raises `StoreError`."""
     with _readable(folder) as reader, published(out) as unfinished:
         settings = SETTINGS.model_copy(update={"layout": reader.format.layout})
 
@@ -68,7 +67,7 @@ def salvage(
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[StoreReader]:
-    """The store, or a copy that can be opened where it cannot."""
+    """Yield the store, or a repaired copy if it cannot be opened."""
     with ExitStack() as stack:
         try:
             reader = StoreReader(folder, tolerant=True)
@@ -83,7 +82,7 @@ def _readable(folder: Path) -> Iterator[StoreReader]:
 
 
 def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
-    """A copy by the latest MANIFEST, or else by all tables; raises `why` where neither will do."""
+    """Return a reader of a copy with the latest MANIFEST, or with all tables if that fails."""
     with suppress(StoreError), ExitStack() as trial:
         known = f"CURRENT did not name its MANIFEST, the latest one was read: {why}"
         copy = trial.enter_context(with_current(folder))
@@ -101,7 +100,7 @@ def _reopened(folder: Path, why: StoreError, stack: ExitStack) -> StoreReader:
 
 
 def _copy_payloads(reader: StoreReader, out: Path) -> None:
-    """Copy shared messages under their names: entries refer to them, and others are swept."""
+    """Copy the clock, and shared messages with their uids. The store deletes unreferenced ones."""
     with closing(RocksEngine(out, SETTINGS)) as engine:
         with suppress(StoreError):
             pair = reader.engine.meta.get(keys.CLOCK_KEY)
@@ -180,7 +179,7 @@ class _Saving:
                 ops = []
                 self._progress(found.entries + count, max(found.entries + count, self._estimate))
         if last_pos < queue.next_pos - 1:
-            # Positions, and so packet identifiers, go on where they were.
+            # Keep the next position, and so the next packet identifier.
             ops += [
                 records.Append(client_id, queue.next_pos - 1, _nothing()),
                 records.Settle(client_id, queue.next_pos - 1),
@@ -225,12 +224,13 @@ def _entry_ops(client_id: str, entry: records.QueueEntry) -> Iterator[records.St
 
 
 def _nothing() -> records.Delivery:
-    """A placeholder for a message that is not needed any more."""
+    """Return a placeholder for a message that is not needed any more."""
     return records.Delivery(Publish("", b"", 2), 2, False, (), records.NEVER_S)
 
 
 def _entries(reader: StoreReader, queue: Queue) -> Iterator[records.QueueEntry]:
-    """The readable entries of a queue; `TolerantFamily` has left out rows, not yet messages."""
+    """Yield the readable entries of a queue. `TolerantFamily` has skipped unreadable rows, but a
+    readable row may have a damaged message."""
     after = 0
     while after < queue.next_pos:
         try:

@@ -1,11 +1,10 @@
-"""Reading around damage: readable rows come, and a callback is told of the others.
+"""Reads the readable rows of a damaged family, and reports the others to a callback.
 
-It is for tools that look at a store or save the rest of it, never for a broker, to which missing
-rows are an error.
+It is for tools that inspect or salvage a store, never for a broker, since missing rows are an error
+there.
 
-No key in a damaged block can be looked up; so the first readable one after it is found by
-trying, in steps that double, and then by halves. The few rows between two damaged blocks may be
-taken for a part of them.
+No key in a damaged block can be looked up. So the first readable key after it is found by trying
+in doubling steps, then by bisection. The few rows between two damaged blocks may be skipped, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +14,14 @@ from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.database.engine import SCAN_BYTES, SCAN_ROWS, Family
 
 PLACES: Final = 64
-"""Bytes beyond the beginning of a search in which keys may differ to be told apart."""
+"""Number of bytes after the start key that the search for a readable key can vary."""
 Tell = Callable[[str], None]
-"""A callback that is told of each unreadable place, once."""
+"""A callback that gets each unreadable place once."""
 
 
 @final
 class TolerantFamily(Family):
-    """A family without the rows that cannot be read."""
+    """A family that skips unreadable rows."""
 
     __slots__ = ("_tell", "_told")
 
@@ -80,7 +79,7 @@ class TolerantFamily(Family):
         return found
 
     def _first_readable(self, start: bytes, end: bytes) -> bytes:
-        """The key from which on rows can be read again; `end`: there is none before it."""
+        """Return the key from which on rows can be read again, `end` if there is none before it."""
         width = max(len(start), len(end)) + PLACES
         failing, last = _number(start, width), _number(end, width)
         step = 1

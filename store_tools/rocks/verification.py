@@ -1,4 +1,4 @@
-"""Verification: is a store consistent? Everything is read, nothing is changed."""
+"""Verification: reads a whole store and checks its consistency, without changes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,19 +19,19 @@ PROGRESS_ROWS: Final = 1_000
 
 @dataclass(slots=True)
 class Verification(Findings):
-    """Counts of what was read, and its problems."""
+    """Counts of the rows that were read, and problems."""
 
     payloads: int = 0
-    """Messages that queues share."""
+    """Number of messages that queues share."""
     orphans: int = 0
-    """Shared messages and queues without a reference: the store deletes the former itself."""
+    """Number of shared messages and queues without a reference. The store deletes such messages."""
 
 
 def verify(reader: StoreReader, progress: Callable[[int, int], None]) -> Verification:
-    """Read the whole store; `progress` is told how many rows were read, and about how many there
-    are.
+    """Read the whole store. `progress` is called with the number of rows read and the estimated
+    total.
 
-    A tolerant `reader` goes on where something cannot be read, so that all problems are found."""
+    A tolerant `reader` continues after unreadable rows, so that all problems are found."""
     return _Reading(reader, progress).run()
 
 
@@ -74,7 +74,7 @@ class _Reading:
             yield
         except CorruptionError as error:
             self._found.wrong(f"{where}{self._reader.told(error)}")
-        except UnicodeDecodeError as damage:  # In a generator mypyc gives each name one type.
+        except UnicodeDecodeError as damage:  # mypyc gives a name in a generator one type.
             self._found.wrong(f"{where}a name is damaged: {damage}")
 
     def _read(self) -> None:

@@ -1,5 +1,5 @@
-"""The stores of several workers as a whole.
+"""Tools for the stores of several workers together.
 
-- `move`   the stores of another number of workers
-- `owed`   messages that workers owe to each other
+- `move`   moves sessions to another number of workers
+- `owed`   delivers messages that workers owe to each other
 """

@@ -1,11 +1,11 @@
-"""Moving sessions to another number of workers: new stores beside the old ones.
+"""Moves sessions to another number of workers, with new stores beside the old ones.
 
-Each session moves, with its queue and positions, to the worker that owns it among the new ones.
-A retained message is the one that the owner of its topic has; all new stores get it. The queue of a
-shared subscription moves to a worker with a member; queues of several workers become one. Messages
-that workers owe to each other are delivered first (`store_tools.workers.owed`).
+Each session moves, with its queue and positions, to its owner among the new workers. All new stores
+get the retained messages, each from the owner of its topic. The queue of a shared subscription
+moves to a worker with a member; queues of several workers become one. Messages that workers owe to
+each other are delivered first (`store_tools.workers.owed`).
 
-The old stores stay as they are. The new ones get their name when they are complete and synced.
+The old stores stay unchanged. The new ones get their name when they are complete and synced.
 """
 
 import os
@@ -52,11 +52,11 @@ from store_tools.transfer import (
 from store_tools.workers.owed import deliver_owed, owed_count
 
 STORE_BYTES: Final = 64 * MIB
-"""Disk space that a store takes besides its content, at most: logs and unmerged tables."""
+"""Maximum disk space of a store besides its content: logs and unmerged tables."""
 STALL_S: Final = 0.05
-"""Pause if RocksDB takes no write for a while, seconds."""
+"""Pause before a retry if RocksDB stalls."""
 DELIVERIES_MAX: Final = 10
-"""Maximum number of times that workers run to deliver what they owe."""
+"""Maximum number of times that workers run to deliver the messages that they owe."""
 Folders = Mapping[str, Path]
 Stores = Mapping[str, Store]
 """Folders and stores, by the names of their workers."""
@@ -70,10 +70,10 @@ def move(
     progress: Callable[[int, int], None],
     tell: Callable[[str], None],
 ) -> Transferred:
-    """Make the stores of `count` workers in the new folder `out`.
+    """Create the stores of `count` workers in the new folder `out`.
 
     `progress` is called with the number of moved sessions and of all, `tell` with notes for the
-    operator. Raises `StoreError`, ConfigError and OSError; then there is no `out`.
+    operator. Raises `StoreError`, ConfigError and OSError, and then creates no `out`.
     """
     before = 1 if (data / SINGLE_STORE_FILE).exists() else stored_count(data)
     if before is None:
@@ -115,7 +115,7 @@ def _opened(folders: Folders, durability: str = "fsync") -> Iterator[Stores]:
 
 
 def _deliver_all(data: Path, folders: Folders, tell: Callable[[str], None]) -> None:
-    """Check that all can be moved, and let the old workers deliver what they owe."""
+    """Check that all stores can be moved, and let the old workers deliver owed messages."""
     for _ in range(DELIVERIES_MAX):
         with _opened(folders) as sources:
             for store in sources.values():
@@ -124,12 +124,12 @@ def _deliver_all(data: Path, folders: Folders, tell: Callable[[str], None]) -> N
             if not owed:
                 return
             tell(f"Messages on the way from one worker to another, delivered first: {owed:,}")
-            deliver_owed(data, sources)  # A message may be owed to a next worker then.
+            deliver_owed(data, sources)  # Then a message may be owed to another worker.
     raise StoreError(f"{data}: workers still owe messages to each other; repeat the command")
 
 
 def _check(store: Store) -> None:
-    """Raise `StoreError` if a part of a store cannot be moved."""
+    """Raises `StoreError` if a part of a store cannot be moved."""
     for record in store.sessions():
         reject_log_reader(record)
         kind, _ = sink_of(record.client_id)
@@ -141,7 +141,7 @@ def _check(store: Store) -> None:
 
 
 def _check_space(folders: Folders, sources: Stores, count: int, place: Path) -> None:
-    """Raise `StoreError` if the disk of the new stores has too little space."""
+    """Raises `StoreError` if the disk of the new stores has too little space."""
     needed_bytes = sum(used_bytes_of(folder) for folder in folders.values()) + count * STORE_BYTES
     for _, message, _ in _retained(sources):
         needed_bytes += (count - 1) * message_bytes(message)
@@ -155,7 +155,7 @@ def _check_space(folders: Folders, sources: Stores, count: int, place: Path) -> 
 
 
 def _remove_unfinished(out: Path) -> None:
-    """Remove the rest of a killed attempt. That process has ended: it had `sources` open."""
+    """Remove the rest of a killed attempt. That process has ended: it had the sources open."""
     rest = out.with_name(f"{out.name}.unfinished")
     with suppress(FileNotFoundError):
         if {path.name for path in rest.iterdir()} <= {out.name}:
@@ -168,7 +168,7 @@ def _sync(folder: Path) -> None:
 
 
 def _retained(sources: Stores) -> Iterator[tuple[Store, Publish, float]]:
-    """Each retained message with the store of its owner, and when it expires."""
+    """Yield each retained message with the store of its owner, and its expiry."""
     for name, store in sources.items():
         for message, expires_at_s in store.retained():
             if owner_among(sources, message.topic) == name:
@@ -176,14 +176,14 @@ def _retained(sources: Stores) -> Iterator[tuple[Store, Publish, float]]:
 
 
 def _later_s(source: Store, target: Store) -> int:
-    """Return what must be added to instants of one store for the clock of the other."""
+    """Return the seconds to add to times of `source` for the clock of `target`."""
     assert source.clock is not None
     assert target.clock is not None
     return round(target.clock() - source.clock())
 
 
 def _commit(target: Store, ops: Sequence[StoreOp]) -> None:
-    """Commit, and wait while RocksDB is behind with its tables."""
+    """Commit, and retry while RocksDB stalls."""
     while True:
         try:
             target.commit(ops)
@@ -194,7 +194,7 @@ def _commit(target: Store, ops: Sequence[StoreOp]) -> None:
 
 @final
 class _Move:
-    """All content of `sources`, on its way to `targets`."""
+    """A move of all content of `sources` to `targets`."""
 
     def __init__(
         self, sources: Stores, targets: Stores, progress: Callable[[int, int], None]
@@ -221,7 +221,7 @@ class _Move:
         return self._found
 
     def _look_at(self, record: SessionRecord) -> None:
-        """Count a session, and note which shared subscriptions it is a member of."""
+        """Count a session, and note it as a member of its shared subscriptions."""
         if sink_of(record.client_id)[0] is SinkKind.SESSION:
             self._sessions_count += 1
             for filter in record.subscriptions:
@@ -244,7 +244,7 @@ class _Move:
     def _move_shared(
         self, source: Store, record: SessionRecord, commit: Commit, later_s: int
     ) -> None:
-        """Append a queue to that of the new worker. No client knows its positions."""
+        """Append a queue to that of the new worker. No client uses its positions."""
         key, after_pos = record.client_id, 0
         if key not in self._next_pos:
             commit(session_ops(record))
@@ -253,7 +253,7 @@ class _Move:
         while page := source.fetch(key, after_pos, PAGE):
             ops: list[StoreOp] = []
             for entry in page:
-                if entry.delivery is not None:  # Else it has moved to a member.
+                if entry.delivery is not None:  # Others have moved to a member.
                     pos = max(next_pos, entry.pos)
                     ops.append(Append(key, pos, copy_of(entry.delivery, later_s)))
                     next_pos = pos + 1

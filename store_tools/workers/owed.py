@@ -1,7 +1,7 @@
-"""QoS 2 messages that one worker owes to another, while no broker runs.
+"""Delivers QoS 2 messages that one worker owes to another, while no broker runs.
 
-The workers deliver them themselves: all of them run in this process, without listeners, until
-nothing is owed. So each message enters the queues that it would have entered, once.
+All workers run in this process, without listeners, and deliver the messages themselves until none
+is owed. So each message enters the right queues, once.
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ UNLIMITED: Final = 2**62
 """A limit on queues that is never reached. Few messages are owed, and none may be dropped."""
 PAGE: Final = 1_000
 PAUSE_S: Final = 0.002
-"""Pause in which the workers do what they have received, seconds."""
+"""Pause in which the workers process received messages."""
 
 
 def owed_count(stores: Mapping[str, Store]) -> int:
-    """Return the number of messages that some worker owes and another one has not taken."""
+    """Return the number of messages that a worker owes and another one has not taken."""
     marks: dict[tuple[str, str], OwedAddress] = {}
     """The highest address that a worker has taken from another one."""
     owing: list[tuple[str, str, str, int]] = []
@@ -63,7 +63,7 @@ def _count_after(store: Store, key: str, pos: int) -> int:
 
 
 def deliver_owed(data: Path, stores: Mapping[str, Store]) -> None:
-    """Run the workers of these stores until they owe nothing; closes the stores.
+    """Run the workers of these stores until they owe no message, then close the stores.
 
     Raises `StoreError`.
     """
@@ -104,7 +104,7 @@ class InnerLink:
         ]
 
     def carry(self) -> None:
-        """Carry all output of both ends."""
+        """Carry the output of each end to the other."""
         for (_, here, out), (worker, there, into) in permutations(self._ends):
             if data := here.output(out):
                 now_s = worker.clock()
