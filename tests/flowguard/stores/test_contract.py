@@ -1,13 +1,14 @@
-"""The contract every store keeps (`flowguard.stores.base`), whatever it is made of.
+"""The contract of every store (`flowguard.stores.base`).
 
 A store joins by a line in STORES: a function that makes a `Bench` from a folder of its own.
 
 1. A batch is applied in order, completely.
-2. What was committed is there after the store was closed and opened again.
-3. A session is what was put since its last drop; operations on unknown sessions change nothing.
+2. Committed data exists after the store was closed and opened again.
+3. A session is the sum of the puts since its last drop; operations on unknown sessions change
+   nothing.
 4. `fetch` pages through unsettled positions, ascending, without gap or repetition, within bounds.
 5. Positions never go back: not by settling, not by opening again; an old one is not taken.
-6. A session's record counts what is unsettled, messages and bytes.
+6. A session's record counts its unsettled messages and bytes.
 """
 
 from collections.abc import Callable, Iterator

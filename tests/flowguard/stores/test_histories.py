@@ -49,7 +49,7 @@ OPERATIONS: st.SearchStrategy[StoreOp] = st.one_of(
 
 
 def expected_state(history: list[StoreOp], client_id: str) -> tuple[object, object] | None:
-    """What a session must be, read off the history of its operations since its last drop."""
+    """Return the state that a session must have, from its operations since its last drop."""
     own = [op for op in history if op.client_id == client_id]  # type: ignore[union-attr]
     dropped = [index for index, op in enumerate(own) if isinstance(op, DropSession)]
     own = own[dropped[-1] + 1 :] if dropped else own

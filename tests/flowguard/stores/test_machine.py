@@ -1,18 +1,19 @@
-"""A durable store against the one in memory: random batches, clean ends, crashes, lost power.
+"""A durable store against the one in memory: random batches, clean ends, crashes, power failures.
 
-A crash is what the death of the process leaves: a copy of the directory, taken while the store is
-open. Lost power also takes the end of the log that nobody synced, cut anywhere.
+A crash is a copy of the directory while the store is open, as the death of the process leaves it. A
+power failure also removes an unsynced end of the log, cut anywhere.
 
-At any moment, and after opening again, the store says the same as the memory. After a crash:
+At any moment, and after opening again, the store equals the memory. After a crash:
 
-1. All that was appended, released or put is there, as it was; what was dropped is not.
-2. Only Sent and Settle may be missing. What was settled comes again as it was.
-3. The sent mark covers what was sent, as far as there are positions.
-4. `next_pos` is what it was.
-5. The counters are those of the entries that are there.
-6. When nothing is left to do, nothing is left that nobody needs.
+1. All appended, released or put data exists unchanged; dropped data does not.
+2. Only Sent and Settle may be missing. A settled message comes again as it was.
+3. The sent mark covers all sent positions, as far as there are positions.
+4. `next_pos` is unchanged.
+5. The counters are those of the existing entries.
+6. When no work is left, no unreferenced data is left.
 
-What comes again is then settled again, so that the next crash is compared with the same memory.
+Messages that come again are then settled again, so that the next crash is compared with the same
+memory.
 """
 
 import os
@@ -69,14 +70,14 @@ NOW = st.booleans()
 FILTERS = st.sampled_from(["t", "t/#"])
 IDS = st.integers(1, 3)
 NEAR = st.integers(0, 12)
-"""Which of the unsettled positions, or, from 9 on, how far after the last."""
+"""Index of an unsettled position, or, from 9 on, a distance after the last."""
 PAYLOADS = st.sampled_from([b"", b"small", b"x" * 600, b"y" * 5_000])
 PROPERTIES = st.sampled_from(
     [None, Properties(content_type="\u00e9"), Properties(user_properties=(("k", "v"),))]
 )
 QOS = st.integers(1, 2)
 KNOWN = st.sampled_from(["as appended", "as fetched", "by value", "unknown"])
-"""What `Settle.delivery` and `Release.delivery` may be."""
+"""Possible kinds of `Settle.delivery` and `Release.delivery`."""
 
 
 @st.composite
@@ -100,7 +101,7 @@ def deliveries(draw: st.DrawFn, message: Publish) -> Delivery:
 
 
 class AgainstMemory(RuleBasedStateMachine):
-    """See the module; `layout` is set by who runs it."""
+    """The machine of the module; subclasses set `layout`."""
 
     layout: str
 
@@ -137,7 +138,7 @@ class AgainstMemory(RuleBasedStateMachine):
         sync: bool = True,
         wait: bool = False,
     ) -> None:
-        """What would be synced is, as far as this test goes."""
+        """Write; this test takes all data as synced that would be."""
         write(batch, wait=wait)
         if sync:
             self.synced_bytes = self._log_bytes()
@@ -246,7 +247,7 @@ class AgainstMemory(RuleBasedStateMachine):
         filter: str,
         message: Publish,
     ) -> None:
-        """What a session has besides its queue, and what nobody owns."""
+        """State of a session besides its queue, and state without an owner."""
         options = SubscriptionOptions(packet_id - 1, put, put, packet_id, packet_id)
         ops: dict[str, tuple[StoreOp, StoreOp]] = {
             "inbound": (PutInbound(client_id, packet_id), DropInbound(client_id, packet_id)),
@@ -306,7 +307,7 @@ class AgainstMemory(RuleBasedStateMachine):
         kept=st.floats(0, 1),
     )
     def restart(self, how: str, kept: float) -> None:
-        """`kept`: how much of the log that nobody synced outlives the power."""
+        """`kept` is the share of the unsynced log that survives the power failure."""
         if how == "closed":
             self.store.close()
             self.store = self._open()
@@ -326,7 +327,7 @@ class AgainstMemory(RuleBasedStateMachine):
 
     def _copy(self) -> Path:
         self.generation += 1
-        # RocksDB's threads end as with the process: nobody changes the files while they are copied.
+        # RocksDB's threads end as with the process, so that no file changes while it is copied.
         self.store._engine._db.cancel_all_background(True)
         return shutil.copytree(self.folder, self.root / str(self.generation))
 
@@ -410,7 +411,7 @@ class AgainstMemory(RuleBasedStateMachine):
         return found[0] if found else None
 
     def _next_pos(self, client_id: str) -> int:
-        """After all that is there, and all that this batch appends."""
+        """Return the position after all existing ones, and all that this batch appends."""
         record = self._session(client_id)
         for op in reversed(self.batch):
             if isinstance(op, Append) and op.client_id == client_id:

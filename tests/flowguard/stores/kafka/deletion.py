@@ -1,4 +1,4 @@
-"""Somebody deletes a topic, and no server takes messages for it any more."""
+"""Deletes a topic so that no server takes messages for it any more."""
 
 import asyncio
 from typing import Any
@@ -7,11 +7,12 @@ from benchmarks.kafka.servers import UNDECIDED, until
 from tests.support.kafka import Kafka
 
 _GONE = {0, 3}
-"""Answers to who deletes a topic: it is gone now, or was already."""
+"""Answers to a deletion after which the topic does not exist."""
 
 
 def delete_topic(server: Kafka, topic: str) -> None:
-    """Until a node knows it, it takes messages for the topic, and they are gone with it."""
+    """Delete a topic. A node that has not heard of it still takes messages, which are lost with
+    it."""
     from flowguard.stores.kafka.connection.driver import topic_seen
     from flowguard.stores.kafka.connection.link import patiently
 
@@ -26,7 +27,7 @@ def delete_topic(server: Kafka, topic: str) -> None:
     before = server.call(found)
 
     async def is_deleted(admin: Any) -> bool:
-        # Asked again, it may be gone, and somebody may have made it again.
+        # On a repeated request the topic may be deleted, and may have been made again.
         if (now := await seen(admin)) is None or now.id != before.id:
             return True
         ((_, code, *_),) = (await admin.delete_topics([topic])).topic_error_codes
@@ -37,7 +38,7 @@ def delete_topic(server: Kafka, topic: str) -> None:
         for node in (await patiently(admin.describe_cluster))["brokers"]:
             while (now := await seen(admin, node["node_id"])) is not None:
                 if now.id != before.id:
-                    break  # Somebody was fast.
+                    break  # Another client was faster.
                 await asyncio.sleep(0)
 
     until(server, is_deleted)

@@ -1,4 +1,4 @@
-"""Kafka with TLS on both sides and passwords: a real node says who comes in."""
+"""Kafka with TLS on both sides and passwords: a real node decides which clients may connect."""
 
 import subprocess
 import time

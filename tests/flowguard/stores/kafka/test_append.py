@@ -77,7 +77,8 @@ def test_the_same_messages_are_waited_for_and_others_are_written() -> None:
 
 
 def test_messages_that_go_to_another_partition_than_before_are_all_written() -> None:
-    """A topic has turned out to have fewer: what was sent to one that is there was not all."""
+    """A topic turns out to have fewer partitions: the messages to an existing one were not all
+    sent."""
 
     async def test() -> None:
         producer = Producer()

@@ -1,4 +1,4 @@
-"""What a broker says of groups, and what it does to topics; the link to Kafka is a dictionary."""
+"""A broker's records of groups, and its changes to topics; a dictionary stands for Kafka."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,11 +40,11 @@ class Cluster:
 
     topics: dict[str, Topic] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
-    """Of the topic of groups."""
+    """Records of the topic of groups."""
     count: int = 0
 
     def forget(self) -> None:
-        """Somebody deletes the topic of groups."""
+        """Delete the topic of groups, as another client would."""
         del self.topics["g.groups"]
         self.records.clear()
 
@@ -55,11 +55,11 @@ class Link:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.is_slow = False
-        """Whether the next record comes only when somebody appends again, as `KafkaLink` does it:
-        whatever is appended then."""
+        """True if a record is only complete when another one is appended, by any caller, as in
+        `KafkaLink`."""
         self._unfinished: list[Record] = []
         self.denies: StoreError | None = None
-        """What it says to whom it lets change nothing."""
+        """The error for a caller that may not change anything."""
 
     def topics(self, prefix: str) -> list[str]:
         return [each for each in self.cluster.topics if each.startswith(prefix)]
@@ -113,7 +113,7 @@ class Link:
 
 
 class Tail:
-    """It has always followed all that is there."""
+    """A tail that has always followed all records."""
 
     trouble, topic_id, is_missing, is_anew = "", b"", False, False
 
@@ -153,7 +153,7 @@ class Bench:
         self.claims = GroupClaims(link, PLACE, name, lambda: 1e9, self.news.append, lambda _: None)
 
     def open(self, *filters: str) -> list[str]:
-        """Topics of nobody."""
+        """Open the groups, and return topics without an owner."""
         return self.claims.open(filters)
 
     def topic(self, filter: str = FILTER) -> str:

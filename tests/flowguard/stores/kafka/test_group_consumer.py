@@ -95,7 +95,7 @@ class Bench:
         self.consumer._look_due_s = float("inf")
 
     def troubles(self) -> list[tuple[Trouble, str]]:
-        """What was said since."""
+        """Return the troubles reported since the last call."""
         found = [(each.trouble, each.why) for each in self.news if isinstance(each, GroupTrouble)]
         self.news.clear()
         return found
@@ -114,7 +114,7 @@ class Bench:
         await self.consumer._read()
 
     async def change_and_commit(self) -> None:
-        """Something is settled and committed; whoever is refused tries again."""
+        """Settle and commit one message; the caller retries if it is rejected."""
         part = self.windows._parts[0]
         part.unsaved_count += 1
         try:
@@ -247,7 +247,8 @@ def test_no_more_is_read_than_there_is_room_for() -> None:
         await bench.consumer._read()
         bench.consumer._is_idle = False
         await bench.consumer._read()
-        # First whether there is any; then three quarters of the room, while nobody else has any.
+        # First whether there is any; then three quarters of the budget, while no other group has
+        # any.
         assert asked == [1, 12]
         assert not room.messages.used_bytes
 

@@ -1,4 +1,4 @@
-"""What lives on the link's loop ends when it is told to, whatever is in its way; no server."""
+"""Tasks on the link's loop end when they are cancelled, in any state; without a server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ from tests.support.virtual_loop import run
 
 
 def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> bool:
-    """Whether a task that is cancelled once, after so long, ends as cancelled."""
+    """Return True if a task that is cancelled once, after `after_s`, ends as cancelled."""
 
     async def test() -> bool:
         task = asyncio.ensure_future(work())
@@ -50,8 +50,8 @@ async def never() -> None:
 
 
 class Away:
-    """The driver's consumer where no server answers; that it does not is raised when it is
-    cancelled, too."""
+    """The driver's consumer without a server. It raises that no server answers, also when it is
+    cancelled."""
 
     def __init__(self, **_: object) -> None:
         self.stops_count = 0
@@ -115,7 +115,7 @@ class Joining:
 def test_a_member_leaves_its_group_however_long_that_takes_to_give_out_partitions(
     leaves_after_s: float, is_broken: bool, ends: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And where it takes too long, nothing of it is left behind, not even its sockets."""
+    """If it takes too long, nothing of it is left behind, not even its sockets."""
     driver = Joining(leaves_after_s)
     if is_broken:
         driver.getmany = is_away  # type: ignore[assignment]

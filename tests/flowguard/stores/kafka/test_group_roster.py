@@ -1,4 +1,4 @@
-"""Which groups brokers have together: all who read the same records agree, without a server."""
+"""The groups that brokers share: all brokers with the same records agree, without a server."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def test_a_topic_that_was_given_up_is_not_used_again() -> None:
     roster = GroupRoster("g")
     said(roster, "a", ONE)
     said(roster, "a", None)
-    # Written before it was heard that the group has ended: somebody may be deleting the topic.
+    # Written before the end of the group was known: the topic may be about to be deleted.
     assert said(roster, "b", ONE) == GroupChange(FILTER, None, ONE)
     assert not roster.is_right("b", FILTER)
     assert roster.proposal(FILTER, TWO) == TWO

@@ -1,4 +1,4 @@
-"""What brokers have of a group's partitions: several of them, and a Kafka that is a dictionary."""
+"""The part of each broker in a group's partitions: several brokers, and a dictionary as Kafka."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ WRITTEN = 5
 """Records of each partition at the start."""
 SIZE = 10
 FAR = 2**39
-"""An offset to which nobody counts."""
+"""An offset beyond all others."""
 WRITER = b"writer 1"
 TOPIC, OTHER = bytes(16), b"another topic..."
 MIB = 1024 * 1024
@@ -116,7 +116,7 @@ def test_what_is_settled_late_counts_when_the_partition_comes_back() -> None:
 def test_a_record_that_its_writer_has_repeated_counts_once() -> None:
     windows = new_windows()
     windows.assigned({0: found()})
-    numbers = (2, 3, 1, 2, 3)  # Of the first two of three one had failed.
+    numbers = (2, 3, 1, 2, 3)  # One of the first two of three had failed.
     came = [
         windows.arrived(0, offset, RecordId(WRITER, number), SIZE)
         for offset, number in enumerate(numbers)
@@ -133,7 +133,7 @@ def test_what_retention_has_taken_unsettled_is_counted() -> None:
     assert read(windows, 0, 10) == [at(0, 10)]
     assert read(windows, 0, 15) == [at(0, 15)]
     assert windows.lost_count == 12
-    # What is here it cannot take.
+    # The messages in memory are not affected.
     windows.assigned({0: found(10, start=12)})
     assert windows.lost_count == 12
 
@@ -185,7 +185,7 @@ def test_an_old_acknowledgement_does_not_settle_a_new_message_at_the_same_offset
     windows.assigned({0: found()})
     old, older = read(windows, 0, 0, 1)
     windows.of_topic(OTHER)
-    assert not windows.settle(older)  # While the partition is nobody's.
+    assert not windows.settle(older)  # While the partition has no owner.
     windows.assigned({0: Found(AckWindow(), 0, 5)})
     new = read(windows, 0, 0, 1)
     assert len(new) == 2
@@ -249,7 +249,7 @@ def test_all_groups_together_have_a_bound_in_messages_and_in_bytes() -> None:
             index = number % len(groups)
             windows = groups[index]
             count = windows.share.reserve(size_bytes)
-            assert count or windows.share.count  # Who has nothing may have one.
+            assert count or windows.share.count  # A group without messages may have one.
             windows.share.reserved()
             for _ in range(count):
                 record = RecordId(WRITER, offsets[index])
@@ -321,9 +321,9 @@ assert len(set(map(tag_of, TOPICS[:20]))) == 20
 
 
 class Brokers(RuleBasedStateMachine):
-    """Brokers read, settle, commit and die; a coordinator gives partitions out and refuses who
-    speaks of an older generation. Somebody deletes the topic and makes it again; what was committed
-    stays, and brokers see it at the next rebalance only."""
+    """Brokers read, settle, commit and die. A coordinator assigns partitions, and rejects members
+    of an older generation. The topic may be deleted and made again; committed offsets stay, and
+    brokers notice it at the next rebalance only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -337,7 +337,7 @@ class Brokers(RuleBasedStateMachine):
         self.topics = iter(TOPICS[1:20])
         self.topic_id = TOPICS[0]
         self.old: set[int] = set()
-        """Positions in topics that are gone, in the hands of members."""
+        """Positions in deleted topics that members still hold."""
         self.rebalance(list(range(PARTITIONS)))
 
     def window(self, partition: int) -> AckWindow:
@@ -364,7 +364,7 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(owners=st.lists(st.integers(0, BROKERS - 1), min_size=PARTITIONS, max_size=PARTITIONS))
     def rebalance(self, owners: list[int]) -> None:
-        """Some brokers hear of it later, or never: those that get nothing."""
+        """Some brokers learn of it later, or never: those that get no partition."""
         self.generation += 1
         self.owners = dict(enumerate(owners))
         for number in set(owners):
@@ -396,7 +396,8 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, BROKERS - 1), draw=st.data())
     def lend_to_another_broker(self, number: int, draw: st.DataObject) -> None:
-        """It reads and settles something; those who had it hear of it when they have it again."""
+        """Another broker reads and settles messages; the owners learn of it when they own them
+        again."""
         owners = list(self.owners.values())
         self.rebalance([number] * PARTITIONS)
         for partition in range(PARTITIONS):

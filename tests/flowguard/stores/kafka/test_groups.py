@@ -56,7 +56,7 @@ JOIN = PutSession(MEMBER, 0xFFFFFFFF, None, True)
 
 
 class Side:
-    """One broker's store, and what it was told."""
+    """One broker's store, and the news that it got."""
 
     def __init__(
         self, groups: str, base: MemoryStore | None = None, place: KafkaPlace | None = None
@@ -69,7 +69,7 @@ class Side:
         self.store: KafkaStore = open_store(base or MemoryStore(), place)
         self.news: list[GroupNews] = []
         self.has: dict[int, bytes] = {}
-        """What it is given and has neither settled nor lost, by position."""
+        """Payloads that it got and has neither settled nor lost, by position."""
 
     @property
     def groups(self) -> Groups:
@@ -97,7 +97,7 @@ class Side:
             assert topic
 
     def troubles(self, trouble: Trouble) -> list[str]:
-        """Why, each time that it was said; empty: it was over."""
+        """Return the reason of each report; it is "" when the trouble has ended."""
         return [
             each.why
             for each in self.news

@@ -1,4 +1,4 @@
-"""The topic that says which groups there are, deleted or made by somebody else, on a real Kafka."""
+"""The topic that lists the groups, deleted or made by another client, on a real Kafka."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +38,7 @@ def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() ->
 
 
 def is_known_to_others(groups: str, topic: str) -> bool:
-    """Whether a broker that starts knows where the group is."""
+    """Return True if a broker that starts finds the topic of the group."""
     with sides(groups) as (late,):
         found = late.groups._roster.get(FILTER)
         return found is not None and found.topic == topic

@@ -85,7 +85,7 @@ def leader_of(server: Kafka, topic: str) -> KafkaNode:
 def test_what_is_asked_of_any_node_is_answered_while_one_of_them_is_dead(
     server: Kafka, place: KafkaPlace
 ) -> None:
-    """The driver asks one by chance, and it is long until it knows which of them is gone."""
+    """The driver asks a random node, and takes long to notice which of them is dead."""
     link = open_link(server)
     topic = new_prefix()
     server.create_topic(topic, 2)  # Until all of them know it.
@@ -156,7 +156,7 @@ def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
     server.nodes[0].kill()
     commit_at_last(store, appends(101, 200))
     server.nodes[1].kill()
-    # One of three has it, which is not enough: nobody is told that it is kept.
+    # Only one of three has it, which is not enough for an acknowledgement.
     with pytest.raises(StallError):
         store.commit(appends(201, 300))
     server.nodes[0].start()
@@ -169,7 +169,7 @@ def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
 def test_the_broker_and_the_leader_die_between_the_commit_and_the_acknowledgement(
     server: Kafka, place: KafkaPlace
 ) -> None:
-    """What was acknowledged before is there, and so is what Kafka had; its positions are taken."""
+    """Acknowledged messages exist, and so do those that Kafka had; their positions are used."""
     base = MemoryStore()
     store = with_messages(place, base, 10)
     leader = leader_of(server, topic_name(store, place))
@@ -184,7 +184,7 @@ def test_the_broker_and_the_leader_die_between_the_commit_and_the_acknowledgemen
 
 
 def opened_at_last(base: MemoryStore, place: KafkaPlace) -> KafkaStore:
-    """A broker does not start while the topic has no leader; who starts it again tries again."""
+    """Open a store. Without a leader of its topic a broker does not start, so this tries again."""
     while True:
         with suppress(StallError):
             return open_store(base, place)

@@ -1,4 +1,4 @@
-"""Who owns the topics of a prefix, without a Kafka."""
+"""The owner of the topics of a prefix, without a Kafka."""
 
 import os
 from pathlib import Path

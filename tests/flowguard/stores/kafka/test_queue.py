@@ -1,4 +1,4 @@
-"""What a queue of an application knows of its topic, and what a batch does to it."""
+"""An application's queue on its topic, and the effect of a batch on it."""
 
 from collections.abc import Callable, Sequence
 from typing import NoReturn

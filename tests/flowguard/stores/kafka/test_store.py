@@ -69,7 +69,7 @@ def at_last(work: Callable[[], R]) -> R:
 
 
 def crash(store: KafkaStore) -> None:
-    """The process is gone: nothing is written any more."""
+    """End as a killed process does: nothing is written any more."""
     store._reader.close()
     store._link.close()
 
@@ -88,7 +88,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
         (3, False),
         (4, False),
     ]
-    again.commit([Settle("c", 3)])  # Nobody waits for this one: it may be told again.
+    again.commit([Settle("c", 3)])  # This one is not committed at once, so it may be lost.
     crash(again)
     last = open_store(base, place)
     assert positions(last)[-1] == 4
@@ -112,7 +112,8 @@ def test_nothing_is_skipped_however_often_it_is_read() -> None:
 
 
 def test_a_batch_that_was_sent_twice_is_there_once() -> None:
-    """A node dies between Kafka's answer and its own commit; the topic has records of nobody."""
+    """A node dies between Kafka's answer and its own commit; the topic has records without
+    owner."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
     commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
@@ -195,7 +196,7 @@ def test_what_the_same_batch_had_for_a_queue_moves_with_it() -> None:
 
 
 def test_what_waits_in_the_other_store_is_moved_when_its_applications_come_to_kafka() -> None:
-    """Also where a crash between the two stores has left it in both."""
+    """Even if a crash between the two stores has left messages in both."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     base.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2), Sent("c", 2)])
     base.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])

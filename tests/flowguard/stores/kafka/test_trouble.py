@@ -84,7 +84,7 @@ def test_a_topic_that_somebody_deletes_holds_up_nobody_who_settles_or_reads() ->
 
 
 def positions_or_stall(store: KafkaStore) -> bool:
-    """Whether there is anything, or nobody can say."""
+    """Return True if there are messages, or if it cannot be decided."""
     try:
         return bool(positions(store))
     except StallError:

@@ -1,4 +1,4 @@
-"""What every layout does alike."""
+"""The common behaviour of all layouts."""
 
 import pytest
 from hypothesis import given

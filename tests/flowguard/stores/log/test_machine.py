@@ -1,7 +1,7 @@
 """Logs in all layouts against a plain list: random topics, filters, restarts, time, retention.
 
-At any moment every reader, however slow, has read of each topic what the list says, in order, but
-for what retention has dropped behind it, which it was told the number of.
+At any moment each reader, even a slow one, has read of each topic the messages of the list, in
+order, except for those that retention has dropped behind it, of which it got the number.
 """
 
 from hypothesis import strategies as st

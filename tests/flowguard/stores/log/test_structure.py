@@ -1,4 +1,4 @@
-"""What is learned of topics, and found again."""
+"""Topics are learned by the log, and found again."""
 
 from collections.abc import Sequence
 

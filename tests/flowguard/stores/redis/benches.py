@@ -45,13 +45,13 @@ def shared_server() -> RedisServer:
 
 @contextmanager
 def moving(cluster: RedisCluster) -> Iterator[RedisCluster]:
-    """Its slots move all the while: only as long as a test looks, since that takes half a core."""
+    """Move slots all the time, but only during a test, since that takes half a core."""
     from flowguard.stores.redis.connection.cluster import slot_of
     from flowguard.stores.redis.keys import bucket_of
 
     slots = [slot_of(b"%03x" % bucket_of(name)) for name in MOVED]
     with pytest.MonkeyPatch.context() as patch, cluster.moving(slots, seed=next(_numbers)):
-        # However long a slot is half moved: who uses a store tries again.
+        # A user of the store tries again for as long as a slot is half moved.
         patch.setattr("flowguard.stores.redis.connection.cluster.RETRY_S", HANG_S)
         yield cluster
 
@@ -81,7 +81,7 @@ def open_store(
         clock=time.monotonic,
         sleep=time.sleep,
     )
-    OPENED.append(store._link)  # Not the store, which would say good-bye to a server that is gone.
+    OPENED.append(store._link)  # Not the store, which would send to a dead server.
     return store
 
 
@@ -102,13 +102,13 @@ def opened_at_last(
 def patient_store(
     server: RedisServer | RedisCluster, prefix: str, *, name: str = "here", **more: Any
 ) -> "RedisStore":
-    """One that waits for an answer as long as for a hang, and is succeeded by nobody before
+    """Return a store that waits for an answer as long as for a hang, and has no successor before
     `end_lease`."""
     return open_store(server, prefix, name=name, timeout_s=HANG_S, lease_s=2 * HANG_S, **more)
 
 
 def end_lease(cluster: RedisCluster, prefix: str) -> None:
-    """Time passes, in which who has the prefix says nothing."""
+    """Let time pass in which the owner of the prefix does not renew."""
     from flowguard.stores.redis.connection.cluster import slot_of
     from flowguard.stores.redis.keys import KeyNames
 

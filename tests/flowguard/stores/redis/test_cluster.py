@@ -103,7 +103,8 @@ def test_nothing_is_lost_doubled_or_disordered_while_slots_move(
 
 
 def test_a_slot_that_is_half_moved_is_read_and_not_written(shared: RedisCluster) -> None:
-    """Its keys are at two places: each is read where it is (ASK); no function runs at either."""
+    """The keys of the slot are on two nodes: each is read from its own (ASK); no function runs on
+    either."""
     store = open_store(shared, new_prefix(), layout="zset")
     message = delivery(b"1")
     released = delivery(qos=2)

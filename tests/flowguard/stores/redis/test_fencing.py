@@ -1,4 +1,4 @@
-"""An owner is known by its token: whoever has another one writes nothing, however late it comes."""
+"""An owner is known by its token: a store with another token writes nothing, however late."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ def prefix() -> str:
 
 
 def take_over(prefix: str, client_id: str) -> None:
-    """Somebody else becomes the owner of one session."""
+    """Make another broker the owner of one session."""
     from flowguard.stores.redis.keys import KeyNames
 
     key = KeyNames(prefix).state(client_id.encode())
@@ -117,7 +117,7 @@ def test_who_was_stopped_while_it_began_takes_nothing_from_its_successor(prefix:
     time.sleep(2 * LEASE_S)
     after = open_store(shared_server(), prefix, name="successor", lease_s=LEASE_S)
     with pytest.raises(LockedError, match="successor has taken over"):
-        stopped._adopt()  # What was left of it.
+        stopped._adopt()  # Its remainder.
     stopped.close()
     retained = PutRetained(Publish("a", b"2", 0, True), NEVER_S)
     assert not after.commit([Append("c", 1, delivery()), PutSession("d", 10, None), retained])
@@ -165,7 +165,7 @@ def test_a_second_broker_is_refused_by_the_name_of_the_first_one(prefix: str) ->
 def test_who_stands_by_begins_when_the_lease_of_a_dead_broker_ends(prefix: str) -> None:
     dead = open_store(shared_server(), prefix, lease_s=LEASE_S)
     dead.commit([PutSession("c", 10, None)])
-    dead._link.close()  # As with its process: nobody renews.
+    dead._link.close()  # Like its process, it renews no more.
     after = open_store(shared_server(), prefix, takeover=True, lease_s=LEASE_S)
     assert [each.client_id for each in after.sessions()] == ["c"]
     after.close()
@@ -230,7 +230,7 @@ def test_sessions_of_one_bucket_end_and_begin_in_one_commit(prefix: str) -> None
 
 
 def test_who_was_overtaken_while_it_prepared_the_servers_prepares_them_again(prefix: str) -> None:
-    """Whoever was first may have been killed since, in the middle of a commit."""
+    """The first one may have been killed since, in the middle of a commit."""
     from flowguard.stores.redis.connection.link import RedisLink
     from flowguard.stores.redis.keys import KeyNames
     from flowguard.stores.redis.lease import Lease

@@ -134,7 +134,7 @@ def test_a_connection_may_be_lost_any_number_of_times(server: RedisServer) -> No
 
 
 def tear_the_last_commit(server: RedisServer, store: "RedisStore", ops: list[StoreOp]) -> None:
-    """Of this commit the server has written the beginning when it is killed."""
+    """Kill the server when it has written the beginning of this commit."""
     (file,) = (server.folder / "appendonlydir").glob("*.incr.aof")
     before_bytes = file.stat().st_size
     store.commit(ops)

@@ -1,5 +1,5 @@
-"""A broker that dies in the middle of a commit over several buckets: whoever begins next does it to
-its end, or nothing of it is there."""
+"""A broker dies in the middle of a commit over several buckets: the next owner completes it, or
+nothing of it exists."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def begin(cluster: RedisCluster, prefix: str, **more: Any) -> RedisStore:
 
 
 def die_after(store: RedisStore, calls: int) -> None:
-    """With the next commit, when so many calls of functions have been sent, one after the other."""
+    """Die in the next commit, after `calls` calls of functions, one after the other."""
     link = store._link
     assert isinstance(link, Link)
     exchange = Link._exchange
@@ -72,7 +72,7 @@ def die_after(store: RedisStore, calls: int) -> None:
 
 
 def state_of(store: RedisStore) -> tuple[bool, ...]:
-    """Of what the commit changes, whether each is as after it."""
+    """Return for each change of the commit whether it is done."""
     inbound = session_of(store, PUBLISHER).inbound_ids
     lengths = [len(queue_of(store, name)) for name in (SUBSCRIBER, GROUP, MEMBER)]
     return (

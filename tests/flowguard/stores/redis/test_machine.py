@@ -1,8 +1,8 @@
 """The machine of `tests/flowguard/stores/test_machine.py` on Redis: random batches and faults.
 
-The broker ends in good order or dies; Redis is killed and started again; the answer to a commit is
-lost, so that it is sent again; a copy of an old commit arrives late. After each of them the store
-says what the memory says: here nothing may be missing, not even Sent and Settle.
+The broker drains or dies; Redis is killed and started again; the answer to a commit is lost, so
+that it is sent again; a copy of an old commit arrives late. After each of them the store equals the
+one in memory: nothing may be missing, not even Sent and Settle.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 
 
 class RedisAgainstMemory(AgainstMemory):
-    """See the module; `server` is set by who runs it."""
+    """The machine of the module; subclasses set `server`."""
 
     server: RedisServer
 
@@ -62,7 +62,7 @@ class RedisAgainstMemory(AgainstMemory):
             self.server.start()
             return  # The store makes a new connection by itself, with the next thing it is asked.
         self.store = self._open()
-        self.late.clear()  # Of a token that is nobody's any more: see the tests of fencing.
+        self.late.clear()  # Their token has no owner any more; the tests of fencing have it.
 
     def forget_lease(self) -> None:
         """Time passes: a lease ends by itself."""
@@ -87,7 +87,7 @@ class RedisAgainstMemory(AgainstMemory):
                 self.store.commit(batch)
         finally:
             link.call = ask
-        self.commit()  # Of the same batch.
+        self.commit()  # Commits the same batch.
 
     def commit(self) -> None:
         link = self.store._link
@@ -105,9 +105,9 @@ class RedisAgainstMemory(AgainstMemory):
 
     @rule(which=st.integers(0, 30))
     def come_late(self, which: int) -> None:
-        """A copy of an old commit, which lay on a connection that was given up.
+        """A copy of an old commit arrives, from a connection that was given up.
 
-        Nobody reads its answer, which may say that a session is not there any more; it changes
+        No caller reads its answer, which may be that a session does not exist any more; it changes
         nothing, as every step proves (`says_what_the_memory_says`).
         """
         if which < len(self.late):

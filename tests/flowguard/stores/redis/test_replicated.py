@@ -1,4 +1,4 @@
-"""With the level `replicated` nobody is answered before enough replicas say that they have it."""
+"""With the level `replicated` a commit is complete when enough replicas have confirmed it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def test_who_is_cut_off_from_its_replica_answers_nobody(
         if is_answered:
             with primary.client() as client:
                 client.wait(1, 10_000)
-        promote(replica)  # From here on it hears nothing of its primary.
+        promote(replica)  # Now it has lost its primary.
         until(lambda: told(primary, "connected_slaves") == 0)
         if is_answered:
             assert not store.commit([Append("c", 1, delivery())])
@@ -125,7 +125,7 @@ def test_a_commit_that_waited_for_a_replica_is_done_once_when_it_is_back(tmp_pat
 def test_what_a_dead_broker_left_is_on_the_replica_before_another_one_answers_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publisher that sends its QoS 2 message again is answered by what is there, at once."""
+    """A publisher that repeats its QoS 2 message gets its answer from the stored state, at once."""
     prefix = new_prefix()
     with pair(tmp_path) as (primary, replica):
         how: dict[str, Any] = {"durability": "replicated", "timeout_s": HANG_S, "lease_s": 0.5}

@@ -1,4 +1,4 @@
-"""Sentinels say who is the primary; when another one is, commits go on there."""
+"""Sentinels name the primary; after a failover, commits go on at the new one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,7 +60,7 @@ def test_commits_go_on_where_the_sentinels_say(tmp_path: Path, how: str) -> None
             primary.kill()
             until(lambda: role_of(replica) == "master")
         else:
-            # A Sentinel on a busy machine gives one up, and begins another only where it is asked.
+            # A Sentinel on a busy machine gives one up, and begins another only on request.
             until(lambda: role_of(replica) == "master" or ask_for_another(it))
         # The old one may still take this, and forget it: then the new one is given it again.
         commit_until_taken(store, [Append("c", 2, delivery(b"2"))])
@@ -92,7 +92,7 @@ def ask_for_another(sentinel: RedisServer) -> bool:
 
 
 def test_a_server_that_has_just_become_a_replica_has_lost_nothing(tmp_path: Path) -> None:
-    """It forgets everything before it begins anew, and nobody may take that for a loss."""
+    """It forgets everything before it starts again, which must not count as a loss."""
     with pair(tmp_path / "one") as (primary, _), redis_server(tmp_path / "other") as other:
         store = open_store(primary, new_prefix(), durability="memory")
         store.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"1"))])

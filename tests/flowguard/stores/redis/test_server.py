@@ -118,7 +118,7 @@ def test_a_replica(server: RedisServer, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    shared_server()  # Skips where there is no client.
+    shared_server()  # Skips without a client.
     gone = RedisServer(tmp_path)
     complaint = refused(gone, StoreError)
     assert str(gone.socket_path) in complaint
@@ -210,7 +210,7 @@ def test_replicas_without_redis_are_refused() -> None:
 
 
 def test_memory_that_is_nearly_used_up_makes_it_read_only_in_time(server: RedisServer) -> None:
-    """A reserve is kept for what was accepted already, and for what makes room."""
+    """A reserve is kept for accepted messages, and for work that frees memory."""
     store = open_store(server, new_prefix(), lease_s=0.5)
     store.commit([PutSession("c", 10, None)])
     assert not store.load().read_only
@@ -224,7 +224,8 @@ def test_memory_that_is_nearly_used_up_makes_it_read_only_in_time(server: RedisS
         assert load.reserve_bytes == (used_bytes + 100_000) // 8
         assert not again.commit([PutSession("c", 10, None)])
         again.close()
-        # Whoever is at work sees it with one of its commits: nobody calls `maintain` under load.
+        # A busy broker notices it in one of its commits, because `maintain` does not run under
+        # load.
         expiry_s = 0
         while not store.load().read_only:
             expiry_s += 1

@@ -1,4 +1,4 @@
-"""Who stands by for another broker says so, once, and whom it has taken over from."""
+"""A standby broker logs that it waits, once, and the broker that it has taken over from."""
 
 from math import ceil
 from typing import Any, cast
@@ -15,7 +15,7 @@ Answer = tuple[int, bytes, int] | StallError
 
 
 class Answers:
-    """A server that gives these answers to those who want a lease."""
+    """A server with these answers to requests for a lease."""
 
     where = "redis://here"
 
@@ -41,7 +41,7 @@ def lease_on(server: Answers) -> Lease:
 
 
 def claim(*answers: Answer, takeover: bool = True) -> tuple[list[Any], list[str]]:
-    """Lines of the log, and what was told meanwhile."""
+    """Return the lines of the log, and the reports meanwhile."""
     told: list[str] = []
     server = Answers(*answers)
     lease = lease_on(server)

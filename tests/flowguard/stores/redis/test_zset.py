@@ -1,4 +1,4 @@
-"""What layout `zset` has of its own: references, and strings that expire."""
+"""Properties of layout `zset` only: references, and strings that expire."""
 
 import time
 from collections.abc import Iterator

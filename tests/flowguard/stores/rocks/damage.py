@@ -79,7 +79,7 @@ def build(folder: Path, *, killed: bool) -> Path:
 
 
 def contents(folder: Path) -> list[object]:
-    """Everything, as whoever starts on it gets it. Raises `StoreError`."""
+    """Return all contents, as a broker that starts on it gets them. Raises `StoreError`."""
     store = open_store(folder)
     try:
         return contents_of(store)

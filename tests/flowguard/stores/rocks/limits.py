@@ -1,4 +1,4 @@
-"""What a full disk does to RocksDB, without filling one."""
+"""The effects of a full disk on RocksDB, without filling one."""
 
 import resource
 from collections.abc import Iterator

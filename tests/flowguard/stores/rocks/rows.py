@@ -1,4 +1,4 @@
-"""What lies in a store on RocksDB, by its rows, and what is put there to be looked at."""
+"""Rows of a store on RocksDB, and entries that tests put in to inspect them."""
 
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""One byte of a store has changed: everything is there all the same, or an error says so.
+"""One byte of a store has changed: all data still exists, or an error names the damage.
 
-Never is something missing without a word: an iterator that fails looks like one at its end, and the
-log of writes is read up to the first record that is damaged.
+No loss is silent: an iterator that fails looks like one at its end, and the log of writes is read
+up to the first damaged record.
 """
 
 import resource
@@ -39,7 +39,7 @@ from tests.flowguard.stores.rocks.damage import (
 )
 
 POSITIONS = settings.default.max_examples // 2
-"""Of each file, evenly, and its last bytes."""
+"""Number of positions in each file, spread evenly, with its last bytes."""
 LAST = 8
 KINDS = (".sst", ".blob", ".log", "MANIFEST", "CURRENT", SYNCED)
 

@@ -1,6 +1,6 @@
-"""The engine, and rocksdict's traps: each with a test that says so.
+"""The engine, and rocksdict's traps, each with a test that shows it.
 
-A trap's test fails when rocksdict is repaired, too: then the rule that goes round it may go.
+A trap's test also fails when rocksdict is repaired: then the rule that avoids it may go.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.support.stalling import built
 
 SETTINGS = StoreSettings(durability="os", write_buffer_bytes=MIB)
 STALLS_AFTER = 1_000
-"""Batches of 4 MiB with write buffers of 1 MiB: nobody's disk keeps up for so long."""
+"""Batches of 4 MiB with write buffers of 1 MiB, which outrun every disk."""
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def prepared(open_store: Open, folder: Path, layout: str) -> RocksStore:
 
 
 def stall(engine: RocksEngine) -> None:
-    """Write more than the disk can take, into a queue that nobody has."""
+    """Write more than the disk can take, into a queue without an owner."""
     try:
         while True:
             batch = engine.batch()
@@ -154,7 +154,7 @@ def test_while_there_is_no_room_to_open_again_everything_can_be_read(open_store:
 def test_an_error_that_somebody_keeps_does_not_keep_the_directory_locked(
     open_store: Open,
 ) -> None:
-    """What has failed is opened again, and its lock is free only when nothing refers to it."""
+    """A failed engine is opened again; its lock is only free when nothing refers to it."""
     store = open_store()
     store.commit([PutSession("c", 9, None)])
     with file_size_limit(store._folder), pytest.raises(NoSpaceError) as kept:
@@ -195,7 +195,7 @@ def test_a_store_that_failed_takes_nothing_more(store: RocksStore) -> None:
     store.close()
 
 
-# --- room on the disk -----------------------------------------------------------------------------
+# --- space on the disk ----------------------------------------------------------------------------
 
 RESERVED = StoreSettings(durability="os", disk_reserve_bytes=1_000 * MIB)
 

@@ -1,4 +1,4 @@
-"""Whose directory it is: what is opened, what is refused, and what the refusal says."""
+"""The owner of a directory: which ones are opened or rejected, and the message of a rejection."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What an earlier version has written is read by this one, and written on."""
+"""Data of an earlier version is read by this one, and extended."""
 
 import json
 import tarfile

@@ -1,4 +1,4 @@
-"""The durable log in RocksDB: the contract's promises where the rows are on a disk."""
+"""The durable log in RocksDB: the contract's promises for rows on a disk."""
 
 import shutil
 import tempfile
@@ -131,7 +131,7 @@ def test_what_a_batch_learned_that_was_not_written_is_stored_with_the_next(tmp_p
 
 
 def test_who_has_missed_the_same_is_given_one_page(tmp_path: Path) -> None:
-    """Whatever else happened between their leaving: it is read and decoded once."""
+    """A page is read and decoded once, whatever else happened between their disconnections."""
     store = opened(tmp_path / "s")
     store.commit([*(PutSession(name, 9, None) for name in "abc"), logged("t", b"0")])
     message = Delivery(Publish("t", b"", 1), 1, False, (), NEVER_S)
@@ -310,7 +310,7 @@ def test_a_directory_with_a_log_says_so_to_versions_without_one(tmp_path: Path) 
 
 
 def test_tools_read_a_directory_with_a_log(tmp_path: Path) -> None:
-    """Verification and backups know it; merging says that it does not."""
+    """Verification and backups include it; merging reports that it does not."""
     store = opened(tmp_path / "s")
     store.commit([PutSession("c", 9, None), logged("t", b"x")])
     store.backup(tmp_path / "copy")

@@ -1,6 +1,6 @@
-"""What the contract leaves to the store on RocksDB: what it deletes, and when.
+"""Details that the contract leaves to the store on RocksDB: its deletions, and their times.
 
-The rows are looked at through the store's own engine: the disk is what these tests are about.
+The rows are read through the store's own engine, because these tests are about the disk.
 """
 
 import threading
@@ -110,7 +110,8 @@ def test_maintenance_writes_acknowledgements_too(
 def test_what_was_sent_to_a_connected_client_counts_as_sent_after_a_crash(
     store: RocksStore, open_store: Open, tmp_path: Path
 ) -> None:
-    """And so may what was not: the mark runs ahead. Whoever has disconnected knows it exactly."""
+    """And so may unsent ones: the mark runs ahead. It is exact for a client that has
+    disconnected."""
     for client_id, ends_at_s in (("c", None), ("c0", 5.0)):
         store.commit([Append(client_id, pos, delivery()) for pos in range(1, 6)])
         store.commit([Sent(client_id, 3)])
@@ -211,7 +212,7 @@ def test_what_is_settled_while_entries_are_looked_at_is_counted_once(
 def test_a_shared_message_is_there_as_long_as_a_crash_brings_its_entry_back(
     store: RocksStore, open_store: Open, tmp_path: Path, slices: int, late: int
 ) -> None:
-    """It was settled before its entry was looked at, and no record says so yet."""
+    """It was settled before its entry was read, and no record of that exists yet."""
     appended(store, CLIENTS[:2], bytes(600))
     again = open_store(crashed(store, tmp_path / "again"))
     for _ in range(8):
@@ -231,7 +232,7 @@ def test_a_shared_message_is_there_as_long_as_a_crash_brings_its_entry_back(
 def test_what_was_settled_before_a_start_refers_to_nothing(
     store: RocksStore, open_store: Open
 ) -> None:
-    """Its rows are still there: something before them is not settled."""
+    """The rows still exist, because something before them is not settled."""
     store.commit([Append(client_id, 1, delivery()) for client_id in CLIENTS[:4]])
     appended(store, CLIENTS[:4], bytes(600), pos=2)
     store.commit([Settle(CLIENTS[0], 2), Settle(CLIENTS[1], 2)])

@@ -1,6 +1,6 @@
 """Makes the data directory of today's format: python -m tests.flowguard.stores.rocks.golden
 
-Once per format version and layout; what is there is never made again, for its whole point is that
+Once per format version and layout: an existing one is never made again, because its purpose is that
 later versions read it. The directory is that of a broker that was killed: some of it in tables,
 some in the log.
 """
@@ -43,7 +43,7 @@ PROPERTIES = Properties(
 
 
 LEFT_OUT = ("LOG*", "LOCK", "OPTIONS*", "holder")
-"""They say where and when, not what."""
+"""They have paths and times, no data."""
 
 
 def delivery(number: int, qos: int = 1, expires_at_s: float = NEVER_S) -> Delivery:
