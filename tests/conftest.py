@@ -1,11 +1,10 @@
-"""What holds for all tests: how hard the property tests try, and in which order they run.
+"""Rules for all tests: the effort of the property tests, and the order of tests.
 
-test is the default, brief where the same was tried before, quick for a first answer
-(`make quick`): all of them repeat the same examples each time, so that what is red once can be
-repeated. soak draws others each time (`make soak`), and so does every profile with
---hypothesis-seed=N.
+The profile test is the default, brief is for tests that ran already, quick for a first answer
+(`make quick`): all of them repeat the same examples each time, so that a failure can be repeated.
+soak draws others each time (`make soak`), and so does every profile with --hypothesis-seed=N.
 HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the time of one example
-says more about the machine than about the code.
+depends more on the machine than on the code.
 """
 
 import gc
@@ -24,7 +23,7 @@ from flowguard import build
 from simulations import baselines
 from tests.support.reaper import folder_in_memory, reap_at_the_end
 
-baselines.load()  # Tests compare with them; a broker does so only where its settings name one.
+baselines.load()  # Tests compare with them. A broker loads them only if its settings name one.
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
@@ -107,7 +106,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distrib
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """The last line says what was skipped, and why: what is missing here proves nothing."""
+    """Print skipped tests and their reasons in the last line: a missing program proves nothing."""
     yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(session.config, "workerinput"):

@@ -1,4 +1,5 @@
-"""What ships is what is tested: the same tests pass on the compiled rooms as on their sources."""
+"""The shipped code is the tested code: the same tests pass on the compiled packages and the
+sources."""
 
 import ast
 import os
@@ -75,7 +76,7 @@ def imported(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     "room",
     [
-        "torture",  # What takes longest comes first.
+        "torture",  # The slowest ones come first.
         "flowguard/broker",
         "flowguard/stores/rocks",
         "flowguard/node",
@@ -106,7 +107,8 @@ def test_programs_that_tests_start_run_on_the_compiled_rooms() -> None:
 
 
 def test_foreign_clients_find_the_same_broker_on_pure_rooms() -> None:
-    """Interop's broker is a program of its own, compiled where it can be; here once it is not."""
+    """The broker of interop is a program of its own, compiled if possible; this test runs it
+    uncompiled."""
     options = ["-q", "-p", "no:cacheprovider"]
     tests = [f"tests/interop/test_{name}.py" for name in ("messages", "together")]
     run("-m", "pytest", *options, *tests, BUILD_UNDER_TEST="pure Python")

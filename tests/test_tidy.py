@@ -137,7 +137,7 @@ def test_no_function_is_too_long() -> None:
 
 
 def test_no_file_outside_its_package_names_what_applications_have_apart() -> None:
-    """`ApplicationLane` is all that others see: a null object where there is one store."""
+    """Other packages use `ApplicationLane`: a null object if there is one store."""
     findings = []
     for path in python_files("src"):
         others = [] if APPLICATIONS in path.parents else ast.walk(tree_of(path))
@@ -264,7 +264,7 @@ def all_members(name: str, classes: dict[str, tuple[set[str], list[str]]]) -> se
 
 
 def room_of(path: Path) -> str:
-    """`src/flowguard/node`; the package where it has no rooms."""
+    """Return `src/flowguard/node`, or the package if it has no subpackages."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:3] if parts[0] == "src" and len(parts) > 3 else parts[:1])
 
@@ -283,7 +283,8 @@ def test_docstrings_are_sentences_or_noun_phrases() -> None:
 
 
 def test_the_glossary_defines_what_exists() -> None:
-    """`room/file.Class` in docs/explain/glossary.md; and it stays a page."""
+    """The glossary defines `package/file.Class` in docs/explain/glossary.md, and it stays a
+    page."""
     page = (ROOT / "docs" / "explain" / "glossary.md").read_text()
     assert len(page.splitlines()) <= GLOSSARY_LINES_MAX
     findings = []
@@ -409,7 +410,7 @@ def circles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_no_import_circle_of_a_room_grows() -> None:
-    """Also under TYPE_CHECKING: who is to understand one file of a circle has to read all."""
+    """Also under TYPE_CHECKING: a reader of one file of a circle has to read all."""
     findings = []
     files = modules()
     largest: dict[str, frozenset[str]] = {}
@@ -447,12 +448,13 @@ def test_the_wheel_holds_the_packages_and_nothing_else() -> None:
 
 
 def test_no_python_file_lies_in_the_root() -> None:
-    """An editable install puts the root on the path: anybody could import it by accident."""
+    """An editable install puts the root on the path, so that it could be imported by accident."""
     report([name_of(path) for path in ROOT.glob("*.py")])
 
 
 def test_no_file_knows_one_machine() -> None:
-    """No folder of somebody's machine, no package registry: make is told by its environment."""
+    """No folder or package registry of one machine is named; make gets them from its
+    environment."""
     folder = re.compile(r"(?<![\w.$+#{}~-])/(home|Users|root|work)/\w")
     registries = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "npmjs" + ".com"]
     findings = []
@@ -465,7 +467,7 @@ def test_no_file_knows_one_machine() -> None:
 
 
 def test_nobody_is_told_to_install_the_distribution_of_another_project() -> None:
-    """For pip we are `flowguard-mqtt`: whoever installs `flowguard` gets a stranger's program."""
+    """For pip the name is `flowguard-mqtt`: `flowguard` is a stranger's program."""
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert pyproject["project"]["name"] == "flowguard-mqtt"
     stranger = r"flowguard(?![\w-])(?!\.git)"

@@ -1,4 +1,4 @@
-"""The wheels, with compiled rooms and without: installed where there is no checkout, they serve."""
+"""The wheels, compiled and pure: installed outside of a checkout, they serve."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ class Installed:
     environment: Path
 
     def run(self, name: str, *arguments: str) -> str:
-        """What one of its programs prints, started where nothing of ours lies."""
+        """Return the output of one of its programs, started in a folder without our files."""
         command = [str(self.environment / "bin" / name), *arguments]
         return subprocess.check_output(command, cwd=self.environment, text=True)
 
@@ -108,6 +108,6 @@ def test_an_installed_broker_serves(installed: Installed, tmp_path: Path) -> Non
 
 
 def test_only_compiling_needs_more_than_the_builder() -> None:
-    compiled_rooms()  # Skips where nothing can be compiled.
+    compiled_rooms()  # Skips without a compiler.
     assert any(line.startswith("mypy>=") for line in run("-c", REQUIREMENTS).splitlines())
     assert run("-c", REQUIREMENTS, FLOWGUARD_PURE="1").split() == []

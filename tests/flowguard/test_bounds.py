@@ -1,4 +1,4 @@
-"""All that a node may hold is within the limit, whatever somebody has set, or it does not start."""
+"""All memory of a node is within the limit, for any settings, or it does not start."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def value(settings: Settings, key: str) -> int:
 
 
 def bytes_of(shares: tuple[Share, ...], settings: Settings) -> int:
-    """What these may take together, by the settings in force."""
+    """Return the bytes that these may take together, by the settings in force."""
     return sum(share.unit_bytes * value(settings, share.key) for share in shares)
 
 
@@ -62,7 +62,7 @@ def test_all_bounds_together_are_within_the_limit_or_it_is_said_what_does_not_fi
     except ConfigError as error:
         text = str(error)
         assert text.startswith("flow.memory_max_bytes: ")
-        # What it asks for is enough, and a byte less would not be.
+        # The requested limit is enough, and a byte less would not be.
         needed = int(text.rpartition("raise it to ")[2].partition(",")[0])
         assert memory_bytes < needed
         Bounds.of(settings, needed)
@@ -108,7 +108,7 @@ def test_packets_in_process_fit_twice_between_rest_and_the_objective_of_memory(
 
 @given(settings=chosen(), memory_bytes=integers(256 * MIB, 64 * GIB))
 def test_settings_in_force_are_their_own_bounds(settings: Settings, memory_bytes: int) -> None:
-    """Who starts a node with them, as after a restart, gets the same."""
+    """A node that starts with them, as after a restart, gets the same."""
     try:
         bounds = Bounds.of(settings, memory_bytes)
     except ConfigError:

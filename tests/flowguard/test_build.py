@@ -1,5 +1,5 @@
-"""Which rooms run: those that the program was installed with; in a checkout the compiled ones, but
-never old ones."""
+"""The packages that run: those of the installation; in a checkout the compiled ones, but never old
+ones."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ import pytest
 from flowguard import __version__, build
 
 MAIN = "from flowguard.__main__ import main; main()"
-"""What the installed command `flowguard` does."""
+"""Code of the installed command `flowguard`."""
 COMPILED = "from .compiled"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose compiled package only says that it is the one that runs."""
+    """A checkout with a compiled package that only reports that it runs."""
     package = tmp_path / "src" / "flowguard"
     shutil.copytree(build.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "scripts").mkdir()
@@ -52,7 +52,7 @@ def run(checkout: Path, *arguments: str, **environment: str) -> "subprocess.Comp
 @pytest.mark.slow
 def test_the_command_runs_compiled_rooms_of_these_sources(checkout: Path) -> None:
     assert run(checkout, "serve", "--help").stdout == f"{COMPILED} serve --help\n"
-    # Whatever times say: a checkout of another branch may make files older than the rooms.
+    # Not by their times: a checkout of another branch may make files older than the compiled ones.
     os.utime(checkout / "src" / "flowguard" / "types.py")
     assert run(checkout, "--version").stdout == f"{COMPILED} --version\n"
 

@@ -11,7 +11,7 @@ from flowguard.types import ReasonCode
 
 @dataclass
 class SameVerdict:
-    """An authenticator that answers the same to everybody."""
+    """An authenticator with the same answer for all clients."""
 
     reason: ReasonCode
 

@@ -145,7 +145,8 @@ class Authority:
         return path
 
     def client_context(self, pair: Pair | None = None) -> ssl.SSLContext:
-        """What a client needs that trusts this authority, and is who `pair` says."""
+        """Return the context of a client that trusts this authority, and has the identity of
+        `pair`."""
         context = ssl.create_default_context(cafile=str(self.cert))
         if pair is not None:
             context.load_cert_chain(pair.cert, pair.key)

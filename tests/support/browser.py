@@ -17,7 +17,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def require_chromium() -> str:
-    """The program; skips the test where there is none, but not in continuous integration."""
+    """Return the program. Skips the test without one, but not in continuous integration."""
     for name in PROGRAMS:
         program = shutil.which(name)
         if program is not None:
@@ -38,7 +38,7 @@ class Page:
     requests: list[str] = field(default_factory=list)
     """Addresses that the page asked for."""
     errors: list[str] = field(default_factory=list)
-    """What went wrong in its scripts."""
+    """Errors in its scripts."""
     _number: int = 0
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What sessions hold, object by object, against what the budgets of their node say."""
+"""The bytes that sessions hold, object by object, against the budgets of their node."""
 
 from collections.abc import Collection, Iterable
 
@@ -24,12 +24,12 @@ def check_budgets(
     queues: Iterable[Backlog],
     connections: Iterable[ServerConnection],
 ) -> None:
-    """Every budget holds what is there, not a byte more.
+    """Check that every budget equals the sum of its objects.
 
-    `queues`: backlogs besides those of sessions.
+    `queues` are backlogs besides those of sessions.
 
-    `connections`: those that have no session yet; a session knows its own, also where its peer has
-    left and what it sent is still worked off.
+    `connections` are those without a session yet; a session has its own, even if its peer has left
+    and its packets are still processed.
     """
     everyone = {*connections}
     everyone |= {s.outbound.connection for s in sessions if s.outbound is not None}

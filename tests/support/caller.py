@@ -25,7 +25,7 @@ class Caller:
         self._sock.sendall(b"".join(encode(packet, self.version) for packet in packets))
 
     def read(self) -> Packet | None:
-        """The next packet; None: the broker has closed."""
+        """Return the next packet, or None if the broker has closed."""
         while (packet := self._decoder.next()) is None:
             data = self._sock.recv(65_536)
             if not data:

@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class Broker(Protocol):
-    """What a client needs of the other end: a whole node (`Stage`), or sessions alone."""
+    """The server's side that a client needs: a whole node (`Stage`), or sessions alone."""
 
     now_s: float
 

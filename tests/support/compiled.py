@@ -1,4 +1,4 @@
-"""The compiled rooms, compiled once for whoever asks, and processes that run on them."""
+"""The compiled packages, compiled once for all tests, and processes that run on them."""
 
 import faulthandler
 import importlib.util
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_S = 3_600
-"""Of one process: many times what compiling takes, and what the tests of a room take."""
+"""Processor time of one process: many times that of compiling, and of the tests of a package."""
 
 
 @cache
@@ -32,10 +32,10 @@ def script() -> ModuleType:
 
 @cache
 def compiled_rooms() -> Path:
-    """The folder that comes first on PYTHONPATH, made of the sources as they are now.
+    """Return the folder that comes first on PYTHONPATH, made of the present sources.
 
-    It is the one that `make serve` has, so that neither compiles what the other has compiled. Skips
-    the test where there is no C compiler.
+    It is the one of `make serve`, so that neither compiles again for the other. Skips the test
+    without a C compiler.
     """
     if (why := script().missing()) is not None:
         pytest.skip(why)
@@ -44,9 +44,11 @@ def compiled_rooms() -> Path:
 
 
 def run(*words: str, rooms: Path | None = None, **environment: str) -> str:
-    """What Python prints with these arguments, on the rooms in `rooms`; it and whatever it has
-    started end here. No limit in time, which on a busy machine is one on the work of others: a
-    process that spins is ended by its processor time."""
+    """Return the output of Python with these arguments, on the compiled packages in `rooms`.
+
+    The process and its children end before it returns. There is no limit in time, because on a busy
+    machine that would limit the work of others: a process that spins ends by its processor time.
+    """
     faulthandler.cancel_dump_traceback_later()  # pytest's own limit for a test, in time
     clean = {name: text for name, text in os.environ.items() if name != "FLOWGUARD_PURE"}
     if rooms is not None:

@@ -1,4 +1,4 @@
-"""What a disk may make of a Parquet file: pages that unpack into other numbers."""
+"""Damage that a disk may do to a Parquet file: pages that unpack into other numbers."""
 
 from pathlib import Path
 from random import Random
@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 
 
 def damage_silently(path: Path, column: str) -> None:
-    """Other bytes in a page of the column, which unpack without an error.
+    """Change bytes in a page of the column, which unpack without an error.
 
-    What cannot be compressed is stored as it is, so the column has to have `noise`.
+    Incompressible values are stored as they are, so the column has to have `noise`.
     """
     before = pq.read_table(path)[column]
     metadata = pq.ParquetFile(path).metadata

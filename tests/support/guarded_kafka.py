@@ -1,5 +1,5 @@
-"""A real Kafka of a test's own with one more listener, which lets nobody in without a certificate
-and a password."""
+"""A real Kafka of a test's own with one more listener, which requires a certificate and a
+password."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -20,7 +20,7 @@ __all__ = ["PEERS", "Kafka", "KafkaNode", "kafka", "needs_kafka", "shared_kafka"
 
 
 def needs_kafka() -> None:
-    """Skip the test where there is no Java, no server, or no client."""
+    """Skip the test without Java, a server, or a client."""
     try:
         check_kafka()
     except Unavailable as error:
@@ -28,14 +28,14 @@ def needs_kafka() -> None:
 
 
 NEVER_FENCED = {"broker.session.timeout.ms": str(int(HANG_S * 1_000))}
-"""Of a node that nobody kills: after a pause of the machine it is the leader still. One that begins
-again would have to wait for so long."""
+"""For a node that is not killed: after a pause of the machine it is still the leader. A restarted
+one would have to wait for this time."""
 
 
 @cache
 def _jvm() -> tuple[str, ...]:
-    """Options for Java: with its classes from an archive, made once, a start of a node takes 1.35 s
-    of processor time, not 2.4. Where the archive does not fit any more, Java goes without."""
+    """Return options for Java. With its classes from an archive, made once, a start of a node takes
+    1.35 s of processor time, not 2.4. If the archive does not fit any more, Java goes without."""
     archive = JARS / "classes.jsa"
     with (JARS / "classes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -63,7 +63,8 @@ def kafka(
 
 @cache
 def shared_kafka() -> Kafka:
-    """One node for all processes of a run of tests, started by who asks first; a topic per test.
+    """Return one node for all processes of a run of tests, started by the first one; a topic per
+    test.
 
     An idle one takes 2.3 % of a core. The reaper ends it.
     """

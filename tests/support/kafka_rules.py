@@ -11,7 +11,7 @@ RULES = {
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
 }
-"""Who comes with a password may do what no rule forbids; who comes without one, anything."""
+"""A client with a password may do all that no rule forbids; one without a password, anything."""
 _GROUP, _LITERAL, _READ, _DENY = 3, 3, 3, 2
 _RULE = (
     ("resource_type", Int8),

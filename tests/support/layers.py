@@ -10,7 +10,7 @@ BROKEN_AT = [
     ("flush", True),
     ("shutdown", True),
 ]
-"""Where a `BrokenLayer` fails, and whether its handshake is over."""
+"""The place at which a `BrokenLayer` fails, and True if its handshake is complete."""
 
 
 class BrokenLayer:

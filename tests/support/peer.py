@@ -1,16 +1,17 @@
 """Peer: a client on the stage that keeps every rule of the standard, and checks the server's.
 
-Unlike `stage.Client`, which is a mere wire, a peer has a session of its own: it repeats what was
-not acknowledged when it comes back, tells repeated QoS 2 messages from new ones, and answers when
-it is told to, not at once. Whatever a legal server may never do raises AssertionError here:
+Unlike `stage.Client`, which is a mere wire, a peer has a session of its own. It repeats
+unacknowledged packets after a reconnect, distinguishes repeated QoS 2 messages from new ones, and
+answers only when the test calls for it. An action that a legal server never does raises
+AssertionError:
 
 - a packet identifier that is in use for another message, or sent twice on one connection
 - more messages in flight than the peer's Receive Maximum
 - DUP or Session Present where they must not be, or missing where they must be
 - an acknowledgement of something that is not owed one, an error, or the end of the connection
 
-What goes wrong on the way is switched on from outside: `close` (everything not yet received is
-lost), `cut_uplink` (what the peer sends from now on is lost), `wire.reads`.
+Faults are switched on from outside: `close` (all bytes not yet received are lost), `cut_uplink`
+(bytes that the peer sends from now on are lost), `wire.reads`.
 """
 
 from collections import deque
@@ -68,7 +69,7 @@ class Opens(Protocol):
 
 
 class Presence(Enum):
-    """What the peer can say about its session on the server while it is away."""
+    """The peer's knowledge of its session on the server while it is offline."""
 
     ABSENT = "absent"
     PRESENT = "present"
@@ -94,20 +95,20 @@ class Peer:
     expiry_s: int = 0xFFFF_FFFF
     receive_maximum: int = 65_535
     packet_id_max: int = 65_535
-    """Small: an identifier is used again soon after its exchange is over."""
+    """If it is small, an identifier is used again soon after its exchange has ended."""
     will: Will | None = None
-    """Of the next CONNECT."""
+    """The will of the next CONNECT."""
     on_delivered: Callable[["Peer", Publish], None] = lambda peer, publish: None
     on_acknowledged: Callable[["Peer", Publish], None] = lambda peer, publish: None
     on_refused: Callable[["Peer", Publish], None] | None = None
-    """Called when the server has no room for a message; None: it always has."""
+    """Called when the server rejects a message for lack of capacity, or None if it never may."""
     on_session_lost: Callable[["Peer"], None] = lambda peer: None
-    """Called when the server's session is over, or may be."""
+    """Called when the server's session has ended, or may have."""
 
     wire: Wire | None = None
     online: bool = False
     must_start_clean: bool = False
-    """True while our half of the session is gone and the server's may still be there."""
+    """True while our half of the session has ended and the server's may still exist."""
     presence: Presence = Presence.ABSENT
     life: int = 0
     """Counts the sessions on our side."""
@@ -172,7 +173,7 @@ class Peer:
             wire.close()
 
     def give_up(self) -> None:
-        """The connection breaks and our half of the session is gone: the next one starts clean."""
+        """The connection breaks and our half of the session ends: the next one starts clean."""
         self.close()
         self.must_start_clean = True
         self._forget()
@@ -194,7 +195,7 @@ class Peer:
         self.close()
 
     def cut_uplink(self) -> None:
-        """From now on nothing of ours arrives, until the connection is opened anew."""
+        """All our bytes are lost from now on, until the next connection."""
         self.uplink = False
 
     def _leave(self) -> None:
@@ -218,7 +219,7 @@ class Peer:
         return self.expiry_s > 0 and (self.version == MQTT_5 or not self._clean)
 
     def _forget(self) -> None:
-        """Our half of the session is over."""
+        """Our half of the session ends."""
         self.life += 1
         self.unacked.clear()
         self.subscriptions.clear()
@@ -227,7 +228,7 @@ class Peer:
         self.on_session_lost(self)
 
     def time_passed(self) -> None:
-        """While we were away, a session that lives for a while may have ended."""
+        """A session with an expiry interval may have ended while the peer was offline."""
         if not self.online and 0 < self.expiry_s < 0xFFFF_FFFF and self.version == MQTT_5:
             self.presence = Presence.UNKNOWN
             if self._expected is Presence.PRESENT:
@@ -236,7 +237,7 @@ class Peer:
 
     @property
     def is_sure_of_session(self) -> bool:
-        """Whether what is published now will be ours."""
+        """True if messages published now will reach this session."""
         return self.online or (self.presence is Presence.PRESENT and not self.must_start_clean)
 
     def _send(self, *packets: Packet) -> None:
@@ -358,7 +359,7 @@ class Peer:
                 raise AssertionError(f"unexpected {packet}")
 
     def _is_refused(self, packet_id: int, reason_code: int) -> bool:
-        """Whether the server has no room for a message of ours."""
+        """Return True if the server rejects our message for lack of capacity."""
         if not self._may_refuse(reason_code):
             assert reason_code < ReasonCode.UNSPECIFIED_ERROR
             return False
@@ -460,7 +461,8 @@ class Peer:
     # --- invariants --------------------------------------------------------------------------
 
     def check(self, inflight_max: int) -> None:
-        """What must hold whenever nothing moves; `inflight_max`: of the server's settings."""
+        """Check the invariants of a quiet state; `inflight_max` is that of the server's
+        settings."""
         if self.wire is None:
             return
         coming = sum(isinstance(packet, Publish) and packet.qos > 0 for packet in self.wire.inbox)
@@ -477,8 +479,8 @@ class Peer:
 class Member(Peer):
     """A client that has shared subscriptions only.
 
-    What it has not acknowledged at QoS 1 when its connection ends may go to another member (4.8.2):
-    the exchange is over, and its identifier stands for nothing. A receiver keeps no state of QoS 1
+    Messages that are unacknowledged at QoS 1 when its connection ends may go to another member
+    (4.8.2): the exchange has ended, and its identifier is free. A receiver keeps no state of QoS 1
     (4.1).
     """
 

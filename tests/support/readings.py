@@ -1,4 +1,4 @@
-"""What a client has received, in the forms that tests compare."""
+"""Messages that a client has received, in the forms that tests compare."""
 
 from flowguard.codec.packets import Packet, Puback
 from flowguard.types import Publish

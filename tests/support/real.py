@@ -61,9 +61,9 @@ async def broker(
     calm: bool = False,
     alone: bool = False,
 ) -> AsyncIterator[Running]:
-    """A broker until the block ends, which drains it; `calm`: its window stays where it is.
+    """Yield a broker until the block ends, which drains it. If `calm`, its window does not change.
 
-    `alone`: it waits as in a process of its own.
+    If `alone`, it waits for sockets as in a process of its own.
     """
     settings = dict(settings or {})
     if calm:
@@ -100,7 +100,7 @@ class SlowStore(MemoryStore):
         super().__init__()
         self.immediate = False
         self.state = StoreState.FLOWING
-        """What it says of itself."""
+        """The engine's own state."""
         self.open = threading.Event()
         self.open.set()
         self.commits = 0
@@ -128,7 +128,7 @@ class Wire:
         await self.stream.send_all(b"".join(encode(packet, self.version) for packet in packets))
 
     async def receive(self) -> Packet | None:
-        """The next packet; None: the broker has ended the connection in good order."""
+        """Return the next packet, or None if the broker has ended the connection properly."""
         with trio.fail_after(TEST_S):
             while (packet := self._decoder.next()) is None:
                 data = await self.stream.receive_some(256 * 1024)

@@ -23,7 +23,7 @@ VARIABLE = "STARTED_BY_TESTS"
 """Not FLOWGUARD_...: brokers under test are started without such variables."""
 LOOK_S = 0.2
 ROUNDS_MAX = 100
-"""Whoever survives so many signals, one a `LOOK_S`, cannot be killed."""
+"""Number of signals, one a `LOOK_S`, after which a surviving process counts as unkillable."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_FREE_BYTES_MIN = 8 << 30

@@ -19,7 +19,7 @@ from tests.support.redis_server import (
 SLOTS = 16_384
 PRIMARIES = 3
 TIMEOUT_MS = 15_000
-"""Of a node: on a busy machine, too, none is taken for dead."""
+"""Node timeout; even on a busy machine no node counts as dead."""
 
 
 class RedisCluster:
@@ -116,7 +116,7 @@ class RedisCluster:
         return [node for node in self.nodes if node.is_running]
 
     def is_served(self) -> bool:
-        """Whether every node says that all slots are."""
+        """Return True if every node reports that all slots are served."""
         return all(b"cluster_state:ok" in self._say(node, "CLUSTER", "INFO") for node in self.nodes)
 
     def _knows(self, node: RedisServer, count: int) -> bool:
@@ -127,7 +127,7 @@ class RedisCluster:
         return self._say(node, "CLUSTER", "MYID").decode()
 
     def primary_of(self, slot: int, among: Sequence[RedisServer] | None = None) -> RedisServer:
-        """Who serves a slot, as somebody `among` the nodes says."""
+        """Return the primary of a slot, as a node of `among` reports it."""
         (asked, *_) = among or self.nodes
         for first, last, (_, port, *_), *_ in self._say(asked, "CLUSTER", "SLOTS"):
             if first <= slot <= last:
@@ -155,7 +155,7 @@ class RedisCluster:
 
     @contextmanager
     def moving(self, slots: Sequence[int], seed: int = 1) -> Iterator[Callable[[], int]]:
-        """Slots move from primary to primary all the while; says how many have."""
+        """Move slots from primary to primary all the time; yields a function that counts them."""
         chance = random.Random(seed)
         stop = threading.Event()
         count = 0

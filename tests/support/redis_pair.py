@@ -1,4 +1,5 @@
-"""A primary and its replica, with a line between them that freezes; one address for who serves."""
+"""A primary and its replica, with a line between them that freezes; one address for the serving
+one."""
 
 import os
 import shutil
@@ -14,7 +15,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class FreezingLine:
-    """A TCP proxy to a port: from `freeze` on nothing passes, and nobody is told."""
+    """A TCP proxy to a port: from `freeze` on nothing passes, and neither side is notified."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -89,7 +90,7 @@ class RedisPair:
         fresh.replace(self._address)
 
     def _follow(self) -> None:
-        """The other one begins anew, as a replica at the end of a new line."""
+        """Start the other one again, as a replica at the end of a new line."""
         if self._line is not None:
             self._line.close()
         self._line = FreezingLine(self.primary.port)
@@ -100,7 +101,7 @@ class RedisPair:
         self.replica.start()
 
     def cut(self) -> None:
-        """From here on the replica hears nothing of its primary, nor the other way round."""
+        """Cut the line between replica and primary, in both directions."""
         assert self._line is not None
         self._line.freeze()
 

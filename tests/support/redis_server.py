@@ -23,7 +23,7 @@ EVERY_SECOND = {"appendonly": "yes", "appendfsync": "everysec"}
 
 
 def needs_redis() -> None:
-    """Skip the test where there is no server, or no client."""
+    """Skip the test without a server or a client."""
     if PROGRAM is None:
         pytest.skip("redis-server is missing: make test installs it (apt-get install redis-server)")
     pytest.importorskip("redis", reason="redis is missing: pip install 'flowguard-mqtt[redis]'")

@@ -6,7 +6,8 @@ import hmac
 
 
 class ScramClient:
-    """Its messages in order; `check` says whether the server knows the password, too."""
+    """The client's messages in order; `check` returns True if the server knows the password,
+    too."""
 
     def __init__(self, user: str, password: str, nonce: str = "fyko+d2lbbFgONRv9qkxdawL") -> None:
         self._password = password

@@ -1,4 +1,4 @@
-"""What a client sends, in the forms that several tests use."""
+"""Packets of a client, in the forms that several tests use."""
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet

@@ -44,7 +44,7 @@ from tests.support.on_disk import StoreOnDisk as StoreOnDisk
 P = TypeVar("P")
 TICK_S = 0.1
 PASSES_MAX = 100_000
-"""Of one `settle`: far more than any test needs."""
+"""Maximum number of passes of one `settle`, far more than any test needs."""
 
 
 class StoreWithLog(StoreOnDisk):
@@ -202,7 +202,7 @@ class Stage:
     def connect_durable(
         self, client_id: str, *, version: int = MQTT_5, **properties: Any
     ) -> "Client":
-        """A client that resumes its session if there is one, and whose session is kept."""
+        """Return a client with a durable session, which resumes an existing one."""
         if version == MQTT_5:
             properties.setdefault("session_expiry_interval", 3_600)
         return self.connect(client_id, version=version, clean_start=False, **properties)
@@ -210,7 +210,7 @@ class Stage:
     def restart(self) -> None:
         """Drop the node, connections and all, and build another one over the same store."""
         if isinstance(self.store, StoreWithLog):
-            self.store.log.appended_count = 0  # It counts from where it was opened.
+            self.store.log.appended_count = 0  # It counts since it was opened.
         self.__init__(  # type: ignore[misc]
             self.node.settings.model_dump(),
             store=self.store,
@@ -226,9 +226,9 @@ class Stage:
             self.settle()
 
     def pause(self, seconds: float) -> None:
-        """The process stands still; then its clock strikes before it has read anything.
+        """Pause the process; then its timers fire before it has read anything.
 
-        What clients send next was in their sockets meanwhile.
+        Packets that clients send next were in their sockets meanwhile.
         """
         heard_s = self.now_s
         self.now_s += seconds
@@ -236,12 +236,12 @@ class Stage:
         self.settle()
 
     def _assert_shared_empty(self) -> None:
-        """What all share who have nothing stays empty."""
+        """Check that the shared empty objects are still empty."""
         queue = self.node.state.empty_queue
         assert not any((NO_FRAMES, NONE_SENT, queue.waits, queue.count, queue.disk.gaps))
 
     def settle(self) -> None:
-        """Until nothing moves, nor says that it would: turns of the loop, and between them the
+        """Run until nothing moves, nor is pending: turns of the loop, and between them the
         store's."""
         turns = self.turns
         for _ in range(PASSES_MAX):
@@ -316,12 +316,12 @@ class Stage:
         self.settle()
 
     def make_durable(self, batch: Batch, latency_s: float = 0.0) -> None:
-        """The store has the batch; nobody has heard of it."""
+        """The store has the batch, and no continuation has run."""
         self.node.fence(self.devices.commit(batch.ops), self.now_s)
         self.node.journal.durable(batch, self.now_s, latency_s)
 
     def answer(self) -> None:
-        """Whoever waited for the batch that is durable is told, all in one stretch."""
+        """Run all continuations of the durable batch, in one time slice."""
         journal = self.node.journal
         while journal.is_answering:
             journal.answer(journal.depth, self.now_s)

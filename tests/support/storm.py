@@ -19,13 +19,13 @@ ANSWER_BYTES_MAX = 1_024
 
 @dataclass
 class Outcome:
-    """What became of a crowd."""
+    """The result of a crowd."""
 
     connected: int = 0
     refused: Counter[int] = field(default_factory=Counter)
     """CONNACKs with an error, by reason code; each is followed by another attempt."""
     accidents: Counter[str] = field(default_factory=Counter)
-    """What must never happen: a reset, an end without an answer, a change of mind."""
+    """Events that must never happen: a reset, an end without an answer, a second answer."""
     waiting: int = 0
     """Clients without an answer when time was up."""
 
@@ -41,7 +41,7 @@ class Attempt:
 
 
 class Storm:
-    """`run()` connects `count` clients, keeps them, and tells what happened."""
+    """`run()` connects `count` clients, keeps them, and returns the outcome."""
 
     def __init__(self, address: tuple[str, int], count: int, *, expiry_s: int, seed: int) -> None:
         self._address = address
@@ -55,7 +55,7 @@ class Storm:
         self.outcome = Outcome()
 
     def run(self, time_limit_s: float) -> Outcome:
-        """Until everybody is connected, or `time_limit_s` is over."""
+        """Run until all clients are connected, or `time_limit_s` has passed."""
         until_s = time.monotonic() + time_limit_s
         for number in range(self._count):
             self._start(number)

@@ -34,7 +34,7 @@ def test_names_its_process(number):
 
 
 def run(folder: Path, *options: str) -> str:
-    """What the tests in a folder print, run as those of this repository are."""
+    """Return the output of the tests in a folder, run as those of this repository are."""
     (folder / "pytest.ini").touch()
     path = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(

@@ -62,5 +62,5 @@ def test_all_processes_of_a_run_share_a_server() -> None:
     )
     assert other.stderr == ""
     assert other.stdout == f"{shared_kafka().servers}\n"
-    shared_kafka().create_topic("outlives")  # also where the other process has started it
+    shared_kafka().create_topic("outlives")  # also if the other process has started it
     assert asyncio.run(write(shared_kafka().servers, "outlives", [b"a"])) == [0]

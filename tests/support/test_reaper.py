@@ -50,7 +50,8 @@ def test_starts_children(number):
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """In the environment of all processes of a run; whoever is left ends with the test."""
+    """Yield a name in the environment of all processes of a run; the test ends those that are
+    left."""
     name = f"run-{secrets.token_hex(8)}"
     yield name
     for pid in bearers(name):

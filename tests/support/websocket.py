@@ -8,7 +8,7 @@ from websockets.uri import parse_uri
 
 
 class WebSocketClient:
-    """`Wire` speaks through it; `frame_bytes`: messages are cut into frames of so many."""
+    """`Wire` uses it as its stream; messages are cut into frames of `frame_bytes`."""
 
     def __init__(self, stream: Any, frame_bytes: int = 1_000_000) -> None:
         self.stream = stream
@@ -21,7 +21,7 @@ class WebSocketClient:
         self.largest_frame = 0
 
     async def open(self, **headers: str) -> None:
-        """The opening handshake; raises what the library raises where it is refused."""
+        """Do the opening handshake. Raises the library's error if it is rejected."""
         request = self.protocol.connect()
         for name, value in headers.items():
             request.headers[name.replace("_", "-")] = value

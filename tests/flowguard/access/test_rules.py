@@ -1,4 +1,4 @@
-"""Who may do what, as tables: the same rules as TOML and as Mosquitto's ACL file."""
+"""Rights of clients, as tables: the same rules as TOML and as Mosquitto's ACL file."""
 
 import pytest
 
@@ -256,7 +256,7 @@ def test_publish(rules: Rules, user: str | None, client_id: str, topic: str, may
 def test_receive(rules: Rules, user: str | None, client_id: str, topic: str, may: bool) -> None:
     rights = rights_of(rules, user, client_id)
     assert bool(rights.decide(topic) & RECEIVE) is rights.may_receive(topic) is may
-    # A filter that is a topic is subscribed by whoever may receive it.
+    # A filter that is a topic may be subscribed by all clients that may receive it.
     assert (rights.granted_qos(topic) == 2) is may
 
 

@@ -1,4 +1,5 @@
-"""DISCONNECT and then SIGKILL: who has seen its connection end has left nothing that comes back."""
+"""DISCONNECT and then SIGKILL: once its connection has ended, a client's session does not come
+back."""
 
 import signal
 from pathlib import Path
@@ -31,7 +32,7 @@ def come(
 
 
 def payloads(client: Caller) -> list[bytes]:
-    """Of what comes to it, with the last one."""
+    """Return the payloads that it receives, up to the last one."""
     found: list[bytes] = []
     while LAST.payload not in found:
         packet = client.read()

@@ -1,4 +1,4 @@
-"""`flowguard explain`: sentences for people, JSON for programs, and who is not known."""
+"""`flowguard explain`: sentences for people, JSON for programs, and unknown clients."""
 
 import json
 import re

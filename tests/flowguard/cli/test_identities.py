@@ -153,7 +153,7 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             {"listeners": ["mqtts://0.0.0.0:0"], "cert": "a", "key": "b"},
             "--allow-anonymous",
         ),
-        (  # Who speaks no TLS there is asked for no certificate.
+        (  # Without TLS there is no certificate to request.
             {
                 "listeners": ["0.0.0.0:0", "mqtts://127.0.0.1:0"],
                 "allow_plaintext": True,

@@ -1,4 +1,4 @@
-"""A real Kafka stops answering: devices go on, who needs it waits, and nothing is lost."""
+"""A real Kafka stops answering: devices go on, clients that need it wait, and nothing is lost."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_nothing_acknowledged_is_lost_where_the_broker_is_killed_while_kafka_is_
         server.nodes[0].start()
         server.wait_until_ready()
         with running_broker(tmp_path, *words) as second:
-            publish(second, 10, 11)  # Its publisher sends it again.
+            publish(second, 10, 11)  # The publisher sends it again.
             assert received(second, "app-1", 11) == list(range(11))
             expected = [*range(10), *range(10, 20), 10]
             assert received(second, "d", len(expected)) == expected

@@ -43,7 +43,7 @@ def test_a_traceback_shows_no_values(form: str, capfd: pytest.CaptureFixture[str
 
 
 class Sulking:
-    """Whatever it raises when it goes, nobody can be told."""
+    """It raises an error at its end that has no receiver."""
 
     def __del__(self) -> None:
         raise ArithmeticError

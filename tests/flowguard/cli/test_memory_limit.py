@@ -1,4 +1,4 @@
-"""What does not fit in the memory limit is said at start, by name, with what to do."""
+"""Settings and data that do not fit in the memory limit are named at the start, with a remedy."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_bounds_that_are_more_than_the_limit_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_stored_and_does_not_fit_is_named(tmp_path: Path) -> None:
-    """Not a broker that starts and lets nobody in."""
+    """The broker does not start and then reject all clients."""
     with (
         running_broker(tmp_path, "--config", limited(tmp_path, 256 * MIB)) as broker,
         Caller(broker, MQTT_311) as caller,

@@ -159,7 +159,7 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
 
 @contextmanager
 def broker_with_a_pipe(folder: Path) -> Iterator[tuple[Broker, Path]]:
-    """Its rules are a pipe now, of which nothing comes until somebody writes to it."""
+    """A broker whose rules are a pipe now, which gives nothing until a test writes to it."""
     config = write(folder, '[network]\nacl_file = "HERE/acl.toml"\n')
     rules = folder / "acl.toml"
     with running_broker(folder / "b", "--config", str(config)) as broker:

@@ -1,6 +1,6 @@
-"""Certificates, rules and users are read anew while a crowd publishes by TLS: nobody is lost.
+"""Certificates, rules and users are reloaded while a crowd publishes by TLS: no client is lost.
 
-RELOAD_CLIENTS=1000 makes it a crowd of so many.
+RELOAD_CLIENTS=1000 makes it a crowd of 1,000.
 """
 
 import os
@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 
 
 class Crowd:
-    """Clients that publish, one message after the other, until they are told to stop."""
+    """Clients that publish, one message after the other, until they are stopped."""
 
     def __init__(self, broker: Broker, context: ssl.SSLContext) -> None:
         self._broker = broker
@@ -39,7 +39,7 @@ class Crowd:
         self._limiter = trio.CapacityLimiter(HANDSHAKES)
         self.acknowledged = [0] * CLIENTS
         self.left = 0
-        """Of their own will, still connected."""
+        """Number of clients that ended as planned, still connected."""
         self.stops = False
 
     async def live(self, number: int) -> None:
@@ -69,7 +69,7 @@ class Crowd:
 
 
 def served(authority: Authority, port: int) -> int:
-    """The serial number of the certificate that somebody gets who comes now."""
+    """Return the serial number of the certificate of a new connection."""
     context = ssl.create_default_context(cafile=str(authority.cert))
     with (
         socket.create_connection((HOST, port), timeout=HANG_S) as plain,

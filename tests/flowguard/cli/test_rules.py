@@ -1,4 +1,4 @@
-"""`flowguard serve --acl`: rights of those who are connected, SIGHUP, and starts without rules."""
+"""`flowguard serve --acl`: rights of connected clients, SIGHUP, and starts without rules."""
 
 import signal
 import subprocess

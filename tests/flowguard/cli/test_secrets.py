@@ -77,7 +77,7 @@ def come(broker: Broker, user: str, password: str) -> int:
 
 
 def prove(broker: Broker, password: str) -> tuple[int, list[str]]:
-    """By SCRAM; the reason code, and what was said that nobody else may hear."""
+    """Log in by SCRAM. Return the reason code, and the secrets that were exchanged."""
     client = ScramClient("sue", password, secrets.token_urlsafe(18))
     begun = Properties(authentication_method=METHOD, authentication_data=client.first())
     with Caller(broker, client_id="by proof", properties=begun) as one:
@@ -93,7 +93,7 @@ def prove(broker: Broker, password: str) -> tuple[int, list[str]]:
 
 
 def shown(address: str) -> Iterator[str]:
-    """What the HTTP port shows to whoever may see it."""
+    """Yield the pages of the HTTP port for a permitted reader."""
     for path in ("status", "metrics", "explain/stays", "health", ""):
         with urllib.request.urlopen(f"http://{address}/{path}", timeout=PATIENCE_S) as said:
             yield said.read().decode()

@@ -1,4 +1,4 @@
-"""`flowguard serve` as a process, spoken to with bytes where no other program is needed."""
+"""`flowguard serve` as a process, over plain sockets if no other program is needed."""
 
 import fcntl
 import json
@@ -64,7 +64,7 @@ def test_a_taken_port_is_named_and_so_is_the_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
-    address = "203.0.113.1:1883"  # RFC 5737: nobody has it.
+    address = "203.0.113.1:1883"  # RFC 5737: an unused address.
     code, complaint = refused(
         *("--listen", address, "--data", str(tmp_path / "data")),
         *("--allow-plaintext", "--allow-anonymous"),
@@ -181,7 +181,7 @@ def test_a_signal_says_goodbye_and_ends_with_0(tmp_path: Path, number: signal.Si
 
 @pytest.mark.slow
 def test_a_hang_up_that_no_terminal_is_behind_ends_nothing(tmp_path: Path) -> None:
-    """Daemons are told by SIGHUP to read their files again; clients see nothing of it."""
+    """SIGHUP makes a daemon read its files again; clients do not notice."""
     with running_broker(tmp_path) as broker, Caller(broker) as caller:
         assert isinstance(caller.read(), Connack)
         for _ in range(2):
@@ -210,7 +210,7 @@ def test_the_end_of_its_terminal_is_its_end(tmp_path: Path) -> None:
             os.close(child)
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"listening on ")
-            os.close(parent)  # The kernel hangs up on everybody who has this terminal.
+            os.close(parent)  # The kernel sends SIGHUP to all processes of this terminal.
             assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
@@ -251,7 +251,7 @@ def test_a_taken_default_http_port_is_a_warning(tmp_path: Path) -> None:
     try:
         taken = socket.create_server(("127.0.0.1", HTTP_PORT))
     except OSError:
-        taken = socket.socket()  # Somebody else has taken it: as good.
+        taken = socket.socket()  # Another process has taken it: as good.
     with (
         taken,
         running_broker(tmp_path, "--listen", f"127.0.0.1:{port}") as broker,
@@ -301,7 +301,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
-    """Its disk is full: peers are refused in good order all the same, each with a line of it."""
+    """The disk of the log is full: peers are still rejected properly, each with a log line."""
     with open("/dev/full", "w") as full:
         process = start("serve", "--listen", "127.0.0.1:0", "--store", "memory", stderr=full)
     try:
@@ -324,7 +324,7 @@ def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> 
 
 
 def limited(files: int, *arguments: str) -> "subprocess.Popen[str]":
-    """`flowguard serve` that may open so many files."""
+    """Start `flowguard serve` with a limit on open files."""
     return subprocess.Popen(
         [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,

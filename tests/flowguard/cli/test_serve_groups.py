@@ -78,12 +78,12 @@ class Member:
                         answer = Puback if packet.qos == 1 else Pubrec
                         if self._answers:
                             self._caller.send(answer(packet.packet_id))
-                        # After that: who has seen it may send DISCONNECT at once.
+                        # After that, because a client that has seen it may send DISCONNECT at once.
                         self._got.put((self._name, packet.topic, packet.payload))
                     case Pubrel():
                         self._caller.send(Pubcomp(packet.packet_id))
         except OSError:
-            return  # Its broker was killed, or it is over.
+            return  # The broker was killed, or the member has ended.
 
     def leave(self) -> None:
         """It is a member no more."""
@@ -91,7 +91,7 @@ class Member:
         assert self._has_left.wait(HANG_S)
 
     def close(self) -> None:
-        """It is away; its session stays."""
+        """Disconnect; the session stays."""
         with suppress(OSError):
             self._caller.send(Disconnect())
         self._thread.join(HANG_S)
@@ -100,7 +100,7 @@ class Member:
 
 @pytest.fixture
 def got() -> "queue.Queue[Got]":
-    """What members were given."""
+    """A queue of the messages that members got."""
     return queue.Queue()
 
 
@@ -117,7 +117,7 @@ def pair_of(
 
 
 def publish(broker: Broker, client_id: str, topic: str, payloads: Sequence[bytes]) -> bool:
-    """With QoS 1; all of them are acknowledged. Whether somebody subscribes to each."""
+    """Publish with QoS 1 until all are acknowledged. Return True if each had a subscriber."""
     codes = set[int]()
     with Caller(broker, client_id=client_id) as publisher:
         assert isinstance(publisher.read(), Connack)
@@ -135,7 +135,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def probe(brokers: Sequence[Broker], members: Sequence[str], got: "queue.Queue[Got]") -> None:
-    """Return when each of these members is given something: who hands out what is decided."""
+    """Return when each of these members has got a message, so that the distributor is decided."""
     seen: set[str] = set()
     sent = Counter[bytes]()
     for number in count():
@@ -153,7 +153,8 @@ def probe(brokers: Sequence[Broker], members: Sequence[str], got: "queue.Queue[G
 
 
 def collected(got: "queue.Queue[Got]", wanted: int, before: Sequence[Got] = ()) -> list[Got]:
-    """What has come when so many different payloads have; `before`: what has come already."""
+    """Return the messages received when `wanted` different payloads are there, including
+    `before`."""
     found = list(before)
     while len({payload for _, _, payload in found}) < wanted:
         each = got.get(timeout=HANG_S)
@@ -190,7 +191,7 @@ def group_topics(server: Kafka, groups: str) -> list[str]:
 
 
 def group_topic(server: Kafka, groups: str) -> str:
-    """That of the one group, which may be there before all that Kafka is asked know it."""
+    """Return the topic of the one group, which may exist before all asked nodes have it."""
     while not (found := group_topics(server, groups)):
         pass
     (topic,) = found
@@ -211,7 +212,7 @@ def test_when_a_broker_is_killed_the_other_one_hands_out_what_it_had_and_nothing
                 publish((a, b)[index % 2], f"p{index}", f"t/{index}", payloads)
             b.process.kill()
             b.process.wait(HANG_S)
-        # Of all its partitions.
+        # All partitions of the topic.
         for index in range(24):
             publish(a, f"after {index}", "t/after", [b"after %d" % index])
         found: list[Got] = []
@@ -243,7 +244,7 @@ def test_a_broker_without_members_writes_for_a_group_of_which_it_has_heard(
         probe([b], ["app-a"], got)
         publish(b, "p", "t/1", numbers(0, MESSAGES))
         assert [int(each) for _, _, each in collected(got, MESSAGES)] == list(range(MESSAGES))
-        # It waits for members that are away, and that is known after a start, too.
+        # It waits for offline members, which are still known after a start.
         member.close()
         publish(b, "p", "t/1", numbers(MESSAGES, 2 * MESSAGES))
         assert b.terminate() == 0
@@ -401,7 +402,7 @@ def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(
 def test_each_of_three_nodes_ends_and_comes_back_and_a_group_loses_nothing_acknowledged(
     tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
-    """Among them who leads the partitions, who keeps the roster, and the group's coordinator."""
+    """Brokers die that lead the partitions, keep the roster, and coordinate the group."""
     with (
         kafka(tmp_path / "kafka", nodes=3) as server,
         pair_of(tmp_path, server, "groups", replicas=3) as (a, b),

@@ -20,7 +20,7 @@ from tests.support.kafka import kafka, shared_kafka
 
 QUEUE_MAX = 50
 MESSAGES = 600
-"""Many more than a queue has room for."""
+"""Number of messages, many more than fit into a queue."""
 PIECE = 100
 KILLED = -signal.SIGKILL
 
@@ -113,7 +113,7 @@ def test_an_application_gets_all_that_was_acknowledged_though_the_broker_was_kil
                 assert isinstance(message, Publish)
                 got.append(int(message.payload))
                 caller.send(Puback(message.packet_id))
-        # What it had acknowledged may come again; from there on all is there, in order.
+        # Acknowledged messages may come again; the later ones are complete and in order.
         assert got[0] <= MESSAGES // 2
         assert got == list(range(got[0], 2 * MESSAGES))
 

@@ -99,7 +99,7 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
             first.process.kill()
             first.process.wait(PATIENCE_S)
             with server.client() as client:
-                client.hset("standby:meta", "beat", 1)  # Its lease ends.
+                client.hset("standby:meta", "beat", 1)  # The lease ends.
             assert standby.stdout is not None
             assert standby.stdout.readline().startswith(f"listening on {address} ")
             find_it(Broker(standby, "127.0.0.1", first.port, tmp_path))

@@ -88,7 +88,7 @@ def test_sigterm_during_the_start_ends_it_with_0(
 
 
 def test_the_second_sigterm_ends_a_process_that_does_not_handle_the_first() -> None:
-    """Its event loop does not run yet, or has ended."""
+    """The event loop does not run yet, or has ended."""
     program = (
         "import time; from flowguard.cli.signals import start_signals\n"
         "with start_signals(): pass\n"

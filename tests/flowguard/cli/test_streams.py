@@ -1,4 +1,4 @@
-"""Standard output that is closed or full: commands say so, and a broker serves on."""
+"""Standard output that is closed or full: commands report it, and a broker serves on."""
 
 import os
 import shlex

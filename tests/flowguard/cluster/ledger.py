@@ -1,4 +1,4 @@
-"""What must have happened: publications, who must get them, and the invariants.
+"""The invariants: publications, and the sessions that must get them.
 
 I1  an acknowledged message is in the queue of each session that was subscribed at its PUBLISH
 I2  first deliveries keep the order of each publisher per topic, QoS and session; for sessions that
@@ -39,7 +39,7 @@ class Ledger:
         self.is_broken = False
         self.publications: dict[bytes, Publication] = {}
         self.subscriptions: dict[str, set[str]] = {}
-        """Filters by session: those whose SUBACK was received, without an UNSUBSCRIBE since."""
+        """Filters by session, those with a SUBACK and without a later UNSUBSCRIBE."""
         self._last: dict[tuple[str, str, str, int], int] = {}
         """Highest number by session, publisher, topic and QoS."""
         self._positions: dict[str, int] = {}

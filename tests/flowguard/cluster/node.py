@@ -29,7 +29,7 @@ BYTES_MAX = 120
 
 @dataclass
 class Store:
-    """What is committed on one node; it survives crashes."""
+    """Committed data of one node; it survives crashes."""
 
     positions: dict[str, int] = field(default_factory=dict)
     """Last position of the queue of each session."""

@@ -119,7 +119,7 @@ def test_a_stream_with_a_missing_message_is_an_error() -> None:
 
 
 class Host:
-    """A node that commits when a test says so."""
+    """A node whose commits are made by the test."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []

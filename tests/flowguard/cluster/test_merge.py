@@ -1,4 +1,4 @@
-"""Gossip: what was heard is merged, in any order; who is who; and what is told."""
+"""Gossip: records are merged in any order; identities of nodes; and the records that are sent."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -51,7 +51,7 @@ def test_merge_is_commutative(records: list[PressureRecord], random: object) -> 
 def test_merge_is_associative(
     first: list[PressureRecord], second: list[PressureRecord], third: list[PressureRecord]
 ) -> None:
-    """Whoever relays passes on the newest of each node; who relayed what makes no difference."""
+    """A relay passes on the newest record of each node, from any sender."""
 
     def relayed(*batches: list[PressureRecord]) -> list[PressureRecord]:
         newest: dict[str, PressureRecord] = {}
@@ -100,7 +100,7 @@ def test_an_echo_does_not_make_its_node_younger() -> None:
     assert here.peers(LOST_S + 1) == []
 
 
-# --- Who is who
+# --- Identities of nodes
 
 
 def test_a_record_under_our_own_id_is_ignored_and_told() -> None:

@@ -1,4 +1,5 @@
-"""Whose window a client has, by what its node heard (docs/explain/overload.md, "Many nodes").
+"""The window of a client from the records that its node has (docs/explain/overload.md, "Many
+nodes").
 
 Relief on one node never raises the window of a client whose path still holds a node with P >= 1.2;
 a dead node's record cannot brake > 5 s; off-path brake >= 0.5. "Relief" has two parts. A lower
@@ -191,7 +192,7 @@ def test_a_record_holds_for_a_second_then_drifts_to_the_local_window() -> None:
 def test_a_silent_node_ends_in_a_step_of_less_than_a_twentieth(
     told: dict[str, tuple[float, float]], window: float, pressure: float, path: frozenset[str]
 ) -> None:
-    """What is left of the step: from 1 to 1.2 on the path the brake is on, or off, not between."""
+    """The rest of the step: from 1 to 1.2 on the path the brake is on, or off, not between."""
     here, alone = heard(told, (window, pressure)), heard({}, (window, pressure))
     last = here.window_for(path, LOST_S - 1e-6)
     after = alone.window_for(path, LOST_S)

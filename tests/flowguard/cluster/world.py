@@ -18,7 +18,7 @@ from tests.flowguard.cluster.ledger import Ledger
 from tests.flowguard.cluster.node import Node, Parts, Store
 
 COUNTS = Counter[str]()
-"""What all schedules of this process did."""
+"""Counts of events in all schedules of this process."""
 DRAIN_ROUNDS_MAX = 3_000
 
 

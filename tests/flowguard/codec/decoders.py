@@ -21,7 +21,8 @@ def all_of(decoder: PacketDecoder) -> list[Packet]:
 def one_by_one(
     stream: bytes, version: int, max_packet_size: int = MAX
 ) -> tuple[list[Packet], PeerError | None]:
-    """What a stream is, a packet at a time from one chunk, and the error that ends it."""
+    """Return the packets of a stream, decoded one by one from one chunk, and the error that ends
+    it."""
     decoder = decoder_of(stream, version, max_packet_size)
     packets: list[Packet] = []
     try:

@@ -1,8 +1,8 @@
-"""Batches make progress, whatever comes: windows, splits and malformed packets of any kind.
+"""Batches make progress on any input: windows, splits and malformed packets of any kind.
 
-The reference decodes one packet after the other, from one chunk. Batches have to come to the same
-packets and the same end, and a batch with room left over says that no good packet is left: who
-handles it would else wait for bytes that need not come, or ask for ever.
+The reference decodes one packet after the other, from one chunk. Batches must give the same packets
+and the same end. A batch below its limit means that no good packet is left: its caller would
+otherwise wait for bytes that need not come, or ask for ever.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.flowguard.codec.wire import frame
 
 MAX = 400
 End = tuple[ReasonCode, str] | None
-"""The error that ends a stream; None: it ends in the middle of a packet, or after one."""
+"""The error that ends a stream, or None if it ends in the middle of a packet, or after one."""
 
 plain = st.sampled_from(
     (Publish("a", b"x"), Publish("a", b"y", 1, packet_id=7), Publish("a", b"", 2, packet_id=8))

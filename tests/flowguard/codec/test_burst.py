@@ -59,7 +59,7 @@ def test_its_packets_are_numbered_and_acknowledged(
     data = b"".join([encode(packet, version) for packet in sent])
     burst = find_burst(data, 0, len(sent), version, len(data))
     assert burst is not None
-    sent = sent[: burst.count]  # What is alike at the beginning is a burst by itself.
+    sent = sent[: burst.count]  # The equal packets at the beginning are a burst by themselves.
     assert len(sent) >= BURST_MIN
     if burst.topics is not None:
         assert len(sent) == len(kinds)

@@ -1,4 +1,4 @@
-"""What the decoder takes for a packet, how large it may be, and several of them at once."""
+"""The packets that the decoder accepts, their maximum size, and several of them at once."""
 
 import sys
 import tracemalloc
@@ -155,7 +155,7 @@ def test_a_length_of_five_bytes_is_malformed(version: int) -> None:
 @pytest.mark.spec("MQTT-1.5.5-1")
 @pytest.mark.parametrize("length", [b"\x82\0", b"\x82\x80\0", b"\x82\x80\x80\0"])
 def test_a_length_with_a_byte_too_many(length: bytes) -> None:
-    """3.1.1 does not forbid it, and some small clients reserve fixed room."""
+    """3.1.1 does not forbid it, and some small clients reserve a fixed number of bytes."""
     with pytest.raises(MalformedPacket):
         decode(b"\x40" + length + b"\0\x01", 5)
     assert decode(b"\x40" + length + b"\0\x01", 4) == Puback(1)
@@ -314,7 +314,7 @@ def test_a_packet_of_128_mib_in_chunks(lane: bool) -> None:
 
 @pytest.mark.parametrize("lane", [False, True])
 def test_a_packet_byte_by_byte(lane: bool) -> None:
-    """What has been collected is not copied: the same objects hold it all the time."""
+    """Collected bytes are not copied: the same objects hold them all the time."""
     data = frame(0x30, text("a"), bytes(50_000))
     decoder = PacketDecoder(MAX, 4)
     held: set[tuple[int, int, int]] = set()
@@ -331,7 +331,7 @@ def test_a_packet_byte_by_byte(lane: bool) -> None:
 
 
 def test_small_pieces_behind_a_large_backlog_are_not_copied_with_it() -> None:
-    """A waiting client's backlog stays where it is while its pings trickle in."""
+    """A waiting client's backlog is not moved while its pings trickle in."""
     decoder = decoder_of(frame(0x30, text("a"), bytes(8_000_000)))
     start = thread_time()
     for _ in range(3000):
@@ -369,7 +369,7 @@ def test_a_batch_ends_when_its_room_is_filled() -> None:
     ],
 )
 def test_good_packets_come_before_the_bad_one(bad: bytes, reason: ReasonCode) -> None:
-    """And the bad one stays: whoever asks again is told again."""
+    """The bad one stays, and each further call raises the same error."""
     data = encode(PUBLISH, 5) + encode(Puback(1), 5)
     decoder = decoder_of(data + bad + data, 5, 1000)
     assert not decoder.has_failed

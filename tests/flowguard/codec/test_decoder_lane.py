@@ -1,4 +1,5 @@
-"""What overtakes: the control lane; and what is taken at sight, without a buffer."""
+"""Packets that overtake others by the control lane, and packets decoded at sight, without a
+buffer."""
 
 import tracemalloc
 from time import thread_time
@@ -91,7 +92,7 @@ def test_a_control_packet_in_pieces() -> None:
 
 
 def test_an_incomplete_packet_stops_the_lane() -> None:
-    """What looks like a PINGREQ behind it is its payload."""
+    """Bytes behind it that look like a PINGREQ are its payload."""
     decoder = decoder_of(b"\x30\x07\0\1a\xc0\0")
     assert decoder.next_control() is None
     decoder.feed(b"\xc0\0\xc0\0")

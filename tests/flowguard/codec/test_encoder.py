@@ -148,7 +148,7 @@ def test_a_reason_becomes_a_return_code(reason: int, code: int) -> None:
 @pytest.mark.spec("MQTT-2.2.1-2", "v3:MQTT-2.3.1-5")
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_qos_0_has_no_packet_id(version: int) -> None:
-    """Not even where the record, shared with a QoS 1 delivery, has one."""
+    """Not even if the record, shared with a QoS 1 delivery, has one."""
     head, tail = publish_frame(Publish("a", b"x", 1, packet_id=9), version, 0, False, NO_PROPERTIES)
     assert decode(head + tail, version) == Publish("a", b"x")
     assert encode(Publish("a", b"x", 0, packet_id=9), version) == head + tail
@@ -226,7 +226,7 @@ def test_lengths_on_the_wire_are_as_short_as_can_be(size: int) -> None:
     ids=lambda packet: type(packet).__name__,
 )
 def test_no_properties_are_said_to_be_none(packet: Packet) -> None:
-    """5.0 reads them back, so the zero length is there; 3.1.1's bytes are one fewer for each."""
+    """5.0 reads them back, so the zero length is encoded; 3.1.1 has one byte less for each."""
     blocks = 2 if isinstance(packet, Connect) and packet.will else 1
     codes = 1 if isinstance(packet, Unsuback) else 0
     assert len(encode(packet, 5)) == len(encode(packet, 4)) + blocks + codes

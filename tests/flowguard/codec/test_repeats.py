@@ -1,4 +1,5 @@
-"""What a packet may repeat without end is counted: its decoding is one stretch of work."""
+"""Parts that a packet may repeat without end are counted, because its decoding is one time
+slice."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What comes out of the encoder goes into the decoder, whole, in pieces, or broken."""
+"""Output of the encoder is input of the decoder, whole, in pieces, or broken."""
 
 from itertools import accumulate
 from typing import Literal
@@ -130,7 +130,7 @@ def test_the_control_lane_against_a_list(data: st.DataObject, version: int) -> N
 
 @given(st.data(), strategies.versions, roles)
 def test_batches_against_a_list(data: st.DataObject, version: int, role: Role) -> None:
-    """Each batch goes on until its room is filled by PUBLISH, SUBSCRIBE and UNSUBSCRIBE."""
+    """Each batch goes on until PUBLISH, SUBSCRIBE and UNSUBSCRIBE reach its limit."""
     packets = data.draw(st.lists(strategies.packets(version, sender_of(role)), max_size=12))
     pieces = cuts_of(data, b"".join(encode(packet, version) for packet in packets))
     ends = list(accumulate(len(encode(packet, version)) for packet in packets))
@@ -157,7 +157,7 @@ def test_batches_against_a_list(data: st.DataObject, version: int, role: Role) -
 def outcome(
     stream: bytes, version: int, role: Role, *, room: int
 ) -> tuple[list[Packet], str | None]:
-    """All that comes before the error, and the error; room 0: by `next()`."""
+    """Return all packets before the error, and the error; a limit of 0 uses `next()`."""
     decoder = PacketDecoder(MAX_SMALL, version, role)
     decoder.feed(stream)
     packets: list[Packet] = []
@@ -169,7 +169,7 @@ def outcome(
             packets += [packet for packet in more if packet is not None]
     except PeerError as error:
         why = f"{error.reason_code} {error.why}"
-        with pytest.raises(PeerError):  # it stays where it is
+        with pytest.raises(PeerError):  # the packet stays
             decoder.next()
         return packets, why
 

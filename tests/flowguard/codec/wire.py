@@ -14,7 +14,7 @@ MAX = 268_435_460
 """The largest packet there can be: a limit that is none."""
 MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
 VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
-"""What decoding a broken packet raises, and which reason code its sender is told."""
+"""The error of decoding a broken packet, and the reason code for its sender."""
 
 
 def u16(number: int) -> bytes:
@@ -60,10 +60,11 @@ def connect(
 def decode(
     data: bytes, version: int = MQTT_5, role: Literal["server", "client"] = "server"
 ) -> Packet | None:
-    """The one packet in `data`; None if it is not complete. Nothing may be left behind it.
+    """Return the one packet in `data`, or None if it is not complete. Nothing may be left behind
+    it.
 
-    Taken by `next()` and again by `next_batch()`: they must agree on packets, errors and rests. So
-    must `at_sight()`, which need not see anything, but nothing else.
+    It is decoded by `next()` and again by `next_batch()`, which must agree on packets, errors and
+    rests. So must `at_sight()`, which need not decode anything, but nothing else.
     """
     decoder, batches = PacketDecoder(MAX, version, role), PacketDecoder(MAX, version, role)
     glance = PacketDecoder(MAX, version, role)

@@ -77,7 +77,7 @@ def test_a_name_that_the_file_cannot_hold_is_refused(user: str) -> None:
 def test_who_does_not_exist_costs_what_somebody_who_does_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One hash of the file is computed, whoever asks; and for one name always the same one."""
+    """One hash of the file is computed for each request, and always the same one for a name."""
     computed: list[str] = []
     is_right = passwords._is_right
 

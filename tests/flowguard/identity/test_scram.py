@@ -18,7 +18,7 @@ LINE = (
     "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:"
     "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 )
-"""Of the example in [RFC 7677, 3], as PostgreSQL writes it."""
+"""Secret of the example in [RFC 7677, 3], as PostgreSQL writes it."""
 
 
 def file(**users: str) -> PasswordFile:
@@ -122,7 +122,7 @@ def test_a_password_that_takes_long_to_prepare_is_not_prepared() -> None:
 
 
 class Counted(dict[str, str]):
-    """Users that count how often somebody goes through all of them."""
+    """Users that count how often all of them are listed."""
 
     looked_through = 0
 

@@ -1,4 +1,4 @@
-"""Which tokens prove who somebody is, and which keys a file may hold."""
+"""Tokens that prove an identity, and keys that a file may hold."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def secret_set(secret: bytes = SECRET, **more: Any) -> bytes:
 
 
 def signed(key: Any, algorithm: str, changes: dict[str, Any] | None = None, **header: Any) -> bytes:
-    """A token with the usual claims; None takes one away."""
+    """Return a token with the usual claims; a value of None removes one."""
     claims = {k: v for k, v in (CLAIMS | (changes or {})).items() if v is not None}
     return jwt.encode(claims, key, algorithm, headers=header).encode()
 
@@ -171,7 +171,7 @@ def test_a_token_that_nobody_signed_proves_nothing(alg: object) -> None:
 
 
 def test_a_public_key_is_no_secret() -> None:
-    """Who knows it, as everybody does, could else sign with it."""
+    """Otherwise everyone could sign with it, because it is known to all."""
     public = pem(RSA_KEY)
     for secret in (public, public.strip(), public.replace(b"\n", b"")):
         assert "not known here" in why(public, handmade({"alg": "HS256"}, secret))

@@ -1,4 +1,4 @@
-"""Names that nobody has: SCRAM asks them the same, whatever happens to broker and file."""
+"""Unknown names: SCRAM asks them the same, for any state of broker and file."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def made(*users: str) -> PasswordFile:
 
 
 def asked(users: PasswordFile, name: str) -> tuple[bytes, int]:
-    """What everybody learns of a name before anything is proved."""
+    """Return the information about a name that is visible before any proof."""
     found = users.scram(name)
     return found.salt, found.iterations
 

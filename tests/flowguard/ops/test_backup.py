@@ -1,4 +1,4 @@
-"""POST /backup: a copy of the store of a running broker, for whom, where, and how often."""
+"""POST /backup: a copy of the store of a running broker; its callers, folder, and frequency."""
 
 import json
 import threading
@@ -205,7 +205,7 @@ def test_who_is_on_this_machine(host: str, here: bool) -> None:
 
 
 class Asked:
-    """A connection whose body is here already."""
+    """A connection whose body has been read already."""
 
     is_served = False
 

@@ -1,4 +1,4 @@
-"""The sentence that says how the node is."""
+"""The sentence about the node's condition."""
 
 from typing import Any
 

@@ -167,7 +167,7 @@ def test_by_which_names_the_port_may_be_asked(host: str | None, expected: bool) 
     port=st.text("0123456789"),
 )
 def test_what_is_no_address_and_not_listed_is_not_ours(name: str, port: str) -> None:
-    """Whatever a resolver could be asked for: a dotted name ends in letters."""
+    """For any name that a resolver may know: a dotted name ends in letters."""
     for host in (f"{name}x.example", f"{name}x.example:{port}", f"[{name}x.example]"):
         assert not is_ours(host, {"broker.example"})
 

@@ -83,7 +83,7 @@ async def test_a_peer_that_reads_nothing_does_not_keep_the_broker_from_ending() 
 
 
 async def test_many_at_once_are_answered_or_told_to_come_back() -> None:
-    """All of them stand at the door before it opens."""
+    """All of them connect before the listener accepts."""
     listener = listen("127.0.0.1", 0)
     address: Address = listener.getsockname()[:2]
     async with broker() as running, trio.open_nursery() as nursery:
@@ -133,7 +133,7 @@ async def test_answers_take_no_more_than_their_share_of_the_loop(
     ended_s: list[float] = []
 
     def make() -> Response:
-        mock_clock.jump(0.1)  # So long the loop stands still.
+        mock_clock.jump(0.1)  # The loop stands still for this time.
         ended_s.append(trio.current_time())
         return text_response("made")
 

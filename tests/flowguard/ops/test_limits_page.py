@@ -20,16 +20,16 @@ METRICS = set(
         r"^\| `(flowguard_\w+)`", (DOCS / "reference" / "metrics.md").read_text(), re.MULTILINE
     )
 )
-"""Of the page that another test compares with the broker."""
+"""Settings on the page that another test compares with the broker."""
 NO_BOUNDS = {
     "flow.cost_bytes",  # A weight.
     "session.maximum_qos",  # A right.
-    "session.topic_alias_qos_max",  # What is done, not how much.
+    "session.topic_alias_qos_max",  # A choice, not a number.
 }
 
 
 def bound_settings() -> set[str]:
-    """Keys of settings that bound something: by their names, as the house names them."""
+    """Return the keys of settings that are bounds, by the naming rules of the project."""
     keys = set()
     for section, field in Settings.model_fields.items():
         assert isinstance(field.annotation, type)

@@ -20,7 +20,7 @@ from flowguard.types import MQTT_5, MQTT_311, Properties
 from tests.support.stage import Stage
 
 KEPT = Properties(session_expiry_interval=60)
-"""A session that is kept, for clients that say so."""
+"""Properties of a durable session."""
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

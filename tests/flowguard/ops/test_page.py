@@ -121,7 +121,7 @@ def shown(tab: Page, address: str, request: pytest.FixtureRequest, tmp_path: Pat
     show(tab, address, width, theme)
     tab.evaluate("explain(document.querySelector('#talkers button').textContent)")
     tab.wait_for("document.querySelector('#explained p')")
-    tab.evaluate("document.querySelector('#pause').click()")  # What is measured stands still.
+    tab.evaluate("document.querySelector('#pause').click()")  # The measured values stand still.
     folder = Path(os.environ.get("FLOWGUARD_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     tab.screenshot(folder / f"page-{width}-{theme}.png")

@@ -1,4 +1,4 @@
-"""What the page is told: one sampler for all, bounded in everything."""
+"""The data of the page: one sampler for all viewers, bounded in everything."""
 
 import json
 from typing import Any
@@ -106,7 +106,7 @@ def test_the_history_is_bounded() -> None:
 
 @pytest.fixture
 def samplers(monkeypatch: pytest.MonkeyPatch) -> list[Sampler]:
-    """The samplers that somebody watches, or has watched."""
+    """Return the samplers that have, or had, a viewer."""
     found: list[Sampler] = []
     join = Sampler.join
 
@@ -251,7 +251,7 @@ def test_a_latency_is_that_of_the_last_looks() -> None:
 
 
 async def test_the_port_samples_while_nobody_looks() -> None:
-    """Who comes after the trouble sees it still."""
+    """A viewer that opens the page after the trouble still sees it."""
     async with watched() as (_, address):
         for _ in range(2):
             viewer = await Viewer.at(address)

@@ -1,4 +1,4 @@
-"""The status is JSON, complete, and says what the node does."""
+"""The status is complete JSON of the node's state."""
 
 import json
 from collections import deque

@@ -1,4 +1,4 @@
-"""`explain` says why a subscriber gets nothing: each cause, from the state that is its reason."""
+"""`explain` names the reason if a subscriber gets nothing: each cause, from the state behind it."""
 
 from flowguard.errors import StoreError
 from flowguard.ops.explain import Explanation, explain
@@ -26,7 +26,7 @@ def text(stage: Stage) -> str:
 
 
 def waiting(stage: Stage, count: int, *, receive_maximum: int = 10) -> Client:
-    """A subscriber that comes back to so many messages."""
+    """Return a subscriber that reconnects to `count` queued messages."""
     subscriber = stage.connect_durable("s")
     subscriber.subscribe("t", qos=1)
     subscriber.close()

@@ -221,7 +221,7 @@ def test_nothing_is_normalized(filter: str, topic: str) -> None:
 
 
 def pattern(filter: str) -> re.Pattern[str]:
-    """The same rule in another language."""
+    """Return the same rule as a regular expression."""
     if filter == "#":
         return re.compile(r"[^$].*", re.DOTALL)
     tail = ""

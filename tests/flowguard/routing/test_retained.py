@@ -204,7 +204,7 @@ def test_republishing_does_not_grow_the_heap(quiet: int) -> None:
 
 @pytest.mark.parametrize("filter", ["#", "+/#", "t/+", "t/#", "+/+"])
 def test_a_walk_goes_on_while_the_store_changes(filter: str) -> None:
-    """What stands all the time is shown exactly once; what was removed before, never."""
+    """A message that exists all the time is shown exactly once; one removed before, never."""
     names = [f"t/{number}" for number in range(100)]
     store = store_of(*names)
     walk = store.walk(filter)

@@ -17,7 +17,7 @@ def group_of(count: int) -> Group:
 
 
 class Ranks:
-    """Who is how fit; counts the questions."""
+    """Fitness of the members; counts the questions."""
 
     def __init__(self, default: int = 0) -> None:
         self.default = default
@@ -94,7 +94,7 @@ def test_waking_finds_the_one_online_member_of_a_large_offline_group() -> None:
     picks(group, ready, 1)
     ready.ranks = {777: 0}
     group.wake(777)
-    group.wake(5000)  # who is not there stays so
+    group.wake(5000)  # an absent member stays absent
     assert picks(group, ready, 3) == [777, 777, 777]
     assert len(group) == 1000
 

@@ -66,7 +66,7 @@ def test_the_last_member_takes_the_group_along() -> None:
     assert table.unsubscribe("$share/g/a", "two")
     assert table.match("a").groups == []
     assert len(table) == 0
-    assert kept.pick(always) is None  # who kept it too long finds nobody
+    assert kept.pick(always) is None  # a group kept too long has no members
 
 
 def test_version_moves_when_routes_may_differ() -> None:

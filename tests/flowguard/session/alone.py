@@ -1,7 +1,7 @@
-"""A session room without a node: `Alone` is all that one conversation, and the next, need of one.
+"""The session package without a node: `Alone` is the part that a connection, and the next, needs.
 
 Commits are done by `commit`, routing is a list, time stands still. The client is a decoder: `take`
-returns what it was sent.
+returns the packets sent to it.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ NOW_S = 1_000.0
 
 
 class Commits(GroupCommit):
-    """What is to be durable; `commit` makes it so."""
+    """Operations to be made durable by `commit`."""
 
     def __init__(self) -> None:
         self.ops: list[StoreOp] = []
@@ -65,13 +65,13 @@ class Commits(GroupCommit):
 
 
 class Routes(Routing[Inbound]):
-    """Where the packets of the client go."""
+    """Receives the packets of the client."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
         self.messages: list[Publish] = []
         self.answers: list[int] = []
-        """What `publish` answers next; else success, at once."""
+        """The next answers of `publish`; without one, success at once."""
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
         """Everything that an answer of IN_PROCESS is for waits for `commit`."""
@@ -99,7 +99,7 @@ class Routes(Routing[Inbound]):
 
 
 class Alone(Lifecycle[ServerConnection]):
-    """One session, and whoever of its connections is the present one."""
+    """One session, and its present connection."""
 
     def __init__(self, expiry_s: int = 0, spills: bool = False, **session: Any) -> None:
         bounds = Bounds.of(Settings.model_validate({"session": session}), 1 << 30)
@@ -146,7 +146,7 @@ class Alone(Lifecycle[ServerConnection]):
         return found
 
     def run(self) -> None:
-        """The next turn of whoever has work left."""
+        """Run the next turn of all connections with work left."""
         runnable, self.node.runnable = self.node.runnable, []
         for conversation in runnable:
             assert isinstance(conversation, ServerConnection)
@@ -154,7 +154,7 @@ class Alone(Lifecycle[ServerConnection]):
             conversation.run(NOW_S)
 
     def run_replays(self) -> None:
-        """The turn of whoever has more of a backlog."""
+        """Run the turn of all connections with more of a backlog."""
         while self.node.replays:
             self.node.replays.popleft().take_turn(NOW_S)
 
@@ -176,7 +176,7 @@ class Alone(Lifecycle[ServerConnection]):
     # --- Lifecycle ---
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
-        """Accepted at once; who was there before is taken over."""
+        """Accept at once; an earlier connection is taken over."""
         session, settings = self.session, self.node.settings.session
         if session.outbound is not None:
             session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)

@@ -142,13 +142,13 @@ class Sessions:
     def connect_durable(
         self, client_id: str, *, version: int = MQTT_5, **properties: Any
     ) -> "Client":
-        """A client that resumes its session if there is one, and whose session is kept."""
+        """Return a client with a durable session, which resumes an existing one."""
         if version == MQTT_5:
             properties.setdefault("session_expiry_interval", 3_600)
         return self.connect(client_id, version=version, clean_start=False, **properties)
 
     def session_of(self, packet: Connect, expiry_s: int) -> tuple[Session, bool]:
-        """The session that a CONNECT resumes or begins; whether it was there before."""
+        """Return the session that a CONNECT resumes or begins, and True if it existed before."""
         self._ids += 1
         client_id = packet.client_id or f"assigned-{self._ids}"
         session = self.sessions.get(client_id)
@@ -192,7 +192,8 @@ class Sessions:
         return used_bytes(self.node)
 
     def check(self, connections: Iterable[ServerConnection] = ()) -> None:
-        """Every budget holds what is there; `connections`: also those without a session."""
+        """Check that every budget equals its sum; `connections` includes those without a
+        session."""
         check_budgets(self.node, self.sessions.values(), (), connections)
 
     def check_store(self) -> None:

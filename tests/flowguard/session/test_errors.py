@@ -1,4 +1,4 @@
-"""Broken packets on an open connection: what is answered, and that nobody else notices."""
+"""Broken packets on an open connection: the answers, and that other clients do not notice."""
 
 import pytest
 

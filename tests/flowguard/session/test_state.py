@@ -1,11 +1,12 @@
-"""What is kept for clients besides messages: bounded per client and in total, given back exactly.
+"""State that is kept for clients besides messages: bounded per client and in total, freed exactly.
 
-The machine at the end lets three clients do whatever makes a node keep something, within limits
+The machine at the end lets three clients do everything that makes a node keep state, within limits
 that are reached all the time, with crashes, take-overs, expiry and restarts in between.
 
-1. Every budget holds what is there, to the byte; no client holds more than it may, nor do all.
-2. A client that is refused something keeps what it had.
-3. Once all sessions are over, no budget holds anything.
+1. Every budget equals the sum of its objects, to the byte; no limit of a client or of all is
+   exceeded.
+2. A client whose request is rejected keeps its earlier state.
+3. Once all sessions have ended, no budget holds anything.
 """
 
 from flowguard.codec.packets import (

@@ -1,9 +1,8 @@
-"""A live run's latencies beside what `flowguard storm` measured from outside.
+"""A live run's latencies beside those that `flowguard storm` measured from outside.
 
-What a client waits contains what the broker sees of it, so a percentile of the broker's is not
-above the next one of the clients', by a bucket, and by how long the broker is away between its look
-at the clock and reading; and it contains the commit, of which the store here takes COMMIT_S at
-least.
+The latency of a client includes the broker's own measurement. So a percentile of the broker's is
+not above the next one of the clients', except by a bucket and by the time between the broker's look
+at the clock and its read. It includes the commit, which takes COMMIT_S at least in this store.
 """
 
 import json
@@ -45,7 +44,7 @@ class SlowDisk(MemoryStore):
 
 
 async def stormed(folder: Path, store: MemoryStore, *words: str) -> dict[str, Any]:
-    """What a storm says that a broker has recorded below `folder`."""
+    """Return the result of a storm at a broker that records below `folder`."""
     settings = {"telemetry": {"record_dir": str(folder)}, "node": {"sys_interval_s": 0.2}}
     async with broker(settings, store=store, calm=True) as running:
         runs = Runs(folder, running.node.settings.telemetry)

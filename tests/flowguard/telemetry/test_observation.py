@@ -1,4 +1,4 @@
-"""What a broker records of a node is what the node has done, in the words of the schema."""
+"""A broker's records of a node are the node's actions, in the words of the schema."""
 
 from collections.abc import Iterable
 from typing import Any

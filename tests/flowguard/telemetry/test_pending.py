@@ -1,4 +1,4 @@
-"""What waits for the disk: in order, within both bounds, and what is dropped is counted."""
+"""Rows that wait for the disk: in order, within both bounds, and dropped ones are counted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

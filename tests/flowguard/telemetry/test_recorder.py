@@ -43,7 +43,7 @@ CLIENTS = 3
 
 
 def rows(directory: Path, table: str) -> list[dict[str, Any]]:
-    """Of all completed files of a run."""
+    """Return the rows of all completed files of a run."""
     parts = sorted(directory.glob(f"{table}-*.parquet"))
     return [row for part in parts for row in pq.read_table(part).to_pylist()]
 
@@ -118,7 +118,7 @@ def test_what_was_recorded_can_be_replayed_in_virtual_time(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     (run,) = json.loads(result.stdout)["runs"]
     assert (run["clients"], run["connected_share"]) == (CLIENTS + 1, 1.0)
-    # What is due before its device is connected is nobody's message.
+    # Messages due before their device is connected do not count.
     assert 0 < run["acknowledged_count"] <= run["due_count"]
 
 

@@ -20,7 +20,7 @@ def limits(**values: float) -> TelemetrySettings:
 
 
 def portion(number: int, *rows: Row, ends: bool = False) -> Portion:
-    """Of table `decisions`, of the run of that number."""
+    """Return a portion of table `decisions`, of the run with that number."""
     end: Row | None = (1.0, "stopped", None, 0) if ends else None
     described = run_row(Settings(), "flowguard", float(number))
     return Portion(run_id(number, "00"), described, {"decisions": list(rows)}, end)
@@ -40,7 +40,7 @@ def noise(count: int, first: int = 0) -> list[Row]:
 
 
 def numbers(directory: Path) -> list[int]:
-    """Of the decisions in completed files."""
+    """Return the numbers of the decisions in completed files."""
     tables = [pq.read_table(path) for path in sorted(directory.glob("decisions-*.parquet"))]
     return [int(t_s) for table in tables for t_s in table["t_s"].to_pylist()]
 
@@ -130,7 +130,7 @@ def test_the_oldest_run_goes_first_and_as_a_whole(tmp_path: Path) -> None:
 
 @dataclass
 class Model:
-    """What should be on the disk."""
+    """The expected contents of the disk."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
     """By run."""

@@ -1,4 +1,4 @@
-"""What the HTTP port of several workers answers to other machines."""
+"""Answers of the HTTP port of several workers to other machines."""
 
 from pathlib import Path
 from types import SimpleNamespace

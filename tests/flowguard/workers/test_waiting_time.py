@@ -1,4 +1,4 @@
-"""What the owner of a session learns about a connection, with two workers in one process."""
+"""Waiting times that the owner of a session gets, with two workers in one process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a worker does for its supervisor."""
+"""Tasks of a worker for its supervisor."""
 
 import json
 from functools import partial

@@ -47,7 +47,7 @@ def acknowledgement(event: Event, packet_id: int) -> Packet:
 
 
 def expected(answer: Reply, packet_id: int) -> list[Packet]:
-    """What the client is sent then; the rest of `Reply` is silence."""
+    """Return the packets that the client gets then; other members of `Reply` send nothing."""
     packets: dict[Reply, Packet] = {
         Reply.PUBREC: Pubrec(packet_id),
         Reply.PUBREL: Pubrel(packet_id),

@@ -1,4 +1,5 @@
-"""Parts of packets: what clients have sent and nobody can decode yet is bounded for all of them."""
+"""Parts of packets: received bytes that cannot be decoded yet are bounded for all clients
+together."""
 
 import pytest
 from hypothesis import given

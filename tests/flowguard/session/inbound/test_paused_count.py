@@ -1,4 +1,4 @@
-"""`Node.paused_count`: clients of which packets wait for room, no more and no less."""
+"""`Node.paused_count`: the number of clients with packets that wait for their window."""
 
 from tests.flowguard.session.sessions import Client, Sessions
 

@@ -92,7 +92,7 @@ def test_311_knows_no_receive_maximum() -> None:
 
 
 def flooded(receive_maximum: int, count: int, qos: int = 1) -> tuple[Sessions, Client]:
-    """A subscriber with that Receive Maximum, to whom `count` messages were published."""
+    """Return a subscriber with that Receive Maximum, after `count` messages to it."""
     sessions = Sessions()
     subscriber = sessions.connect("s", receive_maximum=receive_maximum)
     subscriber.subscribe("t", qos=qos)

@@ -1,12 +1,12 @@
 """Invariants of backlogs that share a budget, in memory or on disk:
 
-1. A backlog never counts more messages, nor more bytes, than it may, but for what was promised.
-2. The budget of the memory holds exactly what is there: everything where there is no disk; where
-   there is one, the first messages, and nothing of a client that is away. That of the disk holds
-   everything then. Both know how many backlogs that is.
-3. First in, first out, whether or not a message was away meanwhile, or was taken and put back; none
-   comes twice, none is lost, and what was taken is not fetched though the disk still has it.
-4. A refusal changes nothing and names the bound that was in the way, the client's own first.
+1. A backlog never counts more messages, nor more bytes, than its limits, except promised ones.
+2. The budget of the memory holds exactly the messages in memory: all of them without a disk; with
+   one, the first messages, and nothing of an offline client. The budget of the disk then holds all.
+   Both know the number of these backlogs.
+3. First in, first out, also for messages that were on disk only, or were taken and put back; none
+   comes twice, none is lost, and a taken one is not fetched though the disk still has it.
+4. A rejection changes nothing and names the bound that was reached, the client's own first.
 """
 
 from collections import deque
@@ -69,7 +69,7 @@ class Backlogs(RuleBasedStateMachine):
         self.queues = [session.queue for session in self.sessions]
         self.models: list[deque[tuple[int, Delivery]]] = [deque() for _ in range(3)]
         self.taken: list[dict[int, Delivery]] = [{} for _ in range(3)]
-        """What waits no more, and is on the disk still."""
+        """Messages that do not wait any more, and are still on the disk."""
         self.promised = [0] * 3
         """Messages that were put back, whatever the limits."""
         self.connected = [True] * 3
@@ -171,7 +171,7 @@ class Backlogs(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def restarts(self, client: int) -> None:
-        """What the store remembers is promised."""
+        """Messages in the store are promised."""
         if not self.spills or any(fetch.owner is self.sessions[client] for fetch in self.fetches):
             return
         queue, model = self.queues[client], self.models[client]
@@ -207,7 +207,7 @@ class Backlogs(RuleBasedStateMachine):
             self.patch.undo()
 
     def empty(self, client: int, session: Session) -> None:
-        """What waits comes, to the last one."""
+        """All waiting messages arrive."""
         session.queue.leave()
         while self.models[client]:
             self.is_taken(client)
@@ -226,7 +226,7 @@ TestBacklogsOnDisk = BacklogsOnDisk.TestCase
 
 
 def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left() -> None:
-    """Whoever puts messages there need not do so in the order of their positions."""
+    """Messages need not be put back in the order of their positions."""
     queue = Backlog(10, 1 << 20, FairBudget(1 << 20), FairBudget(1 << 20))
     for pos in (2, 1):
         assert queue.reserve(BASE_BYTES) is None

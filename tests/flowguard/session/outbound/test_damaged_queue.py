@@ -1,4 +1,4 @@
-"""A queue that the store cannot read is held back and told; everybody else is served on."""
+"""A queue that the store cannot read is held back and reported; all other clients are served."""
 
 import pytest
 
@@ -12,7 +12,7 @@ COUNT = 40
 def stage_with_backlogs(
     *names: str, policy: str = "drop-new"
 ) -> tuple[Sessions, DamagedStore, Client]:
-    """Clients who are away, and for each of whom the same messages wait."""
+    """Offline clients, with the same queued messages for each."""
     store = DamagedStore()
     sessions = Sessions(
         {"session": {"queue_policy": policy, "queue_messages_max": COUNT}}, store=store

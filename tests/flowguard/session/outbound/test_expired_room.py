@@ -1,7 +1,7 @@
-"""Messages that expire while they wait make room, before a new one is refused or an old one goes.
+"""Messages that expire in a queue free capacity before a new one is rejected or an old one dropped.
 
-Over a store in memory that happens at once. On disk they are looked for page by page, and only
-while one of them may have expired; until then the queue is a page above its limits at most.
+With a store in memory that happens at once. On disk the queue searches for them page by page, and
+only while one of them may have expired; until then it is at most a page above its limits.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,10 @@ TTL_S = 5
 def full_stage(
     store: MemoryStore, *messages: tuple[int, int | None], policy: str = "drop-new"
 ) -> Sessions:
-    """These, each with its expiry interval or none, fill the queue of a client that is away."""
+    """Sessions with an offline client whose queue is full of these messages.
+
+    Each has its expiry interval or none.
+    """
     limits = {"session": {"queue_policy": policy, "queue_messages_max": len(messages)}}
     sessions = Sessions(limits, store=store)
     client = sessions.connect_durable("s")
@@ -49,7 +52,7 @@ def dropped(sessions: Sessions) -> dict[Reason, int]:
     return sessions.node.counters.dropped
 
 
-# --- who makes room ------------------------------------------------------------------------------
+# --- events that free capacity -------------------------------------------------------------------
 
 FIRST = [(1, TTL_S), (2, TTL_S), (3, None), (4, None)]
 LAST = [(1, None), (2, None), (3, TTL_S), (4, TTL_S)]

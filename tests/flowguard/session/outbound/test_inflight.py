@@ -1,4 +1,5 @@
-"""In-flight bytes of the whole node: beyond the budget messages wait, everybody may have one."""
+"""In-flight bytes of the whole node: beyond the budget messages wait, but each client may have
+one."""
 
 import pytest
 
@@ -35,7 +36,7 @@ def deliver(sessions: Sessions, topic: str, payload: bytes, qos: int = 1) -> Non
 
 
 def check(sessions: Sessions, clients: list[Client]) -> int:
-    """What is in flight, bytes."""
+    """Check the budgets, and return the bytes in flight."""
     sessions.check([client.connection for client in clients])
     return sessions.node.inflight.budget.used_bytes
 
@@ -97,7 +98,8 @@ def test_beyond_the_budget_messages_wait_and_nothing_is_lost(version: int, paylo
 
 @pytest.mark.parametrize("payload", [LARGE, b"small"])
 def test_a_client_with_nothing_in_flight_always_gets_one(version: int, payload: bytes) -> None:
-    """On the account of the queues: silent clients stop nobody, and what they hold is bounded."""
+    """It counts in the budget of the queues: silent clients stop no other, and their bytes are
+    bounded."""
     sessions = tight_sessions(limit_bytes=0)
     clients = subscribers(sessions, 3, version)
     for number in range(3):

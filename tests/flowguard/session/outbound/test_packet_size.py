@@ -1,4 +1,5 @@
-"""Maximum Packet Size of the client: nothing larger is sent, and what is dropped hurts nobody."""
+"""Maximum Packet Size of the client: nothing larger is sent, and a drop disturbs no other
+client."""
 
 import pytest
 

@@ -23,7 +23,7 @@ def stage_with(store: MemoryStore, policy: str, **session: Any) -> Sessions:
 
 
 def absent(sessions: Sessions) -> None:
-    """The subscriber has been there and is away."""
+    """Connect the subscriber once and disconnect it."""
     client = sessions.connect_durable("s")
     client.subscribe("a", qos=1)
     client.close()
@@ -205,7 +205,7 @@ def test_bytes_too_are_above_their_limit_by_a_page_and_a_message_at_most(
 def test_the_oldest_of_a_backlog_on_disk_are_fetched_to_be_dropped(
     small_pages: None,
 ) -> None:
-    """No more of them than has to go; until they are there a page is above the limits."""
+    """No more of them are dropped than necessary; until then a page is above the limits."""
     sessions = stage_with(StoreOnDisk(), "drop-oldest", queue_messages_max=10)
     absent(sessions)
     publish(sessions, *numbered(*range(1, 11)))

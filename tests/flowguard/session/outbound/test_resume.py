@@ -1,4 +1,5 @@
-"""What waits for a client, and what it gets when it is back: a session without a node."""
+"""Queued messages of a client, and those that it gets after its return: a session without a
+node."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from tests.support.readings import payloads_in
 def test_what_waited_comes_in_order_and_once(
     qos: list[int], receive_maximum: int, leaves_after: int
 ) -> None:
-    """Also where the client leaves in the middle: what it has not acknowledged comes again."""
+    """If the client leaves in the middle, its unacknowledged messages come again."""
     alone = Alone(expiry_s=60)
     for number, each in enumerate(qos):
         alone.offer(each, b"%d" % number)

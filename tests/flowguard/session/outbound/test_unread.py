@@ -1,4 +1,4 @@
-"""What clients do not read is bounded in memory, objects and all, for all of them together."""
+"""Unread bytes of clients are bounded in memory, objects included, for all of them together."""
 
 import sys
 
@@ -24,7 +24,7 @@ def deaf(sessions: Sessions, name: str) -> Client:
 
 
 def outbox_objects_bytes(client: Client) -> int:
-    """What its outbox takes, objects and all."""
+    """Return the size of its outbox, objects included."""
     outbox = client.connection.outbound.outbox.frames
     return sys.getsizeof(outbox) + sum(map(sys.getsizeof, outbox))
 

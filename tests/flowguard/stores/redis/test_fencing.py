@@ -117,7 +117,7 @@ def test_who_was_stopped_while_it_began_takes_nothing_from_its_successor(prefix:
     time.sleep(2 * LEASE_S)
     after = open_store(shared_server(), prefix, name="successor", lease_s=LEASE_S)
     with pytest.raises(LockedError, match="successor has taken over"):
-        stopped._adopt()  # Its remainder.
+        stopped._adopt()  # The rest of its start.
     stopped.close()
     retained = PutRetained(Publish("a", b"2", 0, True), NEVER_S)
     assert not after.commit([Append("c", 1, delivery()), PutSession("d", 10, None), retained])

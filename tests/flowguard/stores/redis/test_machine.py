@@ -62,7 +62,7 @@ class RedisAgainstMemory(AgainstMemory):
             self.server.start()
             return  # The store makes a new connection by itself, with the next thing it is asked.
         self.store = self._open()
-        self.late.clear()  # Their token has no owner any more; the tests of fencing have it.
+        self.late.clear()  # An old token's: see the tests of fencing.
 
     def forget_lease(self) -> None:
         """Time passes: a lease ends by itself."""
