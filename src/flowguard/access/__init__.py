@@ -1,8 +1,8 @@
-"""Rules: who may do what, by roles, and the topics that they may publish to and receive.
+"""Rules: rights of clients by roles, and the topics that they may publish to and receive.
 
-- `filters`    one filter beside another, level by level
-- `rights`     who somebody is, what one client may do, and what was decided of it
+- `filters`    comparison of filters, level by level
+- `rights`     the identity of a client, its rights, and cached decisions
 - `rules`      roles, and the rights that follow from them
-- `rules_toml` rules as a TOML file has them
-- `mosquitto`  rules as Mosquitto's ACL files have them
+- `rules_toml` rules in a TOML file
+- `mosquitto`  rules in Mosquitto's ACL files
 """

@@ -1,12 +1,12 @@
-"""Topic filters level by level: which topics match, which filter holds another, which two meet.
+"""Topic filters level by level: matching topics, filters that contain others or overlap.
 
-A filter is the list of its levels, `a/+/#` is `["a", "+", "#"]`. What begins with `$` is matched by
-no filter that begins with a wildcard ([MQTT-4.7.2-1]).
+A filter is the list of its levels, `a/+/#` is `["a", "+", "#"]`. A filter that begins with a
+wildcard does not match topics that begin with `$` ([MQTT-4.7.2-1]).
 """
 
 
 def is_filter(levels: list[str]) -> bool:
-    """Whether these are the levels of a valid filter ([MQTT 5.0, 4.7.1])."""
+    """Return True if these are the levels of a valid filter ([MQTT 5.0, 4.7.1])."""
     if levels == [""] or "#" in levels[:-1]:
         return False
     for level in levels:
@@ -16,27 +16,27 @@ def is_filter(levels: list[str]) -> bool:
 
 
 def _is_apart(first: str, second: str) -> bool:
-    """Whether one first level is a wildcard and the other one begins with `$`."""
+    """Return True if one first level is a wildcard and the other begins with `$`."""
     if first in ("+", "#"):
         return second.startswith("$")
     return first.startswith("$") and second in ("+", "#")
 
 
 def matches(filter: list[str], topic: list[str]) -> bool:
-    """Whether a topic, by its levels, matches; O(levels)."""
+    """Return True if the levels of a topic match; O(levels)."""
     if _is_apart(filter[0], topic[0]):
         return False
     count = len(topic)
     for index, want in enumerate(filter):
         if want == "#":
-            return True  # It matches its parent, too.
+            return True  # `#` also matches its parent.
         if index == count or (want != "+" and want != topic[index]):
             return False
     return len(filter) == count
 
 
 def holds(filter: list[str], other: list[str]) -> bool:
-    """Whether every topic that matches `other` matches `filter`, too; O(levels)."""
+    """Return True if each topic that matches `other` also matches `filter`; O(levels)."""
     if _is_apart(filter[0], other[0]) and other[0] not in ("+", "#"):
         return False
     count = len(other)
@@ -51,7 +51,7 @@ def holds(filter: list[str], other: list[str]) -> bool:
 
 
 def meet(first: list[str], second: list[str]) -> bool:
-    """Whether some topic matches both; O(levels)."""
+    """Return True if some topic matches both; O(levels)."""
     if _is_apart(first[0], second[0]):
         return False
     index = 0

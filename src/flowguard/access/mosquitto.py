@@ -1,14 +1,14 @@
 """Rules from an ACL file of Mosquitto (mosquitto.conf(5), `acl_file`).
 
-    topic read news/#                 # whoever has no user name
-    user ann                          # from here on: this user
+    topic read news/#                 # clients without a user name
+    user ann                          # the following lines are for this user
     topic readwrite ann/#
     topic deny ann/secret
-    pattern write devices/%u/up/#     # everybody, %u and %c are its names
+    pattern write devices/%u/up/#     # all clients; %u and %c are their names
 
-What `user` and `topic` say of a client is asked before patterns; `deny` goes before all else there.
-`read` is to receive: a client may subscribe to any filter that brings something it may read.
-`topic` lines take %u and %c as they are; only `pattern` lines put names in their place.
+The `topic` lines of a client go before patterns; among them, `deny` lines go first. `read` means to
+receive: a client may subscribe to any filter that matches a topic it may read. Only `pattern` lines
+replace %u and %c by names; `topic` lines take them literally.
 """
 
 from typing import Final
@@ -46,9 +46,9 @@ def parse_acl(text: str, name: str) -> Rules:
             _add(patterns if is_pattern else current, rest, where, is_literal=not is_pattern)
     roles = [Role(f"user {user}", [stage]) for user, stage in users.items()]
     roles.append(Role(ANONYMOUS, [anonymous]))
-    roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second that is asked.
+    roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second stage.
     by_user = {user: [f"user {user}"] for user in users}
-    # Who is given roles elsewhere could be given one that is another user's.
+    # A role granted elsewhere could be that of another user.
     named, nobodys = [PATTERNS], [ANONYMOUS, PATTERNS]
     return Rules(roles, by_user, named, nobodys, are_names_known=False)
 

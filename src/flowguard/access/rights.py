@@ -1,11 +1,11 @@
-"""Rights: what one client may publish, subscribe and receive, and what was decided of it lately.
+"""Rights: what one client may publish, subscribe to and receive, and cached decisions.
 
-Rights are stages in order. In each, what is denied goes before what is allowed; the first stage
-that says anything of an action decides it, and what no stage allows is not allowed.
+Rights are stages in order. In each stage, denials go before permissions. The first stage with a
+rule for an action decides it; an action without a rule is not allowed.
 
-A decision is worked out once per topic and remembered: one number says for every QoS, with and
-without RETAIN, as a message and as a will, whether it may be published, and whether the topic may
-be received.
+A decision is computed once per topic and cached. One number holds all of it: for every QoS, with
+and without RETAIN, as a message and as a will, whether it may be published, and whether the topic
+may be received.
 """
 
 from typing import Final, final
@@ -14,39 +14,39 @@ from flowguard.access.filters import holds, matches, meet
 from flowguard.types import Publish
 
 RECEIVE: Final = 1 << 12
-"""In a decision: its messages may be received; below it stand those that may be published."""
+"""Bit of a decision: messages may be received. The lower bits are for publishing."""
 PUBLISH: Final = RECEIVE - 1
 NOTHING: Final = -1
-"""Instead of a QoS: the filter may not be subscribed."""
+"""A value instead of a QoS: the filter may not be subscribed to."""
 TOPICS_MAX: Final = 32
-"""Topics of a client of which the decision is remembered."""
+"""Maximum number of topics of a client with a cached decision."""
 TOPIC_CHARACTERS_MAX: Final = 128
-"""Longer topics are decided each time."""
+"""Maximum length of a topic with a cached decision, characters."""
 DECISION_BYTES: Final = 100
-"""What one takes besides its topic, rounded up."""
+"""Memory of a decision besides its topic, rounded up."""
 RIGHTS_BYTES: Final = 300
 STATEMENT_BYTES: Final = 500
 PLACE_BYTES: Final = 16
-"""What rights take, each statement that is this client's alone, and a place in a list of its own,
-rounded up."""
+"""Memory of rights, of each statement that belongs to one client only, and of an entry in a list of
+its own, rounded up."""
 
 
 def published_as(qos: int, *, retain: bool, will: bool) -> int:
-    """The bit of a decision that says whether this may be published."""
+    """Return the bit of a decision for publishing such a message."""
     return 1 << (qos + (3 if retain else 0) + (6 if will else 0))
 
 
 @final
 class Principal:
-    """The name that a client has proved to have; who proved nothing has none."""
+    """The proved name of a client; a client without a proof has none."""
 
     __slots__ = ("expires_at_s", "roles", "user")
 
     def __init__(
         self, user: str, roles: tuple[str, ...] = (), expires_at_s: float | None = None
     ) -> None:
-        """`roles`: besides those that the rules give to `user`; the proof holds until
-        `expires_at_s`, Unix time, None: for ever."""
+        """`roles`: in addition to those that the rules give to `user`; the proof is valid until
+        `expires_at_s`, Unix time, or for ever if None."""
         self.user = user
         self.roles = roles
         self.expires_at_s = expires_at_s
@@ -54,11 +54,11 @@ class Principal:
 
 @final
 class Statement:
-    """One filter, and what is allowed there, or, in the list of what is denied, is not.
+    """One filter, with what is allowed there or, in a list of denials, forbidden.
 
-    `published`: what may be published, bits of a decision. Somebody may subscribe to a filter if a
-    statement that `is_received` holds it; where the statement is `wide`, if they meet: the
-    subscription brings what both of them match.
+    `published`: bits of a decision that may be published. A client may subscribe to a filter if a
+    statement with `is_received` contains it. A `wide` statement only needs to overlap with it; the
+    subscription then gets the messages that match both.
     """
 
     __slots__ = ("is_literal", "is_received", "levels", "published", "qos_max", "wide")
@@ -75,15 +75,15 @@ class Statement:
     ) -> None:
         self.levels = levels
         self.is_literal = is_literal
-        """No name takes the place of %u or %c."""
+        """True if %u and %c are not replaced by names."""
         self.published = published
         self.is_received = is_received
         self.wide = wide
         self.qos_max = qos_max
-        """Granted to subscriptions."""
+        """Maximum QoS of subscriptions."""
 
     def with_levels(self, levels: list[str]) -> "Statement":
-        """Say the same of another filter."""
+        """Return the same statement for another filter."""
         return Statement(
             levels,
             self.published,
@@ -104,7 +104,7 @@ class RuleStage:
 
 @final
 class Headcount:
-    """How many clients of a role are here."""
+    """Number of connected clients of a role."""
 
     __slots__ = ("connections_max", "count")
 
@@ -115,9 +115,9 @@ class Headcount:
 
 @final
 class Quotas:
-    """Limits on a client besides those of all; None: no other than these.
+    """Limits for a client besides the general ones, or None for each that it does not set.
 
-    Where several roles set the same limit, the least of them holds.
+    If several roles set the same limit, the smallest applies.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Quotas:
         packet_size_max: int | None = None,
         window_max: int | None = None,
     ) -> None:
-        """`headcounts`: those that the client counts in; `window_max`: cost units."""
+        """`headcounts`: the counts that include the client; `window_max`: cost units."""
         self.headcounts = headcounts
         self.subscriptions_max = subscriptions_max
         self.queue_messages_max = queue_messages_max
@@ -147,7 +147,7 @@ class Quotas:
         self.window_max = window_max
 
     def with_more(self, other: "Quotas") -> "Quotas":
-        """Return what holds for whoever is under both."""
+        """Return the stricter limits of both."""
         return Quotas(
             self.headcounts + other.headcounts,
             least(self.subscriptions_max, other.subscriptions_max),
@@ -159,7 +159,7 @@ class Quotas:
 
 
 def least(one: int | None, other: int | None) -> int | None:
-    """Return the stricter of two limits; None: there is none."""
+    """Return the stricter of two limits, or None without a limit."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
@@ -193,22 +193,22 @@ class Rights:
         version: int,
         quotas: Quotas,
     ) -> None:
-        """`size_bytes`: of what no other client shares; `version`: of the rules."""
+        """`size_bytes`: memory that no other client shares; `version`: version of the rules."""
         self.principal = principal
         self.client_id = client_id
         self.stages = stages
         self.version = version
         self.size_bytes = RIGHTS_BYTES + size_bytes
-        """Without what is remembered."""
+        """Memory without the cached decisions, bytes."""
         self.quotas = quotas
         self.is_application: bool | None = None
-        """Whether the first of its roles that says so makes it an application; None: none does."""
+        """True if it is an application, by the first of its roles that sets this, or None."""
         self._remembered: dict[str, int] = {}
         self._is_here = False
-        """It counts in its headcounts."""
+        """True while it counts in its headcounts."""
 
     def is_like(self, other: "Rights | None") -> bool:
-        """Whether the two are the same client's, under the same rules."""
+        """Return True if both belong to the same client, under the same rules."""
         if other is None or other.version != self.version or other.client_id != self.client_id:
             return False
         mine, yours = self.principal, other.principal
@@ -219,7 +219,7 @@ class Rights:
     # --- connections -------------------------------------------------------------------------
 
     def is_full_beside(self, other: "Rights | None") -> bool:
-        """Whether a role has as many clients here as it may have, without the one of `other`."""
+        """Return True if a role has its maximum of clients, not counting the client of `other`."""
         leaving = other.quotas.headcounts if other is not None and other._is_here else []
         return any(
             [
@@ -235,7 +235,7 @@ class Rights:
                 each.count += 1
 
     def leave(self) -> bool:
-        """The client has left; whether it was here."""
+        """End the client's connection; return True if it was counted."""
         was_here, self._is_here = self._is_here, False
         if was_here:
             for each in self.quotas.headcounts:
@@ -245,25 +245,25 @@ class Rights:
     # --- topics ------------------------------------------------------------------------------
 
     def remembered(self, topic: str) -> int:
-        """Return what was decided of this topic; NOTHING: it is not remembered."""
+        """Return the cached decision for a topic, or NOTHING."""
         return self._remembered.get(topic, NOTHING)
 
     def remember(self, topic: str, decision: int) -> None:
-        """Bounded by the caller: `has_room`."""
+        """Cache a decision; the caller must check `has_room`."""
         self._remembered[topic] = decision
 
     def has_room(self, topic: str) -> bool:
-        """Whether one more decision may be remembered."""
+        """Return True if one more decision may be cached."""
         return len(self._remembered) < TOPICS_MAX and len(topic) <= TOPIC_CHARACTERS_MAX
 
     def forget(self) -> int:
-        """Forget what was decided; the bytes that it took."""
+        """Drop the cached decisions; return their memory in bytes."""
         size_bytes = sum([decision_bytes(topic) for topic in self._remembered])
         self._remembered.clear()
         return size_bytes
 
     def decide(self, topic: str) -> int:
-        """Work out what may be done with a topic. O(statements)."""
+        """Compute what may be done with a topic. O(statements)."""
         levels = topic.split("/")
         undecided = RECEIVE | PUBLISH
         decision = 0
@@ -298,10 +298,11 @@ class Rights:
     # --- filters -----------------------------------------------------------------------------
 
     def granted_qos(self, filter: str, *, shared: bool = False) -> int:
-        """The highest QoS with which it may be subscribed; NOTHING: not at all.
+        """Return the highest QoS for subscribing to a filter, or NOTHING if that is not allowed.
 
-        What is denied inside of it is left out of what the subscription brings. A message for a
-        shared subscription goes to one of its members: each must be allowed to have all of them.
+        Denied topics inside of it are left out of the subscription. A message for a shared
+        subscription goes to one of its members, so each of them must be allowed to receive all
+        messages.
         """
         levels = filter.split("/")
         for stage in self.stages:

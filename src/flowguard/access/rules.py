@@ -1,8 +1,8 @@
-"""Rules: which roles a client has, and the rights that follow from them.
+"""Rules: the roles of a client, and the rights that follow from them.
 
-Statements may name their client: `%u` is its user name, `%c` its client id. A name with `/`, `+` or
-`#` in it, or an empty one, could reach topics that are not its own, and so could one that begins a
-topic with `$`: what such a statement allows is then not allowed, and what is denied stays so.
+Statements may contain names of their client: `%u` is its user name, `%c` its client id. A name that
+is empty or contains `/`, `+` or `#` could reach topics of others, and so could one that begins a
+topic with `$`. For such a name, the statement allows nothing, but what it denies stays denied.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ UNSAFE: Final = frozenset("/+#\0")
 
 @final
 class Role:
-    """Statements that hold for whoever has it; `stages` in the order in which they are asked."""
+    """Statements for all clients with this role; `stages` in order of precedence."""
 
     __slots__ = ("is_application", "name", "quotas", "stages")
 
@@ -41,14 +41,14 @@ class Role:
     ) -> None:
         self.name = name
         self.is_application = is_application
-        """Whether its clients are applications; None: it does not say."""
+        """True if its clients are applications, or None if it does not set this."""
         self.quotas = quotas
         self.stages = stages
 
 
 @final
 class Rules:
-    """The roles of users, of whoever has a name, and of those who have none."""
+    """The roles of users, of all clients with a name, and of clients without one."""
 
     __slots__ = ("_anonymous", "_are_names_known", "_by_user", "_named", "_roles", "version")
 
@@ -61,9 +61,9 @@ class Rules:
         *,
         are_names_known: bool = True,
     ) -> None:
-        """Names of roles: of each user, of all users, and of clients without principal.
+        """Take the names of roles: of each user, of all users, and of clients without principal.
 
-        `are_names_known`: a principal may bring some of them along.
+        `are_names_known`: a principal may bring further roles by name.
         """
         self._are_names_known = are_names_known
         self._roles = {role.name: role for role in roles}
@@ -71,15 +71,15 @@ class Rules:
         self._named = list(named)
         self._anonymous = list(anonymous)
         self.version = 1
-        """Grows each time others take their place."""
+        """Version, which grows each time the rules are replaced."""
 
     def __len__(self) -> int:
         return len(self._roles)
 
     def divide(self, count: int) -> None:
-        """Leave one of `count` workers its part of the limits on all clients of a role.
+        """Reduce the limits on all clients of a role to the share of one of `count` workers.
 
-        Raises ConfigError if a limit is too small for it.
+        Raises ConfigError if a limit is too small for that.
         """
         for role in self._roles.values():
             for headcount in role.quotas.headcounts:
@@ -92,7 +92,7 @@ class Rules:
                 headcount.connections_max = total // count
 
     def roles_of(self, principal: Principal | None) -> list[Role]:
-        """Its roles, each once; those that nobody knows give no rights."""
+        """Return the roles of a client, each once; unknown names give no rights."""
         if principal is None:
             names = self._anonymous
         else:
@@ -101,7 +101,7 @@ class Rules:
         return [self._roles[name] for name in dict.fromkeys(names) if name in self._roles]
 
     def rights(self, principal: Principal | None, client_id: str) -> Rights:
-        """Return what a client may do. Stages of its roles that stand at the same place are one."""
+        """Return the rights of a client. The stages of its roles are merged by position."""
         roles = self.roles_of(principal)
         user = "" if principal is None else principal.user
         stages: list[RuleStage] = []
@@ -136,7 +136,8 @@ class Rules:
 
 
 def levels_of(filter: str, where: str) -> list[str]:
-    """The levels of a filter in a file of rules; raises ConfigError, which begins with `where`."""
+    """Return the levels of a filter in a rules file; raises ConfigError that begins with
+    `where`."""
     levels = filter.split("/")
     if not is_filter(levels):
         raise ConfigError(
@@ -158,7 +159,7 @@ def _names(statement: Statement) -> bool:
 def _for_client(
     statement: Statement, user: str, client_id: str, *, denies: bool
 ) -> Statement | None:
-    """The statement with the client's names in it; None: it says nothing of this client."""
+    """Return the statement with the client's names, or None if it cannot apply to the client."""
     levels = statement.levels
     if not _names(statement):
         return statement
@@ -174,7 +175,7 @@ def _for_client(
 
 
 def _filled(level: str, user: str, client_id: str) -> str:
-    """A level with both names in it; what a name brings is not looked through again."""
+    """Return a level with both names; placeholders inside of names are not replaced."""
     return client_id.join([part.replace(USER, user) for part in level.split(CLIENT_ID)])
 
 

@@ -1,4 +1,4 @@
-"""Rules from a TOML file: roles, who has them, and what they may do (docs/operate/security.md).
+"""Rules in a TOML file: roles, their users, and their rights (docs/operate/security.md).
 
 [roles.device]
 users = ["dev1", "dev2"]
@@ -32,7 +32,7 @@ ANYBODY = "*"
 
 
 class _Topic(Section):
-    """A filter, and what holds for it; a text alone is a filter without limits."""
+    """A filter with its limits; a plain text is a filter without limits."""
 
     topic: str
     qos_max: int = Field(2, ge=0, le=2)
@@ -49,7 +49,7 @@ class _Published(_Topic):
 
     @property
     def published(self) -> int:
-        """The bits of a decision that this allows."""
+        """The bits of a decision that it allows."""
         bits = 0
         for qos in range(self.qos_max + 1):
             for retain in {False, self.retain}:
@@ -77,7 +77,7 @@ class _Role(Section):
 
     @property
     def is_application(self) -> bool | None:
-        """Whether its clients are applications; None: it does not say."""
+        """True if its clients are applications, or None if it does not set this."""
         return None if self.client_class is None else self.client_class == "application"
 
     @property
@@ -99,7 +99,7 @@ class _File(Section):
 
 
 def parse_toml(text: str, name: str) -> Rules:
-    """Read a file called `name`; raises ConfigError with the key that is wrong."""
+    """Read a file called `name`; raises ConfigError with the invalid key."""
     try:
         file = _File.model_validate(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:

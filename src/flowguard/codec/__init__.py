@@ -1,8 +1,8 @@
 """Bytes to packets and back: MQTT 5.0, 3.1.1 and 3.1, strict, incremental, without IO.
 
-`PacketDecoder` takes bytes as they come and gives packets, or raises `PeerError` with the reason
-code that the standard wants; nothing else leaves it, whatever the bytes. `encode` is the way back.
-The room knows packets one by one. What is allowed when, and what follows, is for `session`.
+`PacketDecoder` takes bytes as they come and returns packets, or raises `PeerError` with the
+standard's reason code. It raises nothing else, whatever the bytes. `encode` is the inverse. The
+package handles single packets; their order and effects belong to `session`.
 """
 
 from flowguard.codec.decoder import PacketDecoder

@@ -27,11 +27,12 @@ from flowguard.errors import MalformedPacket, ProtocolViolation
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode, SubscriptionOptions
 
 FILTERS_MAX: Final = 20_000
-"""Filters of one SUBSCRIBE or UNSUBSCRIBE, at most; our choice: each is four bytes on the wire, and
-all are decoded in one stretch, in some milliseconds. 0x97 is the answer to more."""
+"""Maximum number of filters in a SUBSCRIBE or UNSUBSCRIBE. The limit is our choice, because each
+filter takes four bytes on the wire, and all are decoded at once, in some milliseconds. The answer
+to more is 0x97 (Quota exceeded)."""
 
 PUBACK_BYTES: Final = 4
-"""A PUBACK with success, as most are: without reason code and properties [MQTT-3.4.2-1]."""
+"""Size of a PUBACK with success, as most are: no reason code or properties [MQTT-3.4.2-1]."""
 
 
 def decode_puback(data: bytes, pos: int, end: int, flags: int, version: int) -> Puback:
@@ -41,9 +42,9 @@ def decode_puback(data: bytes, pos: int, end: int, flags: int, version: int) -> 
 
 
 def count_pubacks(data: bytes) -> int:
-    """How many packets `data` is, if all are PUBACK with success, PUBACK_BYTES each; else 0.
+    """Return the number of packets if all are PUBACKs with success, PUBACK_BYTES each; else 0.
 
-    Subscribers that are sent many messages at once answer with such a chunk.
+    Subscribers that receive many messages at once answer with such a chunk.
     """
     size = len(data)
     if size % PUBACK_BYTES:
@@ -97,7 +98,7 @@ def _decode_packet_id(data: bytes, pos: int, end: int) -> tuple[int, int]:
 def _decode_reason(
     data: bytes, pos: int, end: int, version: int, packet_type: int, reasons: frozenset[int]
 ) -> tuple[int, Properties]:
-    """A reason code, then properties if there is more; only MQTT 5.0 has either."""
+    """Read a reason code, and properties if there is more; only MQTT 5.0 has either."""
     if version != MQTT_5:
         raise MalformedPacket("a packet with bytes left over")
     reason = data[pos]
@@ -129,7 +130,7 @@ def _options_table() -> dict[int, SubscriptionOptions]:
 
 
 _OPTIONS: Final = _options_table()
-"""Every legal options byte; subscriptions without identifier share these records."""
+"""All legal option bytes; subscriptions without identifier share these records."""
 
 
 def decode_subscribe(data: bytes, pos: int, end: int, flags: int, version: int) -> Subscribe:
@@ -284,7 +285,7 @@ def decode_auth_from_server(data: bytes, pos: int, end: int, flags: int, version
 
 def _decode_auth(data: bytes, pos: int, end: int, version: int, reasons: frozenset[int]) -> Auth:
     if pos == end:
-        # Success in short; a client has nothing to call a success.
+        # Only the short form of success; a client has no success to report.
         if ReasonCode.SUCCESS not in reasons:
             raise ProtocolViolation("a client may not send AUTH with Success")
         return Auth()

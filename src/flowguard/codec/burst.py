@@ -1,12 +1,12 @@
 """Bursts: consecutive PUBLISHes of one QoS, which are handled as one.
 
-Devices and gateways that have gathered something send it like that. Who gets all of them as they
-are is sent the very bytes that came, at QoS 1 with other identifiers.
+Devices and gateways that have gathered messages send such bursts. A receiver of the whole burst
+gets the same bytes, at QoS 1 with other identifiers.
 
-Packets of one topic and size differ in payload and packet identifier only: one header is read for
-all of them, and the others are compared with it. Else each header is read, and whoever routes them
-says how many go the same way (`Burst.first_of`).
-A burst has no more packets than its client may send now (`session.inbound`), each below 16 KiB.
+Packets of one topic and size differ only in payload and packet identifier. So one header is read,
+and the others are compared with it. In other bursts each header is read, and the router decides how
+many packets go the same way (`Burst.first_of`). A burst has no more packets than its client may
+send now (`session.inbound`), each below 16 KiB.
 """
 
 from typing import Final, final
@@ -16,22 +16,22 @@ from flowguard.records import NEVER_S, QOS_1_IDS, Delivery
 from flowguard.types import MQTT_5, Publish
 
 BURST_MIN: Final = 2
-"""Packets; one alone is none."""
+"""Minimum number of packets of a burst."""
 _QOS_0: Final = 0x30
 _QOS_1: Final = 0x32
-"""First bytes: neither RETAIN nor DUP."""
+"""First bytes of packets without RETAIN and DUP."""
 _PUBACK: Final = b"\x40\x02"
 """The bytes before the identifier in a PUBACK with success."""
 _HIGH: Final = bytes(packet_id >> 8 for packet_id in range(1, QOS_1_IDS + 1))
 _LOW: Final = bytes(packet_id & 255 for packet_id in range(1, QOS_1_IDS + 1))
-"""The two bytes of all identifiers that a server gives, in their order."""
+"""The high and low bytes of all identifiers that a server assigns, in order."""
 _NONE: Final[list[int]] = []
-"""Shared, and never changed."""
+"""A shared list that is never changed."""
 
 
 @final
 class Burst:
-    """Packets as they came, `count` of them; immutable by house rule."""
+    """`count` packets as they came; immutable by convention."""
 
     __slots__ = (
         "_first_place",
@@ -64,35 +64,35 @@ class Burst:
         qos: int,
         is_5: bool,
     ) -> None:
-        """Alike, and of one topic, unless `tell_apart` says otherwise; `is_5`: they are MQTT 5.0's,
-        without properties."""
+        """The packets have one topic and size, until `tell_apart` changes this. `is_5`: they are of
+        MQTT 5.0, without properties."""
         self.topic = topic
-        """Of the first."""
+        """Topic of the first packet."""
         self.topics: list[str] | None = None
-        """Of each packet; None: all are of one."""
+        """Topic of each packet, or None if all have the same."""
         self.frames = frames
         self.count = count
         self.frame_bytes_max = frame_bytes_max
         self.head_bytes_max = frame_bytes_max - payload_bytes_max
-        """What one of them has besides its payload."""
+        """Maximum size of a packet without its payload, bytes."""
         self.payload_bytes_max = payload_bytes_max
         self.payload_bytes = payload_bytes_max * count
-        """Of all of them."""
+        """Size of all payloads, bytes."""
         self.qos = qos
         self.is_5 = is_5
         self._first_place = self.head_bytes_max - 2 - is_5
-        """Where the identifier of the first would be."""
+        """Position of the first packet's identifier."""
         self._places = _NONE
-        """Where the identifiers are, unless there is one in each `frame_bytes_max`."""
+        """Positions of the identifiers; empty if they are `frame_bytes_max` apart."""
         self._payloads = _NONE
-        """Their payloads, bytes; empty where all have the same."""
+        """Sizes of the payloads, bytes; empty if all are equal."""
         self._numbered_id = 0
         self._numbered = b""
         self._in_flight_id = 0
         self._in_flight: dict[int, Delivery | None] = {}
 
     def tell_apart(self, topics: list[str], payload_bytes: int, head_bytes_max: int) -> None:
-        """They are of these topics, one each, and of any size."""
+        """Set a topic for each packet; their sizes may differ."""
         self.topics = topics
         alike = self.payload_bytes == payload_bytes
         self.payload_bytes = payload_bytes
@@ -113,7 +113,7 @@ class Burst:
         self._places, self._payloads = places, payloads
 
     def first_of(self, count: int) -> "Burst":
-        """The first `count` packets, 1 at least; itself where it has no more."""
+        """Return the first `count` packets, at least 1; the burst itself if it has no more."""
         if count >= self.count:
             return self
         if self.topics is not None:
@@ -129,7 +129,7 @@ class Burst:
         )
 
     def pubacks(self) -> bytes:
-        """PUBACKs with success for all of them, encoded, in their order [MQTT-4.6.0-2]."""
+        """Return encoded PUBACKs with success for all packets, in order [MQTT-4.6.0-2]."""
         frames, places, at = self.frames, self._places, self._first_place
         packet_ids = [b""]
         for index in range(self.count):
@@ -140,18 +140,19 @@ class Burst:
         return _PUBACK.join(packet_ids)
 
     def numbered(self, first_id: int) -> bytes:
-        """The packets with identifiers from `first_id` on, all of a server's at QoS 1.
+        """Return the packets at QoS 1, with a server's identifiers from `first_id` on.
 
-        Remembered: who have been sent as many messages so far get the same identifiers.
+        The result is cached, because clients that have received the same number of messages get the
+        same identifiers.
         """
         if first_id != self._numbered_id:
             self._number(first_id)
         return self._numbered
 
     def in_flight(self, first_id: int) -> dict[int, Delivery | None]:
-        """Deliveries by the same identifiers, not to be changed.
+        """Return deliveries by these identifiers; the dict must not be changed.
 
-        One message stands for all that follow it with as many bytes: they count the same.
+        A message also stands for the following ones of the same size, because they count the same.
         """
         if first_id != self._in_flight_id:
             self._share(first_id)
@@ -183,7 +184,7 @@ class Burst:
         self._in_flight_id, self._in_flight = first_id, in_flight
 
     def deliveries(self) -> list[Delivery]:
-        """Each of them, at QoS 1, for one who takes it as it is; its message as it came."""
+        """Return a delivery of each packet at QoS 1, with the unchanged message."""
         return [self._delivery(index) for index in range(self.count)]
 
     def _delivery(self, index: int) -> Delivery:
@@ -199,9 +200,9 @@ class Burst:
 
 
 def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) -> Burst | None:
-    """The burst that begins at `pos`, of `room` packets at most; None: there is none.
+    """Return the burst that begins at `pos`, up to the given number of packets, or None.
 
-    None, too, where a topic has not been checked before, or a packet is larger than `size_max`.
+    Also returns None for a topic that was not checked before, or a packet larger than `size_max`.
     """
     if len(data) - pos < 2 * BURST_MIN or (data[pos] != _QOS_0 and data[pos] != _QOS_1):
         return None
@@ -242,7 +243,7 @@ def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) ->
 
 
 def _read(data: bytes, pos: int, room: int, is_5: bool, size_max: int) -> Burst:
-    """The packets from `pos` on, of any topic and size; perhaps fewer than a burst has."""
+    """Return the packets from `pos` on, of any topic and size; may be too few for a burst."""
     first, unread = data[pos], len(data)
     qos = (first - _QOS_0) >> 1
     behind_topic = 2 * qos + is_5
@@ -284,7 +285,7 @@ def _read(data: bytes, pos: int, room: int, is_5: bool, size_max: int) -> Burst:
 
 
 def _is_plain(data: bytes, pos: int, qos: int, is_5: bool) -> bool:
-    """Whether this PUBLISH has an identifier if it needs one [MQTT-2.2.1-3], and no properties."""
+    """True if the PUBLISH has no properties, and an identifier if it needs one [MQTT-2.2.1-3]."""
     if qos:
         if not (data[pos] or data[pos + 1]):
             return False

@@ -26,9 +26,9 @@ _USERNAME: Final = 0x80
 
 
 def decode_protocol(data: bytes, pos: int, end: int) -> tuple[int, bool, int]:
-    """(the version to speak with this client, whether it asked for it, position behind).
+    """Return (version for this client, whether the client requested it, position after it).
 
-    A client that asks for a version we do not have is answered in the nearest one.
+    A client that requests an unknown version is answered in the nearest one.
     """
     name, pos = decode_binary(data, pos, end)
     if name not in (b"MQTT", b"MQIsdp"):
@@ -42,7 +42,7 @@ def decode_protocol(data: bytes, pos: int, end: int) -> tuple[int, bool, int]:
 
 
 def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
-    """A CONNECT from its connect flags on, `decode_protocol` having read what stands before."""
+    """Decode a CONNECT from its connect flags on; `decode_protocol` has read the rest."""
     flags, pos = decode_byte(data, pos, end)
     _check_connect_flags(flags, version)
     keep_alive_s, pos = decode_u16(data, pos, end)
@@ -58,7 +58,7 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
     if flags & _WILL:
         # [MQTT-3.1.2-9] [v3 MQTT-3.1.2-9]
         will, pos = _decode_will(data, pos, end, version, flags)
-    may_lack = version == MQTT_31  # [MQTT 3.1, 3.1]: the length counts, whatever the flags say.
+    may_lack = version == MQTT_31  # [MQTT 3.1, 3.1]: the length decides, not the flags.
     username: str | None = None
     if flags & _USERNAME and not (may_lack and pos == end):
         # [MQTT-3.1.2-17, MQTT-3.1.3-12] [v3 MQTT-3.1.2-19, v3 MQTT-3.1.3-11]
@@ -68,7 +68,7 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
         # [MQTT-3.1.2-19] [v3 MQTT-3.1.2-21]
         password, pos = decode_binary(data, pos, end)
     if pos != end:
-        # Fields that no flag announces end up here.
+        # Fields without a flag are found at this point.
         # [MQTT-3.1.2-16, MQTT-3.1.2-18] [v3 MQTT-3.1.2-11, v3 MQTT-3.1.2-18, v3 MQTT-3.1.2-20]
         raise MalformedPacket("a CONNECT with bytes left over")
     clean_start = flags & _CLEAN_START != 0
@@ -113,7 +113,7 @@ def _decode_will(data: bytes, pos: int, end: int, version: int, flags: int) -> t
 def decode_connack(data: bytes, pos: int, end: int, flags: int, version: int) -> Connack:
     session, pos = decode_byte(data, pos, end)
     if version == MQTT_31:
-        session = 0  # a reserved byte then
+        session = 0  # MQTT 3.1 reserves this byte.
     if session > 1:
         # [MQTT-3.2.2-1]
         raise MalformedPacket("reserved bits of the connect acknowledge flags are set")

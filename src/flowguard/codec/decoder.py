@@ -1,17 +1,17 @@
 """Bytes to packets, however the bytes are split.
 
-Theory of operation. Unread bytes lie in up to three places, in this order:
+Theory of operation. Unread bytes are in up to three places, in this order:
 
-    _data[_pos:]    what `next()` reads: one chunk as it came from the socket, not copied
-    _deferred       complete packets that the control lane has passed over
-    _tail           what was fed since and has not been looked at
+    _data[_pos:]    the bytes that `next()` reads: one chunk as it came from the socket, not copied
+    _deferred       complete packets that the control lane has skipped
+    _tail           bytes that were fed later and not parsed
 
-Usually only the first is there. A packet too large for its chunk collects in `_tail` and is joined
+Usually only `_data` has bytes. A packet too large for its chunk collects in `_tail` and is joined
 once, when it is complete, so feeding costs O(n) however the bytes are split. `_deferred` is None
-until `next_control()` has looked ahead; from then on `_data` too holds passed over packets only, so
-the look-ahead goes on where it stopped, at the start of `_tail`. All three empty: nothing is held.
+until `next_control()` has looked ahead. From then on `_data` also contains skipped packets only, so
+the look-ahead continues at the start of `_tail`. If all three are empty, nothing is buffered.
 
-A bad packet stays where it is: every further call raises again.
+An invalid packet stays in place: every further call raises again.
 """
 
 from typing import Final, Literal, NoReturn, final
@@ -39,8 +39,8 @@ _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP)
 COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
 """The packets of a client that count against its admission window."""
 BATCH_MAX: Final = 1_000
-"""Packets of a batch where none counts: 64 KiB may be 32,768 PINGREQs, fifty milliseconds of work.
-A sequence of PUBACKs is a tenth of that work, and may be longer."""
+"""Maximum number of packets of a batch in which none counts: 64 KiB may be 32,768 PINGREQs, fifty
+milliseconds of work. A sequence of PUBACKs takes a tenth of that work, and may be longer."""
 _NOTHING: Final = b""
 _PLAIN: Final = frozenset(bytes((first,)) for first in range(0x30, 0x41))
 _SUCCESS: Final = ReasonCode.SUCCESS
@@ -49,10 +49,11 @@ _SUCCESS: Final = ReasonCode.SUCCESS
 @mypyc_attr(acyclic=True)
 @final
 class PacketDecoder:
-    """Feed bytes, take packets. Idle it holds two numbers and shared empties, no buffer.
+    """Feed bytes, take packets. An idle decoder holds two numbers and shared empties, no buffer.
 
-    `version` 0: nothing seen yet and only CONNECT is acceptable, which sets it to 3, 4 or 5. If
-    that CONNECT raises, `version` is the one to answer in; still 0: say nothing and close.
+    `version` is 0 at first: only CONNECT is valid, and sets it to 3, 4 or 5. If that CONNECT
+    raises, the answer is in `version`; if that is still 0, the connection is closed without an
+    answer.
     """
 
     __slots__ = (
@@ -75,35 +76,35 @@ class PacketDecoder:
         *,
         strict: bool = False,
     ) -> None:
-        """`packet_size_max`: bytes of a whole packet, fixed header included; `role`: ours;
-        `strict`: no control characters in strings, which rules out the short ways."""
+        """`packet_size_max`: maximum size of a whole packet with its fixed header, bytes; `role`:
+        our side; `strict`: reject control characters in strings, which rules out the fast paths."""
         assert version or role == "server", "a client knows which version it speaks"
         self.version = version
         self.packet_size_max = packet_size_max
         self._from_client = role == "server"
         self._strict = strict
         self.has_failed = False  # Compiled, it lies beside the other flags.
-        """True: the next packet is a bad one, and the next call will raise."""
+        """True if the next packet is invalid, and the next call will raise."""
         self._data = _NOTHING
         self._pos = 0
         self._deferred: bytearray | None = None
         self._tail: bytearray | None = None
 
     def clear(self) -> None:
-        """Forget what is buffered; nothing more will be decoded."""
+        """Drop all buffered bytes; nothing more is decoded."""
         self._data = _NOTHING
         self._pos = 0
         self._deferred = self._tail = None
         self.has_failed = False
 
     def rest(self) -> bytes:
-        """Return the bytes that are buffered; the control lane has not looked ahead."""
+        """Return the buffered bytes; the control lane must not have looked ahead."""
         assert self._deferred is None
         return self._data[self._pos :] + (self._tail or b"")
 
     @property
     def has_deferred(self) -> bool:
-        """Whether complete packets follow the end that `next_control` found."""
+        """True if complete packets follow the end that `next_control` found."""
         return bool(self._deferred) or self._pos < len(self._data)
 
     @property
@@ -121,7 +122,8 @@ class PacketDecoder:
         return not self._data and self._tail is None
 
     def compact(self) -> int:
-        """Release what was read; returns the bytes that stay. Amortised O(bytes received)."""
+        """Release the bytes that were read; return the number that stay. Amortised O(bytes
+        received)."""
         pos = self._pos
         if pos and 2 * pos >= len(self._data):
             self._data = self._data[pos:]
@@ -130,7 +132,7 @@ class PacketDecoder:
 
     @property
     def declared_bytes(self) -> int:
-        """The size that the next packet declares, bytes; 0: nothing that could be a packet yet."""
+        """Declared size of the next packet, bytes, or 0 if no packet can be seen yet."""
         head = self._data[self._pos : self._pos + 5] + (self._tail or _NOTHING)[:5]
         try:
             size_bytes, start = remaining_length(head, 0, self.version)
@@ -147,40 +149,40 @@ class PacketDecoder:
         if unread == 0:
             self._data = data
             self._pos = 0
-        elif unread <= len(data):  # else many small chunks would copy a large rest each time
+        elif unread <= len(data):  # Otherwise many small chunks would copy a large rest each time.
             self._data = self._data[self._pos :] + data
             self._pos = 0
         else:
             self._tail = bytearray(data)
 
     def at_sight(self, data: bytes) -> Publish | None:
-        """A chunk that is one small plain PUBLISH, unbuffered.
+        """Return the PUBLISH in a chunk that is one small plain PUBLISH, without buffering.
 
-        Clients that wait for each answer send such chunks. Plain: QoS 0 or 1, no flags, no
-        properties, a topic known before. None: it is something else, or bytes wait before it;
-        `feed` it.
+        Clients that wait for each answer send such chunks. Plain means QoS 0 or 1, no flags, no
+        properties, and a known topic. For anything else, or if bytes are buffered, it returns None
+        and the caller must `feed` the chunk.
         """
         if self._data or self._tail is not None or self._strict or not self.version:
             return None
         return publish_at_sight(data, self.version, self.packet_size_max)
 
     def burst(self, room: int) -> Burst | None:
-        """The burst that comes next, of `room` packets at most, if one does; nothing is taken."""
+        """Return the next burst, up to the given number of packets, or None; consume nothing."""
         if self._strict or not self.version:
             return None
         return find_burst(self._data, self._pos, room, self.version, self.packet_size_max)
 
     def take(self, burst: Burst) -> None:
-        """Leave out what `burst` returned: it has been handled."""
+        """Consume a burst that `burst` has returned."""
         self._pos += len(burst.frames)
         if self._pos == len(self._data):
             self._data = _NOTHING
             self._pos = 0
 
     def next(self) -> Packet | None:
-        """The next complete packet in order; None: more bytes are needed.
+        """Return the next complete packet in order, or None if more bytes are needed.
 
-        Raises MalformedPacket and ProtocolViolation, nothing else.
+        Raises only MalformedPacket and ProtocolViolation.
         """
         data = self._data
         pos = self._pos
@@ -204,7 +206,7 @@ class PacketDecoder:
             return self._next_of_more()
         end = start + size
         if end - pos > self.packet_size_max:
-            self._check_first_byte(first)  # As if it had come alone: splits decide nothing.
+            self._check_first_byte(first)  # The result must not depend on how bytes are split.
             raise _too_large()
         if end > len(data):
             return self._next_of_more()
@@ -220,11 +222,12 @@ class PacketDecoder:
         return packet
 
     def next_batch(self, room: int) -> list[Packet]:
-        """Complete packets in order, until `room` of them count against a window; [] at the end.
+        """Return complete packets in order, until the given number of them count; [] at the end.
 
-        PUBLISH, SUBSCRIBE and UNSUBSCRIBE count. Where room is left over, no complete packet is,
-        unless the next one is bad (`has_failed`), or there are `BATCH_MAX` before it. Raises as
-        `next()` does, but only when no good packet is left before the bad one.
+        PUBLISH, SUBSCRIBE and UNSUBSCRIBE count against a window. If fewer have counted, no
+        complete packet is left, unless the next one is invalid (`has_failed`), or there are
+        `BATCH_MAX` before it.
+        Raises like `next()`, but only if no valid packet comes before the invalid one.
         """
         packets: list[Packet] = []
         try:
@@ -249,16 +252,17 @@ class PacketDecoder:
         return packets
 
     def fail(self) -> NoReturn:
-        """Raise the error that `has_failed` announces, after all good packets before it."""
+        """Raise the error that `has_failed` announces, after all valid packets before it."""
         assert self.has_failed
         self.next()
         raise AssertionError("a bad packet has become a good one")
 
     def _take_plain(self, packets: list[Packet], room: int) -> int:  # noqa: C901, PLR0915
-        """Append what `next()` would return, as long as it is PUBLISH or PUBACK; the room left.
+        """Append the packets that `next()` would return while they are PUBLISH or PUBACK.
 
-        The hottest loop: it knows the plain forms of both by itself, and all its names are local.
-        Only what was appended has taken room: a header may turn out to be no packet.
+        Return how many packets may still count. This is the hottest loop, so it parses the plain
+        forms of both itself, and all its names are local. Only appended packets count, because a
+        header may turn out to be incomplete or invalid.
         """
         version = self.version
         if version == 0:
@@ -321,14 +325,14 @@ class PacketDecoder:
                     break
                 pos = end
         except IndexError:
-            pass  # a header or a field that is not all there; next() will see which
+            pass  # A header or a field is incomplete; `next()` finds out which.
         self._pos = pos
         return room
 
     def take_pubacks(self) -> list[int]:
-        """Identifiers of the PUBACKs without a reason code that come next; [] where none does.
+        """Return the identifiers of the next PUBACKs without a reason code, or [].
 
-        `next_control` would return them one by one; this is for clients that only receive.
+        `next_control` would return them one by one. This is for clients that only receive.
         """
         found: list[int] = []
         data = self._data
@@ -344,14 +348,15 @@ class PacketDecoder:
         return found
 
     def next_control(self) -> Packet | None:
-        """The control lane: the next PINGREQ, PUBACK, PUBREC, PUBREL or PUBCOMP, before its turn.
+        """The control lane: return the next PINGREQ, PUBACK, PUBREC, PUBREL or PUBCOMP out of
+        order.
 
-        For a client that has to wait: all other packets stay, in order and not decoded; `next()`
-        will return them. None: no further such packet is complete. Framing errors anywhere in
-        what has arrived are raised at once. Cost: amortised O(bytes), each packet passed once.
+        It is for a paused client. All other packets stay, in order and undecoded, for `next()`.
+        Returns None if no further such packet is complete. Framing errors anywhere in the received
+        bytes are raised at once. The cost is amortised O(bytes), as each packet is skipped once.
         """
         if self.version == 0:
-            return None  # nothing may come before CONNECT, so nothing may overtake it
+            return None  # Nothing may come before CONNECT, so nothing may overtake it.
         if self._deferred is None:
             unread = bytearray(self._data[self._pos :])
             if self._tail is not None:
@@ -382,13 +387,13 @@ class PacketDecoder:
             if self._strict:
                 check_strings(packet)
         self._deferred += tail[:pos]
-        del tail[:passed]  # moves the start of a bytearray: O(1) but for halving now and then
+        del tail[:passed]  # Moves the start of a bytearray: O(1) except for occasional halving.
         return packet
 
     def _next_of_more(self) -> Packet | None:
-        """The packet that `next()` returns if it does not end in `_data`: read on."""
+        """Return the packet that `next()` returns if it does not end in `_data`."""
         if self._pos:
-            self._data = self._data[self._pos :]  # a part of one packet: the chunk goes free
+            self._data = self._data[self._pos :]  # The start of one packet; this frees the chunk.
             self._pos = 0
         rest = self._data
         tail = self._tail
@@ -401,7 +406,7 @@ class PacketDecoder:
                 return self.next()
             end = self._frame(tail, 0)[1]
             if tail and not 0 < end <= len(tail):
-                return None  # a large packet may go on collecting where it is
+                return None  # A large packet continues to collect in place.
             self._deferred = None
         else:
             end = self._frame(rest, 0)[1]
@@ -412,9 +417,9 @@ class PacketDecoder:
         return self.next() if self._data else None
 
     def _frame(self, buffer: bytes | bytearray, pos: int) -> tuple[int, int]:
-        """(start of the body, end) of the packet at `pos`, the end perhaps beyond the buffer's.
+        """Return (start of the body, end) of the packet at `pos`; the end may be beyond the buffer.
 
-        (0, 0) if the fixed header is not complete. Checks all that the fixed header says.
+        Returns (0, 0) if the fixed header is incomplete. Checks everything in the fixed header.
         """
         if pos >= len(buffer):
             return 0, 0
@@ -441,7 +446,7 @@ class PacketDecoder:
             raise MalformedPacket("a reserved packet type")
         fixed = t.FIXED_FLAGS[packet_type]
         if packet_type == t.CONNECT and version == 0:
-            return  # Its flags are judged with its version (`_open`).
+            return  # `_open` checks the flags, when it knows the version.
         if flags != fixed and not (version == MQTT_31 and fixed and flags == fixed | 8):
             # MQTT 3.1 marked repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP.
             # [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1]
@@ -455,7 +460,7 @@ class PacketDecoder:
             raise ProtocolViolation("a packet that this side never sends")
 
     def _decode(self, data: bytes, pos: int, start: int, end: int) -> Packet:
-        """The packet at `pos`, of any type, with its body from `start` to `end`."""
+        """Return the packet at `pos`, of any type, with its body from `start` to `end`."""
         first = data[pos]
         self._check_first_byte(first)
         if first >> 4 == t.CONNECT:
@@ -463,7 +468,7 @@ class PacketDecoder:
         return self._bodies()[first >> 4](data, start, end, first & 15, self.version)
 
     def _open(self, data: bytes, pos: int, start: int, end: int) -> Packet:
-        """The CONNECT that opens the connection, and determines its version."""
+        """Return the CONNECT that opens the connection and determines its version."""
         version, supported, at = decode_protocol(data, start, end)
         self.version = version
         if not supported:
@@ -471,7 +476,7 @@ class PacketDecoder:
             raise ProtocolViolation(
                 "a protocol level that is not served", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
             )
-        remaining_length(data, pos, version)  # How strict it is meant is known only now.
+        remaining_length(data, pos, version)  # The version determines the strictness.
         if data[pos] != 0x10 and version != MQTT_31:
             raise _reserved_flags()
         return decode_connect(data, at, end, version)

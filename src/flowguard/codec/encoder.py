@@ -1,7 +1,8 @@
 """Packets to bytes, for both roles and all versions.
 
-What MQTT 3.1.1 cannot say is left out or translated here: properties, reason codes. Nothing is
-validated: what comes here is ours. A field that does not fit its place is a bug, and says so.
+Properties and reason codes that MQTT 3.1.1 lacks are left out or translated. Nothing is validated,
+because all packets come from flowguard itself. A field that does not fit is a bug, and raises an
+error.
 """
 
 from struct import Struct
@@ -47,17 +48,18 @@ _REFUSED_311: Final = 0x80
 _SHORT: Final = [bytes((0x30 | flags, size)) for flags in range(16) for size in range(0x80)]
 """Fixed headers of PUBLISHes with one byte of length: `0x80 * flags + length`."""
 _LONGER: Final = Struct(">BBB")
-"""The same with two bytes of length."""
+"""Format of fixed headers with two bytes of length."""
 NAMES_MAX: Final = 8_192
 NAME_BYTES_MAX: Final = 64
-"""Longer topics are encoded each time: at most some 4 MB are held for all others together."""
+"""Maximum size of a cached topic, bytes; all cached topics take some 4 MB at most."""
 
 PINGREQ_FRAME: Final = b"\xc0\x00"
 PINGRESP_FRAME: Final = b"\xd0\x00"
 
 
 def puback_frame(packet_id: int) -> bytes:
-    """A PUBACK with success and without properties, the same bytes in all versions."""
+    """Return a PUBACK with success and without properties; the bytes are the same in all
+    versions."""
     return b"\x40\x02" + encode_u16(packet_id)
 
 
@@ -76,14 +78,14 @@ def pubcomp_frame(packet_id: int) -> bytes:
 def publish_frame(
     message: Publish, version: int, qos: int, retain: bool, properties: Properties
 ) -> tuple[bytes, bytes]:
-    """`(head, tail)` of a PUBLISH that differs between its receivers by the packet id only.
+    """Return `(head, tail)` of a PUBLISH that differs between its receivers by the packet id only.
 
-    On the wire: head + packet id (two bytes, only if `qos` > 0) + tail. DUP is off; whoever sends
-    again sets bit 3 of head[0]. `message` gives topic and payload, all else is as the arguments
-    say; `properties` are for MQTT 5.0 only.
+    On the wire: head + packet id (two bytes, only if `qos` > 0) + tail. DUP is off; a
+    retransmission sets bit 3 of head[0]. Topic and payload are those of `message`, and the rest is
+    as the arguments say; `properties` are for MQTT 5.0 only.
 
-    What the server adds can make a packet larger than MQTT can express. Its length is then cut to
-    the largest, and the whole is longer than any client takes: its size tells, it is never sent.
+    Properties of the server can make a packet larger than MQTT allows. The encoded length is then
+    cut to the maximum. The whole is larger than any client accepts, so it is never sent.
     """
     name = _names.get(message.topic) or _encode_name(message.topic)
     if version == MQTT_5:
@@ -107,7 +109,7 @@ def publish_frame(
 
 
 _names: Final[dict[str, bytes]] = {}
-"""Topics as they are encoded."""
+"""Encoded topics."""
 
 
 def _encode_name(topic: str) -> bytes:
@@ -120,13 +122,13 @@ def _encode_name(topic: str) -> bytes:
 
 
 def publish_qos_0_frame(message: Publish) -> bytes:
-    """The whole QoS 0 PUBLISH for 3.1.1 and 3.1, RETAIN off: the form of most messages."""
+    """Return a whole QoS 0 PUBLISH for 3.1.1 and 3.1, RETAIN off: the form of most messages."""
     head, tail = publish_frame(message, MQTT_311, 0, False, NO_PROPERTIES)
     return head + tail
 
 
 def encode(packet: Packet, version: int) -> bytes:  # noqa: C901 -- a table in the form of a match
-    """The packet on the wire, in the words of `version`."""
+    """Return the bytes of the packet in this version."""
     match packet:
         case Publish():
             return _encode_publish(packet, version)
@@ -242,13 +244,13 @@ def _encode_connack(packet: Connack, version: int) -> bytes:
     session_present = packet.session_present
     if version != MQTT_5:
         code = t.CONNACK_TO_311.get(code, 3)
-        session_present = session_present and version != MQTT_31  # new in 3.1.1
+        session_present = session_present and version != MQTT_31  # New in 3.1.1.
     body = bytes((session_present, code)) + _properties(packet.properties, version)
     return _frame(t.CONNACK, body)
 
 
 def _encode_subscribe(packet: Subscribe, version: int) -> bytes:
-    """The identifier on the wire is that of the properties; the options repeat it for readers."""
+    """Encode a SUBSCRIBE; its identifier is that of the properties, which the options repeat."""
     parts: list[bytes] = []
     for name, options in packet.filters:
         parts.append(encode_string(name))

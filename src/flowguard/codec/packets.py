@@ -61,7 +61,8 @@ class Connect:
 
 @dataclass(init=False, slots=True)
 class Connack:
-    """`reason_code` is MQTT 5.0's; the encoder writes 3.1.1's return code for version 4 and 3."""
+    """`reason_code` is that of MQTT 5.0; for versions 4 and 3 the encoder writes 3.1.1's return
+    code."""
 
     session_present: bool
     reason_code: int
@@ -145,7 +146,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class Unsuback:
-    """`reason_codes` stay off the wire for 3.1.1."""
+    """`reason_codes` are not sent to 3.1.1."""
 
     packet_id: int
     reason_codes: tuple[int, ...] = ()
@@ -194,5 +195,5 @@ Packet = (
 
 
 def publishes_count(packets: list[Packet]) -> int:
-    """How many of them are PUBLISHes."""
+    """Return the number of PUBLISHes."""
     return sum(isinstance(packet, Publish) for packet in packets)

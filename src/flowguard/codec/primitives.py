@@ -1,8 +1,8 @@
 """The data representations of MQTT (5.0 section 1.5, 3.1.1 section 1.5): bytes <-> values.
 
-Readers take `(data, pos, end)` and return `(value, position after it)`; nothing at or after `end`
-is looked at, and a value that does not fit before it is a MalformedPacket. Writers trust us: a
-value out of range is a bug and ends in an OverflowError or AssertionError.
+Readers take `(data, pos, end)` and return `(value, position after it)`. They read nothing from
+`end` on; a value that does not fit before it is a MalformedPacket. Writers trust their caller: a
+value out of range is a bug and raises OverflowError or AssertionError.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ VARIABLE_MAX: Final = 268_435_455
 U16_MAX: Final = 65_535
 _UTF8_CHUNK_BYTES: Final = 65_536
 _U16: Final = b"".join([value.to_bytes(2, "big") for value in range(U16_MAX + 1)])
-"""All of them, in their order: to cut one out takes a third of what it takes to make one."""
+"""All two-byte integers in order: to slice one takes a third of the time of encoding it."""
 
 
 def decode_byte(data: bytes, pos: int, end: int) -> tuple[int, int]:
@@ -36,7 +36,7 @@ def decode_u32(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """A variable byte integer inside a packet; only MQTT 5.0 has them there."""
+    """Return a variable byte integer inside a packet; only MQTT 5.0 has them there."""
     value = 0
     for shift in (0, 7, 14, 21):
         if pos >= end:
@@ -53,7 +53,7 @@ def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def remaining_length(buffer: bytes | bytearray, pos: int, version: int) -> tuple[int, int]:
-    """The remaining length of the packet at `pos`, and its end; IndexError if incomplete."""
+    """Return the remaining length of the packet at `pos`, and its end; IndexError if incomplete."""
     size = 0
     for at in range(1, 5):
         byte = buffer[pos + at]
@@ -80,9 +80,9 @@ def decode_string(data: bytes, pos: int, end: int) -> tuple[str, int]:
 
 
 def decode_text(raw: bytes) -> str:
-    """The characters of a UTF-8 encoded string, without its length."""
+    """Return the text of a UTF-8 encoded string without its length."""
     try:
-        # Python's strict decoder refuses surrogates and overlong forms, and keeps U+FEFF.
+        # Python's strict decoder rejects surrogates and overlong forms, and keeps U+FEFF.
         text = raw.decode()  # [MQTT-1.5.4-1, MQTT-1.5.4-3] [v3 MQTT-1.5.3-1, v3 MQTT-1.5.3-3]
     except UnicodeDecodeError:
         raise MalformedPacket("a string is not UTF-8") from None
@@ -93,7 +93,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def is_utf8(payload: bytes) -> bool:
-    """Whether a payload is UTF-8, NUL included. Cost: O(n), and memory for 64 KiB of text."""
+    """Return True if a payload is UTF-8, also with NUL. O(n), and memory for 64 KiB of text."""
     if payload.isascii():
         return True
     pos = 0
@@ -105,7 +105,7 @@ def is_utf8(payload: bytes) -> bool:
             cut = len(chunk) - error.start
             if error.reason != "unexpected end of data" or pos + len(chunk) == len(payload):
                 return False
-            pos -= cut  # a character lies across the border: it opens the next chunk
+            pos -= cut  # A character crosses the border and begins the next chunk.
         pos += len(chunk)
     return True
 

@@ -1,4 +1,4 @@
-"""The properties of MQTT 5.0 (section 2.2.2): one table, read by decoder and encoder alike.
+"""The properties of MQTT 5.0 (section 2.2.2): one table for decoder and encoder.
 
 A property that is unknown, that the packet may not carry, or that does not fit its wire type is a
 MalformedPacket (2.2.2.2). One that comes twice, or with a value that the standard excludes, is a
@@ -26,7 +26,7 @@ from flowguard.codec.primitives import (
 from flowguard.errors import MalformedPacket, ProtocolViolation
 from flowguard.types import NO_PROPERTIES, Properties, ReasonCode
 
-# Wire types (table 2-4). Every BYTE of the table is a truth value or a QoS of 0 or 1.
+# Wire types (table 2-4). Each BYTE of the table is a boolean or a QoS of 0 or 1.
 BYTE: Final = 0
 U16: Final = 1
 U32: Final = 2
@@ -36,16 +36,17 @@ BINARY: Final = 5
 PAIR: Final = 6
 
 USER_PROPERTIES_MAX: Final = 2_000
-"""User properties of one packet, at most; our choice: each is five bytes on the wire at least and
-many times the work of as many bytes of payload. 0x97 is the answer to more."""
+"""Maximum number of user properties in a packet. The limit is our choice, because each takes at
+least five bytes on the wire, and much more work than as many bytes of payload. The answer to more
+is 0x97 (Quota exceeded)."""
 
 WILL: Final = 1 << 0
-"""The will properties inside CONNECT, in the place of packet type 0, which does not exist."""
+"""Will properties inside CONNECT, under packet type 0, which does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One row: `carriers` has bit n set where packet type n may carry it."""
+    """One row: bit n of `carriers` is set if packet type n may carry it."""
 
     number: int
     field: str
@@ -130,10 +131,10 @@ def decode_properties(
     in_will: bool = False,
     from_client: bool = False,
 ) -> tuple[Properties, int]:
-    """The property length at `pos` and the properties behind it.
+    """Return the properties at `pos`, after their length, and the position after them.
 
-    O(bytes), and no more than some milliseconds: what may be repeated without end is counted.
-    `from_client`: a PUBLISH has no subscription identifiers.
+    Takes O(bytes) and some milliseconds at most, because repeatable properties are counted.
+    `from_client`: a PUBLISH may not have subscription identifiers.
     """
     length, pos = decode_variable(data, pos, end)
     if length == 0:
@@ -172,7 +173,7 @@ def decode_properties(
 
 
 def _decode_user(data: bytes, pos: int, stop: int, count: int) -> tuple[tuple[str, str], int]:
-    """The user property at `pos`, which comes after `count` others."""
+    """Return the user property at `pos`, which comes after `count` others."""
     if count == USER_PROPERTIES_MAX:
         raise ProtocolViolation(
             f"more than {USER_PROPERTIES_MAX} user properties", ReasonCode.QUOTA_EXCEEDED
@@ -183,7 +184,7 @@ def _decode_user(data: bytes, pos: int, stop: int, count: int) -> tuple[tuple[st
 
 
 def _row(number: int, carrier: int, seen: int) -> Property:
-    # Identifiers are variable byte integers, but none of two bytes is defined.
+    # Identifiers are variable byte integers, but all defined ones take one byte.
     row = _BY_NUMBER.get(number)
     if row is None:
         raise MalformedPacket(f"there is no property {number:#04x}")
@@ -216,13 +217,13 @@ def _decode_value(row: Property, data: bytes, pos: int, stop: int) -> tuple[int 
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """Property length and properties, by rising identifier; user properties keep their order."""
+    """Return length and properties, by rising identifier; user properties keep their order."""
     if properties is NO_PROPERTIES:
         return b"\0"  # [MQTT-2.2.2-1]
     rows = TABLE
     values: tuple[object, ...]
     if _other_values(properties) == _NO_OTHERS:
-        rows, values = _OF_PUBLISH, _values_of_publish(properties)  # the frequent case, quicker
+        rows, values = _OF_PUBLISH, _values_of_publish(properties)  # The frequent, faster case.
     else:
         values = _values(properties)
     parts: list[bytes] = []

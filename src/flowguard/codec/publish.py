@@ -1,9 +1,9 @@
-"""PUBLISH, bytes to record: a short way for the packets that matter, a careful one for the rest.
+"""PUBLISH, bytes to record: a fast path for frequent packets, a careful one for the rest.
 
-The short way knows its topic: the characters of a topic are checked once and then looked up by
-their bytes, in one table for all connections, bounded in entries and in bytes per entry. Messages
-for one topic thus share one string. Whatever the short way cannot read at sight, good or bad, the
-careful way reads again from the start, and only there errors are raised.
+The fast path looks up the topic by its bytes in a table of checked topics. This table is shared by
+all connections, and bounded in entries and in bytes per entry. So messages of one topic share one
+string. If the fast path cannot read a packet, valid or not, the careful path reads it again from
+the start. Only the careful path raises errors.
 """
 
 from typing import Final
@@ -16,11 +16,11 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, ReasonCo
 
 TOPICS_MAX: Final = 8_192
 TOPIC_BYTES_MAX: Final = 256
-"""Longer topics are checked each time: at most some 6 MB are held for all others together."""
+"""Maximum size of a cached topic, bytes; all cached topics take some 6 MB at most."""
 BLOCKS_MAX: Final = 1_024
 BLOCK_BYTES_MAX: Final = 64
-"""Longer property blocks are checked each time: clients that send any tend to send the same ones;
-about 1 MB."""
+"""Maximum size of a cached property block, bytes; clients that send properties tend to repeat them.
+All take about 1 MB."""
 
 known_topics: Final[dict[bytes, str]] = {}
 _blocks: Final[dict[bytes, Properties]] = {}
@@ -29,9 +29,9 @@ _blocks: Final[dict[bytes, Properties]] = {}
 def decode_publish(
     data: bytes, pos: int, end: int, flags: int, version: int, from_client: bool
 ) -> Publish:
-    """The PUBLISH with body `data[pos:end]` and the fixed header's `flags`.
+    """Return the PUBLISH with body `data[pos:end]` and the fixed header's `flags`.
 
-    `data` holds `end` bytes at least, and may go on with the packets that follow.
+    `data` holds at least `end` bytes, and may continue with further packets.
     """
     marks = t.PUBLISH_FLAGS[flags]
     try:
@@ -52,12 +52,12 @@ def decode_publish(
             if after <= end and not properties_length and (packet_id or not qos):
                 return Publish(topic, data[after:end], qos, retain, dup, packet_id, NO_PROPERTIES)
     except IndexError:
-        pass  # the buffer ends within the fields: malformed, as the careful way will find
+        pass  # The buffer ends within the fields: the careful path raises the error.
     return decode_carefully(data, pos, end, flags, version, from_client)
 
 
 def publish_at_sight(data: bytes, version: int, size_max: int) -> Publish | None:
-    """The PUBLISH that `data` is, if it is small and plain (`PacketDecoder.at_sight`)."""
+    """Return the PUBLISH in `data` if it is small and plain (`PacketDecoder.at_sight`)."""
     size = len(data)
     if not 4 <= size < 0x82 or data[1] != size - 2 or size > size_max:
         return None
@@ -101,7 +101,7 @@ def check_topic_name(topic: str) -> None:
 def decode_carefully(
     data: bytes, pos: int, end: int, flags: int, version: int, from_client: bool
 ) -> Publish:
-    """`decode_publish` without looking for the short way first."""
+    """Do the work of `decode_publish` without the fast path."""
     qos, retain, dup = check_publish_flags(flags)
     raw, pos = decode_binary(data, pos, end)
     topic = _decode_topic(raw)  # [MQTT-3.3.2-1] [v3 MQTT-3.3.2-1]

@@ -1,5 +1,4 @@
-"""The packets that each side sends, and the readers of their bodies (except CONNECT's and
-PUBLISH's)."""
+"""The packets that each side sends, and the readers of their bodies except CONNECT and PUBLISH."""
 
 from collections.abc import Callable
 from typing import Final

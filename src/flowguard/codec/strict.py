@@ -1,7 +1,7 @@
-"""Strings that the standard advises against: a receiver may take their packets as malformed.
+"""Strings that the standard advises against: a receiver may reject their packets as malformed.
 
-Control characters and Unicode's non-characters ([MQTT 5.0, 1.5.4], [MQTT 3.1.1, 1.5.3]); U+0000 is
-forbidden anyway. Payloads are no strings, whatever their format indicator says.
+These are control characters and Unicode's non-characters ([MQTT 5.0, 1.5.4], [MQTT 3.1.1, 1.5.3]);
+U+0000 is always forbidden. Payloads are no strings, whatever their format indicator is.
 """
 
 import re
@@ -28,7 +28,7 @@ _OF_STRINGS: Final = tuple(row.field for row in p.TABLE if row.wire == p.STRING)
 
 
 def check_strings(packet: Packet) -> None:
-    """Raise MalformedPacket if one of its strings has such a character. O(length of them)."""
+    """Raise MalformedPacket if a string of the packet has such a character. O(total length)."""
     for text in _strings(packet):
         if _UNWANTED.search(text) is not None:
             raise MalformedPacket("a string holds a control character, or a non-character")

@@ -1,6 +1,6 @@
-"""The tables of the standards: packet types, their fixed flags, and which side may send what.
+"""The tables of the standards: packet types, their fixed flags, and the packets of each side.
 
-Only lookups; the decoder enforces them, the encoder writes by them.
+These are only lookups for decoder and encoder.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ DISCONNECT: Final = 14
 AUTH: Final = 15
 
 FIXED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
-"""Low nibble of the first byte by packet type (table 2-2); PUBLISH alone chooses its own."""
+"""Low nibble of the first byte by packet type (table 2-2); only PUBLISH has variable flags."""
 
 PUBLISH_FLAGS: Final = tuple(
     None if qos == 3 or (dup and not qos) else (qos, retain, dup)
@@ -33,7 +33,7 @@ PUBLISH_FLAGS: Final = tuple(
     for qos in range(4)
     for retain in (False, True)
 )
-"""(QoS, RETAIN, DUP) by the low nibble of a PUBLISH; None: no PUBLISH may have it."""
+"""(QoS, RETAIN, DUP) by the low nibble of a PUBLISH, or None for invalid flags."""
 
 _R = ReasonCode
 PUBACK_REASONS: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
@@ -65,7 +65,7 @@ CONNACK_FROM_311: Final = (
     _R.BAD_USER_NAME_OR_PASSWORD,
     _R.NOT_AUTHORIZED,
 )
-"""MQTT 3.1.1's return codes 0 to 5 (table 3.1) in the words of MQTT 5.0."""
+"""Reason codes of MQTT 5.0 for MQTT 3.1.1's return codes 0 to 5 (table 3.1)."""
 
 _PERMANENT: Final = (
     _R.MALFORMED_PACKET,
@@ -86,5 +86,5 @@ CONNACK_TO_311: Final[dict[int, int]] = {
     _R.BAD_USER_NAME_OR_PASSWORD: 4,
     **dict.fromkeys(_PERMANENT, 5),
 }
-"""Return codes of MQTT 3.1.1; others become 3, server unavailable (it may work later), and 5 is for
-what never will."""
+"""Return codes of MQTT 3.1.1. Other reasons become 3, server unavailable (it may work later); 5 is
+for permanent rejections."""

@@ -1,9 +1,9 @@
-"""FailureLimit: how often each address may be wrong before it is answered without a check.
+"""FailureLimit: limits failed attempts per address; above the limit there is no check.
 
-A wrong password costs whoever checks it a thousand times what it costs to send it. So each address
-has `BURST` of them, and gets one back in `REFILL_S`; without any left it is refused at once, unless
-its password is remembered as right. Of IPv6 it is the network that counts: whoever has one address
-has all of its /64.
+Checking a wrong password costs a thousand times as much as sending it. So each address has `BURST`
+failures, and regains one every `REFILL_S`. Without any left, it is rejected at once, unless its
+password is remembered as correct. For IPv6 the /64 network counts, because a host may use all its
+addresses.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,8 @@ ADDRESSES_MAX: Final = 10_000
 
 
 def origin_of(host: str) -> str:
-    """Return the address that counts for a host, `[::1]` or `::1`; itself where it is none."""
+    """Return the address that counts for a host, `[::1]` or `::1`, or `host` if it is no
+    address."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -28,14 +29,14 @@ def origin_of(host: str) -> str:
 
 @final
 class FailureLimit:
-    """Token buckets of the addresses that were wrong lately; the last `ADDRESSES_MAX` of them."""
+    """Token buckets of the last `ADDRESSES_MAX` addresses with failures."""
 
     __slots__ = ("_addresses_max", "_spent")
 
     def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
         self._addresses_max = addresses_max
         self._spent: OrderedDict[str, tuple[float, float, bool]] = OrderedDict()
-        """Wrong attempts not made up for, when that was, and whether that was reported."""
+        """Failures not yet regained, their time, and whether the limit was reported."""
 
     def __len__(self) -> int:
         return len(self._spent)
@@ -44,9 +45,9 @@ class FailureLimit:
         return self._count(address, now_s) <= BURST - 1
 
     def failed(self, address: str, now_s: float) -> bool:
-        """Count a wrong attempt; return True if the address is limited from now on.
+        """Count a failure; return True if the address is limited from now on.
 
-        That is reported once, until the address has all its attempts again.
+        This is returned once, until the address has regained all its failures.
         """
         before = self._count(address, now_s)
         was_reported = before > 0 and self._spent[address][2]

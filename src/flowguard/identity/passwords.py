@@ -1,11 +1,11 @@
-"""Passwords: a file of users and hashes, one `user:hash` a line.
+"""Passwords: a file of users and hashes, one `user:hash` per line.
 
-What is written is argon2id (`$argon2id$...`). Files of Mosquitto are read, too: `$7$` is PBKDF2
-with SHA-512, `$6$` a single SHA-512 with salt. A verifier of `scram` is read and written, too: its
-user proves the password without saying it, or says it. No hash appears in any error.
+New hashes are argon2id (`$argon2id$...`). Hashes of Mosquitto are also read: `$7$` is PBKDF2 with
+SHA-512, `$6$` a single salted SHA-512. SCRAM verifiers are read and written; their users may prove
+the password without sending it, or send it. No hash appears in any error.
 
-A file with such verifiers has a key, in a comment. The challenge for an unknown user follows from
-it, so it is the same after a restart and on every broker that reads the file.
+A file with SCRAM verifiers has a key, in a comment. The challenge for an unknown user is derived
+from it, so it is the same after a restart and on every broker that reads the file.
 """
 
 import hmac
@@ -30,10 +30,10 @@ PBKDF2: Final = "$7$"
 SHA512: Final = "$6$"
 KINDS: Final = (ARGON2, PBKDF2, SHA512, PREFIX)
 MEMORY_KIB: Final = 19 * 1024
-"""Memory and passes of a new hash: 35 ms of a core of a Xeon."""
+"""Memory and passes of a new hash, which takes 35 ms of a Xeon core."""
 PASSES: Final = 2
 KEY: Final = "#flowguard-key "
-"""Before the key, at the beginning of a line."""
+"""Prefix of the line with the key."""
 HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
 
 
@@ -42,11 +42,12 @@ HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
 class PasswordFile:
     hashes: Mapping[str, str]
     key: bytes = b""
-    """A secret of the file that gives unknown names a hash, so that they look like known ones."""
+    """Secret of the file that gives unknown users a fixed hash, so that they look like known
+    ones."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read it; raises ConfigError."""
+        """Read a file; raises ConfigError."""
         return cls.parse(text_of(read(path), str(path)), str(path))
 
     @classmethod
@@ -71,14 +72,14 @@ class PasswordFile:
             if hashed.startswith(PREFIX):
                 _check(hashed, f"{name}, line {number}")
             hashes[user] = hashed
-        if hashes and not key:  # The next `with_user` writes it down.
+        if hashes and not key:  # The next `with_user` writes it to the file.
             key = blake2b("".join(hashes.values()).encode(), digest_size=32).hexdigest().encode()
         return cls(hashes, key)
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Whether this is the password of that user, which takes as long where there is no such.
+        """Return True for the user's password. It takes as long for an unknown user.
 
-        A name that nobody has is checked by the hash of somebody, always the same for that name.
+        An unknown name is checked against the hash of a known user, always the same for that name.
         """
         hashed = self.hashes.get(user)
         if hashed is not None:
@@ -96,17 +97,17 @@ class PasswordFile:
         return [hashed for hashed in self._all if hashed.startswith(PREFIX)]
 
     def _drawn(self, user: str, hashes: list[str]) -> str:
-        """Choose one for a name that nobody has, always the same."""
+        """Choose a known user's entry for an unknown name, always the same."""
         drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
         return hashes[drawn % len(hashes)]
 
     @property
     def has_scram(self) -> bool:
-        """Whether anybody can prove a password without saying it."""
+        """True if a user can prove a password without sending it."""
         return bool(self._verifiers)
 
     def scram(self, user: str) -> ScramVerifier:
-        """Return the verifier of a user; for one that has none, one that nothing is right for."""
+        """Return the verifier of a user; an unknown user gets one that no password matches."""
         hashed = self.hashes.get(user, "")
         if hashed.startswith(PREFIX):
             return ScramVerifier.parse(hashed)
@@ -116,7 +117,7 @@ class PasswordFile:
         return ScramVerifier.of_nobody(user, self.key, alike.iterations, len(alike.salt))
 
     def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
-        """Return them with this user, or with another password for it; raises ConfigError."""
+        """Return the file with this user or its new password; raises ConfigError."""
         is_unfit = not user or user != user.strip() or ":" in user or user.startswith("#")
         if is_unfit or not user.isprintable():
             raise ConfigError(
@@ -124,20 +125,20 @@ class PasswordFile:
                 "begin with # or a blank, nor end with a blank"
             )
         key = self.key or secrets.token_hex().encode()
-        # The salt that the name was asked with before: nothing shows that there is a user now.
+        # The salt that was sent for the unknown name before, so that the new user is not visible.
         salt = PasswordFile(self.hashes, key).scram(user).salt
         hashed = _verifier(password, salt) if scram else HASHER.hash(password)
         return PasswordFile({**self.hashes, user: hashed}, key)
 
     def without_user(self, user: str) -> "PasswordFile":
-        """Return them without this user; raises ConfigError where there is none."""
+        """Return the file without this user; raises ConfigError if it is unknown."""
         if user not in self.hashes:
             raise ConfigError(f"there is no user {user!r}")
         rest = {name: hashed for name, hashed in self.hashes.items() if name != user}
         return PasswordFile(rest, self.key)
 
     def text(self) -> str:
-        """The file, for `parse`."""
+        """Return the text of the file, for `parse`."""
         key = f"{KEY}{self.key.decode()}\n" if self.key and self.has_scram else ""
         return key + "".join(f"{user}:{hashed}\n" for user, hashed in self.hashes.items())
 

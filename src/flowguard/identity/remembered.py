@@ -1,8 +1,8 @@
-"""Remembered: right passwords and tokens are recognised without checking them again.
+"""Remembered: correct passwords and tokens are recognised without checking them again.
 
-A crowd that reconnects pays for its hashes once per start of the broker. Kept is a keyed BLAKE2 of
-user and password, or of the token, under a key that only this process knows and that is never
-written; wrong ones are not kept.
+A reconnecting crowd costs its hashes once per start of the broker. Stored is a keyed BLAKE2 of user
+and password, or of the token. The key is known only to this process and never written. Failed
+proofs are not stored.
 """
 
 from collections import OrderedDict
@@ -15,12 +15,12 @@ ENTRIES_MAX: Final = 100_000
 DIGEST_BYTES: Final = 16
 TOKENS_BYTES_MAX: Final = 16 * 1024 * 1024
 TOKEN_BYTES: Final = 400
-"""What is kept of a token besides its names, rounded up."""
+"""Memory of a remembered token besides its names, rounded up."""
 
 
 @final
 class RememberedPasswords:
-    """The last `ENTRIES_MAX` users whose password was right."""
+    """The last `ENTRIES_MAX` users with a correct password."""
 
     __slots__ = ("_entries_max", "_key", "_marks")
 
@@ -45,7 +45,7 @@ class RememberedPasswords:
             self._marks.popitem(last=False)
 
     def forget(self) -> None:
-        """The file of users has changed."""
+        """Forget all, because the file of users has changed."""
         self._marks.clear()
 
     def _mark(self, user: str, password: bytes) -> bytes:
@@ -56,7 +56,7 @@ class RememberedPasswords:
 
 @final
 class RememberedTokens:
-    """The last tokens that were right, until they expire; bounded twice."""
+    """The last accepted tokens, until they expire; bounded in number and memory."""
 
     __slots__ = ("_bytes_max", "_entries_max", "_key", "_principals", "size_bytes")
 
@@ -73,7 +73,8 @@ class RememberedTokens:
         return len(self._principals)
 
     def whose(self, token: bytes, user: str | None, now_s: float) -> Principal | None:
-        """The principal of a known and valid token; `user` is the name that its bearer states."""
+        """Return the principal of a known and valid token; `user`: the name that its client
+        states."""
         mark = self._mark(token)
         principal = self._principals.get(mark)
         if principal is None or (user and user != principal.user):
@@ -93,7 +94,7 @@ class RememberedTokens:
             self._drop(next(iter(self._principals)))
 
     def forget(self) -> None:
-        """The file of keys has changed."""
+        """Forget all, because the file of keys has changed."""
         self._principals.clear()
         self.size_bytes = 0
 

@@ -1,8 +1,8 @@
-"""SCRAM-SHA-256 ([RFC 7677]): a password is proved without being said, and without work here.
+"""SCRAM-SHA-256 ([RFC 7677]): a password is proved without being sent, at little cost.
 
-What is kept of a password is a verifier, `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, as
-PostgreSQL writes it. The client has the work of the iterations, the broker three hashes. The
-messages are scramp's; channel bindings are not offered.
+Stored is a verifier of the password, `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, as in
+PostgreSQL. The client computes the iterations, the broker three hashes. The package scramp handles
+the messages; channel bindings are not offered.
 """
 
 import hmac
@@ -21,7 +21,7 @@ from flowguard.errors import UnprovedError
 METHOD: Final = "SCRAM-SHA-256"
 PREFIX: Final = f"{METHOD}$"
 ITERATIONS: Final = 100_000
-"""Of a new verifier: 30 ms of a core of a Xeon, for whoever logs in and whoever guesses."""
+"""Iterations of a new verifier: 30 ms of a Xeon core, for each login and each guess."""
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 10_000_000
 SALT_BYTES: Final = 16
@@ -33,7 +33,7 @@ CHARACTERS_MAX: Final = 512
 @final
 @dataclass(frozen=True, slots=True)
 class ScramVerifier:
-    """The part of a password that is kept."""
+    """The stored part of a password."""
 
     iterations: int
     salt: bytes
@@ -42,7 +42,7 @@ class ScramVerifier:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read one; raises ValueError."""
+        """Read a verifier; raises ValueError."""
         count, _, rest = text.removeprefix(PREFIX).partition(":")
         salt, _, keys = rest.partition("$")
         stored, _, server = keys.partition(":")
@@ -58,7 +58,7 @@ class ScramVerifier:
 
     @classmethod
     def of(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Self:
-        """Make that of a password; raises UnprovedError for one that has forbidden characters."""
+        """Make the verifier of a password; raises UnprovedError for forbidden characters."""
         salted = pbkdf2_hmac("sha256", _prepared(password), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", "sha256")
         server_key = hmac.digest(salted, b"Server Key", "sha256")
@@ -68,12 +68,13 @@ class ScramVerifier:
     def of_nobody(
         cls, user: str, key: bytes, iterations: int, salt_bytes: int = SALT_BYTES
     ) -> Self:
-        """Make one for a name that nobody has, always the same, which no password is right for."""
+        """Make a verifier for an unknown name, always the same, which no password matches."""
         drawn = [blake2b(user.encode(), key=key, salt=part).digest() for part in (b"s", b"c", b"k")]
         return cls(iterations, drawn[0][:salt_bytes], drawn[1][:32], drawn[2][:32])
 
     def verify(self, password: bytes) -> bool:
-        """Whether this is the password, said in as many words; as slow as for a client."""
+        """Return True if this is the password, sent in plain text; takes as long as for a
+        client."""
         try:
             made = ScramVerifier.of(password.decode(), self.salt, self.iterations)
         except (UnprovedError, UnicodeDecodeError):
@@ -92,9 +93,9 @@ class ScramServer:
     """The server's end of one authentication: `first`, then `final`."""
 
     def __init__(self, verifier_of: Callable[[str], ScramVerifier]) -> None:
-        """`verifier_of` is asked for the user that the client names."""
+        """`verifier_of` returns the verifier of the user that the client names."""
         self.user = ""
-        """Whoever the client says that it is; proved once `final` has returned."""
+        """User name of the client; proved once `final` has returned."""
         self._verifier_of = verifier_of
         self._server = ScramMechanism(METHOD).make_server(self._known)
 
@@ -112,7 +113,7 @@ class ScramServer:
             raise UnprovedError("SCRAM: the first message is malformed") from error
 
     def final(self, data: bytes | None) -> bytes:
-        """Answer the client's proof with the server's; raises UnprovedError where it is wrong."""
+        """Answer the client's proof with the server's; raises UnprovedError if it is wrong."""
         try:
             self._server.set_client_final(_text(data))
             return str(self._server.get_server_final()).encode()
@@ -127,8 +128,8 @@ def _text(data: bytes | None) -> str:
 
 
 def _bounded(text: str) -> str:
-    """Return it unless it is too long; raises ValueError."""
-    # Preparing it begins with this form, in which one character may be eighteen.
+    """Return the text unless it is too long; raises ValueError."""
+    # The preparation starts with this form, in which one character may become eighteen.
     if max(len(text), len(normalize("NFKC", text[: CHARACTERS_MAX + 1]))) > CHARACTERS_MAX:
         raise ValueError("the text is too long")
     return text

@@ -1,9 +1,9 @@
-"""Tokens: signed JSON Web Tokens ([RFC 7519]) that say who a client is, and until when.
+"""Tokens: signed JSON Web Tokens ([RFC 7519]) with a client's identity and its expiry.
 
-A key decides by which algorithms a token may be signed with it, the token's header only which of
-these it was: RSA keys know RS256, RS384 and RS512, those of elliptic curves the ES of their curve,
-and secrets (`oct`) HS256, HS384 and HS512. Keys are public ones in PEM, or a JSON Web Key Set
-([RFC 7517]), which may also hold secrets. No token appears in any error.
+The key limits the algorithms of a token's signature; the token's header only selects one of these.
+RSA keys allow RS256, RS384 and RS512, keys of elliptic curves the ES of their curve, and secrets
+(`oct`) HS256, HS384 and HS512. Keys are public ones in PEM, or a JSON Web Key Set ([RFC 7517]),
+which may also contain secrets. No token appears in any error.
 """
 
 import json
@@ -26,13 +26,13 @@ from flowguard.errors import ConfigError, UnprovedError
 RSA_BITS_MIN: Final = 2048
 TOKEN_BYTES_MAX: Final = 16 * 1024
 NAMES_BYTES_MAX: Final = 2_048
-"""Of user and roles in a token together."""
+"""Maximum size of user and roles in a token together, bytes."""
 SKEW_S: Final = 10.0
-"""So much later than here it may be where a token is made."""
+"""Maximum difference by which the issuer's clock may be ahead, seconds."""
 INSTANT_MAX_S: Final = 1e300
-"""Unix time; a whole number in JSON may be larger than any float."""
+"""Maximum Unix time of a claim, because an integer in JSON may exceed any float."""
 HMAC_BYTES_MIN: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""[RFC 7518, 3.2] a secret is as long as the hash at least."""
+"""Minimum size of a secret, bytes: that of the hash [RFC 7518, 3.2]."""
 RSA: Final = ("RS256", "RS384", "RS512")
 CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 PEM_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
@@ -42,27 +42,27 @@ _OPTIONS: Final[Options] = {
     "verify_iat": False,
     "require": ["exp", "sub"],
 }
-"""Time is an argument here: `TokenFile` looks at it itself."""
+"""Options of PyJWT without its time checks, because `TokenFile` checks times itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     key: Any
-    """As PyJWT takes it."""
+    """The key as PyJWT takes it."""
     algorithms: tuple[str, ...]
     name: str | None
-    """Its `kid`; None: it has none, and is tried for any token."""
+    """The `kid` of the key, or None; a key without one is tried for any token."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """Keys by which tokens are checked, and what a token has to say."""
+    """Keys by which tokens are checked, and the required claims."""
 
     keys: Sequence[_Key]
     audience: str
     issuer: str | None = None
-    """None: whoever has one of the keys."""
+    """Required issuer, or None for any issuer with one of the keys."""
     roles_claim: str = "roles"
 
     @classmethod
@@ -79,7 +79,7 @@ class TokenFile:
         return cls(keys, audience, issuer, roles_claim)
 
     def verify(self, token: bytes, user: str | None, now_s: float) -> Principal:
-        """Read who the token says that its bearer is; `user`: who the bearer says, if it does.
+        """Return the identity in a valid token; `user`: the user name in CONNECT, if any.
 
         Raises UnprovedError.
         """
@@ -96,7 +96,7 @@ class TokenFile:
         roles = _roles(claims.get(self.roles_claim, ()))
         try:
             names_bytes = sum([len(name.encode()) for name in (named, *roles)])
-        except UnicodeEncodeError as error:  # Half a surrogate pair is text in JSON.
+        except UnicodeEncodeError as error:  # Half a surrogate pair is valid in JSON.
             raise UnprovedError("token has names that are no text") from error
         if names_bytes > NAMES_BYTES_MAX:
             raise UnprovedError("token has names that are too long")
@@ -133,7 +133,7 @@ class TokenFile:
 
 
 def _why(error: jwt.InvalidTokenError) -> str:
-    """Why the claims of a token are not enough; nothing of what it says is repeated."""
+    """Return why the claims of a token are insufficient, without repeating any of them."""
     match error:
         case jwt.MissingRequiredClaimError():
             return f"token has no {error.claim}"
@@ -153,7 +153,7 @@ def _instant(claims: Mapping[str, Any], name: str) -> float:
 
 
 def _roles(claim: object) -> tuple[str, ...]:
-    """Roles as a list, or one as a text."""
+    """Return the roles of a claim: a list, or a single text."""
     roles = [claim] if isinstance(claim, str) else claim
     if isinstance(roles, (list, tuple)) and all([isinstance(role, str) for role in roles]):
         return tuple(roles)
@@ -184,18 +184,18 @@ def _from_set(data: bytes, name: str) -> list[_Key]:
 
 
 def _from_object(each: Mapping[str, Any], where: str) -> _Key:
-    """One key of a set; others than public ones and secrets are refused."""
+    """Return one key of a set; only public keys and secrets are accepted."""
     if each["kty"] != "oct" and "d" in each:
         raise ConfigError(f"{where}: this is a private key, and the broker wants the public one")
     named = each.get("kid")
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"{where}: its kid is no text")
-    # Its own `alg` is judged below: what PyJWT makes of it would be another kind of key.
+    # `alg` is checked below, because PyJWT would derive another kind of key from it.
     bare = {name: value for name, value in each.items() if name not in ("alg", "key_ops", "use")}
     read_as = {"RSA": "RS256", "oct": "HS256"}.get(each["kty"])
     try:
         found = jwt.PyJWK(bare, read_as)
-        key = found.Algorithm.prepare_key(found.key)  # As for each token: none may be refused then.
+        key = found.Algorithm.prepare_key(found.key)  # As for each token, so that none fails then.
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise ConfigError(f"{where}: this is no key that can be used") from error
     algorithms = _algorithms(key, where)
@@ -227,7 +227,7 @@ def _from_pem(data: bytes, name: str) -> list[_Key]:
 
 
 def _algorithms(key: object, where: str) -> tuple[str, ...]:
-    """The algorithms of a key; raises ConfigError for one that is weak, or of another kind."""
+    """Return the algorithms of a key; raises ConfigError for a weak or unknown key."""
     if isinstance(key, RSAPublicKey):
         if key.key_size < RSA_BITS_MIN:
             raise ConfigError(f"{where}: RSA keys have {RSA_BITS_MIN} bits at least")
