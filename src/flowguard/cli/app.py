@@ -1,4 +1,4 @@
-"""The command line by itself; `flowguard.cli.plugins` knows where the commands stand."""
+"""The command line; `flowguard.cli.plugins` finds the commands."""
 
 from typing import Annotated
 

@@ -66,7 +66,7 @@ def check(
 
 @contextmanager
 def _collected(lacking: list[str]) -> Iterator[None]:
-    """Go on where this machine lacks something, and add to `lacking` what that is."""
+    """Continue if this machine lacks something, and add a description to `lacking`."""
     try:
         yield
     except UnreadyError as error:
@@ -74,7 +74,7 @@ def _collected(lacking: list[str]) -> Iterator[None]:
 
 
 def _check_extras(settings: Settings) -> None:
-    """Look for what only some stores and recordings want; raises ConfigError."""
+    """Import the extras that some stores and recordings need; raises ConfigError."""
     telemetry = settings.telemetry
     try:
         check_store(settings)

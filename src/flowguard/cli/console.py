@@ -1,4 +1,4 @@
-"""Words for people: texts may hold brackets, which are no markup here, and wrap as they like."""
+"""Output for people: texts may contain brackets, which are no markup, and are wrapped."""
 
 from contextlib import suppress
 
@@ -11,9 +11,9 @@ def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def shown(text: str) -> str:
-    """Return a text from outside without characters that would steer a terminal, as escapes.
+    """Return a text from outside with characters that control a terminal as escapes.
 
-    A client id may hold ESC, line ends, and characters that turn the direction of writing.
+    A client id may contain ESC, line ends, and characters that change the direction of writing.
     """
     if text.isprintable():
         return text
@@ -22,9 +22,9 @@ def shown(text: str) -> str:
 
 
 def refused(what: str, why: str = "", code: int = 1) -> typer.Exit:
-    """Complain on standard error; `why`, or what to do, is a second line."""
+    """Print an error to standard error; `why`, or what to do, is a second line."""
     errors = plain(stderr=True)
-    with suppress(OSError):  # The exit code counts, even if the message cannot be written.
+    with suppress(OSError):  # The exit code matters even if the message cannot be written.
         errors.print(what, style="red")
         if why:
             errors.print(why)

@@ -9,14 +9,14 @@ OWN_DESCRIPTORS = 64
 
 
 def use_all_descriptors() -> int:
-    """Raise the soft limit to the hard one; the limit that holds now."""
+    """Raise the soft limit to the hard one; return the limit in force."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def require_descriptors(connections: int) -> None:
-    """Raise the limit, or raise ConfigError with what to do where it cannot suffice."""
+    """Raise the limit; raise ConfigError with advice if it is too low."""
     hard = use_all_descriptors()
     if hard < connections + OWN_DESCRIPTORS:
         raise ConfigError(

@@ -17,11 +17,11 @@ LEVELS: Final = logging.getLevelNamesMapping()
 
 
 def log_to_stderr(settings: LogSettings, worker: str = "") -> None:
-    """Log there, from now on, in the form and from the level that the settings say.
+    """Log to standard error from now on, in the configured form and level.
 
     `worker`: the name of this process, if there are several.
     """
-    # Its usual tracebacks show the values of variables: passwords, tokens, payloads.
+    # The usual tracebacks show the values of variables: passwords, tokens, payloads.
     traceback = structlog.dev.plain_traceback
     colors = sys.stderr.isatty()
     renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback)
@@ -45,14 +45,14 @@ def _named(worker: str, logger: object, method: str, event: EventDict) -> EventD
 
 
 def _shown(logger: object, method: str, event: EventDict) -> EventDict:
-    """Escape what clients have said of themselves; JSON escapes it anyway."""
+    """Escape texts from clients; for JSON this is not needed."""
     return {key: shown(each) if isinstance(each, str) else each for key, each in event.items()}
 
 
 async def log_ignored() -> None:
-    """Log errors of callbacks that have nobody to raise them to, until cancelled: few of a kind.
+    """Log errors of callbacks that have no caller to raise them to, until cancelled: few of a kind.
 
-    A peer makes one by TLS that asks for a name of bytes that are no text.
+    A peer causes one by requesting, in TLS, a server name whose bytes are no text.
     """
     errors = ErrorLog("error in a callback")
     before, sys.unraisablehook = (

@@ -79,7 +79,7 @@ def _read(file: Path, *, may_be_absent: bool = False) -> "PasswordFile":
 
 
 def _write(file: Path, users: "PasswordFile") -> None:
-    """Write a new file that only its owner can read, and put it in the old one's place."""
+    """Write a new file that only its owner can read, and replace the old one by it."""
     new = file.with_name(f"{file.name}.new")
     try:
         new.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def _write(file: Path, users: "PasswordFile") -> None:
         if file.exists():
             before = file.stat()
             with suppress(PermissionError):
-                os.chown(new, before.st_uid, before.st_gid)  # The broker's user may have it.
+                os.chown(new, before.st_uid, before.st_gid)  # The owner may be the broker's user.
             new.chmod(before.st_mode & 0o777)
         new.replace(file)
     except OSError as error:

@@ -1,9 +1,8 @@
-"""Where the commands stand: our own here, those of the front rooms as entry points of the group
-`flowguard.commands`.
+"""The commands: flowguard's own, and those of other packages as entry points `flowguard.commands`.
 
-A command is imported when it is called, or listed by `--help`; until then only its name is known:
-`serve` need not wait for what only `storm` needs.
-(`Any` is click's, which typer brings along under a name of its own.)
+A command is imported when it is called, or listed by `--help`; until then only its name is known.
+So `serve` does not import what only `storm` needs. (`Any` stands for types of click, which typer
+bundles under another name.)
 """
 
 import re
@@ -36,23 +35,23 @@ OWN: Final = {
         "store": "store_tools.command.store:store",
     }.items()
 }
-"""Our own, in the order in which `--help` lists them: a function each, or a group of commands."""
+"""Own commands in the order of `--help`: each is a function or a group of commands."""
 HIDDEN: Final = {"worker": EntryPoint("worker", "flowguard.cli.worker:worker", GROUP)}
-"""A command that a program starts: `serve --workers` starts it."""
+"""A command that only a program starts: `serve --workers` does."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
 
 
 class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names, own ones first."""
+        """Return the names, own commands first."""
         return [*OWN, *sorted(_plugged_in().keys() - OWN)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name; one that cannot be imported says what it needs."""
+        """Return the command of that name; one that cannot be imported prints what it needs."""
         plug = OWN.get(cmd_name) or HIDDEN.get(cmd_name) or _plugged_in().get(cmd_name)
         if plug is None:
             names: Any = dict.fromkeys(self.list_commands(ctx))
-            self.commands = names  # of which typer names the nearest
+            self.commands = names  # typer suggests the nearest of these names.
             return None
         try:
             return _flowing(_command_at(plug))
@@ -60,7 +59,7 @@ class Commands(TyperGroup):
             return _command_without(error, plug)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; a package that only some options need may be missing."""
+        """Run a command; a package that only some options need may be missing."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -69,9 +68,9 @@ class Commands(TyperGroup):
 
 
 def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str | None:
-    """The command that installs the extra which brings the missing package; None: none does.
+    """Return the command that installs the extra with the missing package, or None.
 
-    `extras_of_plug` are those that an entry point names: `command = "module:function [extra]"`.
+    `extras_of_plug` are the extras in an entry point: `command = "module:function [extra]"`.
     """
     missing = (error.name or "").partition(".")[0]
     extras: dict[str, list[str]] = {}
@@ -82,7 +81,7 @@ def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str
     bringing = [extra for extra, packages in extras.items() if missing in packages]
     if bringing:
         bringing = of_plug or bringing
-    else:  # It may come with a package of the extra that is not there either.
+    else:  # The package may be a dependency of another missing package of the extra.
         bringing = [extra for extra in of_plug if not all(map(find_spec, extras[extra]))]
     if not bringing:
         return None
@@ -102,7 +101,7 @@ def _command_at(plug: EntryPoint) -> Any:
 
 
 def _flowing(command: Any) -> Any:
-    """Paragraphs of its help end their lines where the terminal does, not where the source does."""
+    """Let the paragraphs of a command's help wrap at the terminal's width, not as in the source."""
     if command.help:
         paragraphs = cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(part.replace("\n", " ") for part in paragraphs)

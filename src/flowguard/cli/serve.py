@@ -114,7 +114,7 @@ def _build(sources: Sources, data: Path, http: str | None) -> "BrokerParts | Sup
         count = workers_of(settings)
         port = _http_port(http, settings.network)
         if count > 1:
-            # Here, because one worker needs none of it.
+            # Imported on demand, because a single worker needs none of it.
             from flowguard.app.workers.supervisor import build_supervisor
 
             return build_supervisor(loaded.bounds, count, data, port, sources.as_json())
@@ -140,13 +140,13 @@ def _record_setting(record: str | None) -> str:
 
 
 def _http_port(http: str | None, network: NetworkSettings) -> HttpPort | None:
-    """Where HTTP is served; None: nowhere. Raises ConfigError."""
+    """Return the address for HTTP, or None without HTTP. Raises ConfigError."""
     if http == HTTP_NONE:
         return None
     if http is not None:
         return HttpPort(*parse_address(http), is_required=True)
     ports = [Address.parse(listener.address).port for listener in network.listeners]
-    # A broker on a free port may be one of many on this machine.
+    # A broker on a free port may be one of several on this machine.
     return HttpPort(HTTP_HOST, 0 if 0 in ports else HTTP_PORT, is_required=False)
 
 
@@ -177,7 +177,7 @@ async def run_broker(
         running: Running = await nursery.start(_run, broker, nursery.cancel_scope)
         started.append(running)
         has_started.set()
-        # Else the collector's first look, in the first crowd, takes in what was made last here.
+        # Otherwise the collector's first run, in the first crowd, would include all objects so far.
         gc.freeze()
         present(running, nursery)
 
@@ -195,7 +195,7 @@ def _sentence(running: Running) -> str:
 async def _run(
     broker: BrokerParts, process: trio.CancelScope, task_status: trio.TaskStatus[Running]
 ) -> None:
-    """Run the broker; with it the process ends."""
+    """Run the broker, then end the process."""
     await broker.run(alone=True, task_status=task_status)
     process.cancel()
 

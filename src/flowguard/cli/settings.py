@@ -1,6 +1,6 @@
 """Settings from TOML files and `FLOWGUARD_...` variables, with errors that name the key.
 
-What is said later wins: defaults, `--config`, `--limits`, variables, options of the command line.
+Later sources take precedence: defaults, `--config`, `--limits`, variables, command-line options.
 """
 
 import json
@@ -30,19 +30,19 @@ SEPARATOR = "__"
 LIMITS = "flow"
 """The section that a file of limits may set."""
 EVIDENCE = "evidence"
-"""Its section for people: where the limits come from."""
+"""Section with the origin of the limits, for people."""
 
 Values = dict[str, Any]
-"""Tables by section; unchecked, so values may be anything."""
+"""Tables by section, unchecked: values may have any type."""
 Given = Mapping[str, tuple[str, object]]
-"""Options of the command line by setting (`flow.policy`): the name of each, and its value."""
+"""Command-line options by setting (`flow.policy`): the name of each, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
     settings: Settings
     origins: Mapping[str, str]
-    """The file, variable or option that set a key; keys with their defaults are not here."""
+    """The file, variable or option that set each key; keys with defaults are not included."""
     bounds: Bounds
     """The bounds that follow from the settings on this machine."""
 
@@ -60,10 +60,10 @@ def load(
     limits: Limits | None = None,
     given: Given = MappingProxyType({}),
 ) -> LoadedSettings:
-    """Defaults, overridden by the file, by limits, by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like,
-    and by options.
+    """Load the settings: defaults, the file, limits, `FLOWGUARD_FLOW__WINDOW_MAX=50` and similar
+    variables, and options.
 
-    Raises ConfigError naming the key or file, and what is wrong with it.
+    Raises ConfigError with the key or file, and the reason.
     """
     values: Values = {} if path is None else _read(path)
     origins = {key: str(path) for key in _keys_in(values)}
@@ -84,9 +84,9 @@ def load(
 
 
 def read_limits(path: Path | None) -> Limits | None:
-    """Section `flow` of a file of limits: some of its keys, with values that each of them may have.
+    """Read section `flow` of a file of limits: some of its keys, with a valid value each.
 
-    Raises ConfigError; whether the values fit together with all others is not known here.
+    Raises ConfigError. It does not check if the values fit together with all others.
     """
     if path is None:
         return None
@@ -132,7 +132,7 @@ def _keys_in(values: Values) -> list[str]:
 
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Settings with these values by section and key; raises ConfigError, a line for each error."""
+    """Return settings with these values; raises ConfigError, with a line for each error."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -140,7 +140,7 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 
 
 def _complaints(error: ValidationError, section: str = "", where: str = "") -> str:
-    """A line for each error; `section`: the one of the values, `where`: what to add."""
+    """Return a line for each error; `section`: that of the values, `where`: a text to add."""
     above = (section,) if section else ()
     return "\n".join(
         _complaint((*above, *map(str, item["loc"])), item) + where for item in error.errors()
@@ -193,7 +193,7 @@ def settings(
 
 
 def settings_toml(loaded: LoadedSettings | None = None) -> str:
-    """All settings, each with its meaning, a valid TOML file: what has its default as a comment."""
+    """Return all settings with their meanings, as a valid TOML file; defaults are comments."""
     lines = ["# flowguard serve --config FILE; every line here shows a default."]
     if loaded is not None and loaded.origins:
         lines = ["# flowguard serve --config FILE; what is a comment has its default."]

@@ -16,9 +16,10 @@ log = structlog.get_logger()
 
 @contextmanager
 def start_signals() -> Iterator[None]:
-    """While a command starts: SIGTERM and Ctrl-C end it, SIGHUP waits for `on_signals`.
+    """While a command starts, SIGTERM and Ctrl-C end it, and SIGHUP waits for `on_signals`.
 
-    The end of its terminal ends it, too. After the block every signal waits for `on_signals`.
+    If its terminal is closed, the command also ends. After the block every signal waits for
+    `on_signals`.
     """
     had_terminal = _has_terminal()
 
@@ -40,7 +41,7 @@ def start_signals() -> Iterator[None]:
 
 
 def _keep(number: int, frame: object) -> None:
-    """Keep a signal for `on_signals`; the second one ends the process, as it does there."""
+    """Keep a signal for `on_signals`; the second one ends the process, as it does later."""
     if number in _pending and number != signal.SIGHUP:
         os._exit(128 + number)
     _pending.add(number)
@@ -48,7 +49,7 @@ def _keep(number: int, frame: object) -> None:
 
 def _wanted() -> list[signal.Signals]:
     wanted = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores SIGHUP.
         wanted.append(signal.SIGHUP)
     return wanted
 
@@ -60,10 +61,10 @@ async def on_signals(
     is_worker: bool = False,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The first signal calls `stop`, the second one ends the process; runs until cancelled.
+    """Call `stop` on the first signal, end the process on the second; runs until cancelled.
 
-    A worker ignores the second one: systemd and the supervisor send one each.
-    SIGHUP calls `on_hang_up` instead, where there is one, and no terminal has been closed.
+    A worker ignores the second one, because systemd and the supervisor send one each. SIGHUP calls
+    `on_hang_up` instead, if it is set and no terminal was closed.
     """
     had_terminal = _has_terminal()
     with trio.open_signal_receiver(*_wanted()) as signals:
@@ -72,7 +73,7 @@ async def on_signals(
         task_status.started()
         stopping = False
         async for number in signals:
-            if on_hang_up is not None:  # A server; other commands have a screen, and no log.
+            if on_hang_up is not None:  # Only a server has a log; other commands have a screen.
                 log.info("signal received", signal=signal.Signals(number).name)
             closed = had_terminal and not _has_terminal()
             if number == signal.SIGHUP and on_hang_up is not None and not closed:
@@ -81,14 +82,14 @@ async def on_signals(
             if stopping and is_worker:
                 continue
             if stopping:
-                os._exit(128 + number)  # At once: an exception would wait for every task's end.
+                os._exit(128 + number)  # At once: an exception would wait for every task.
             stopping = True
             stop()
 
 
 def _has_terminal() -> bool:
-    """Whether a person looks at a terminal that this process writes to, or reads from.
+    """Return True if this process writes to a terminal, or reads from one.
 
-    A terminal that was closed is none any more, though its descriptor may still be open.
+    A closed terminal does not count, although its descriptor may still be open.
     """
     return os.isatty(0) or os.isatty(2)

@@ -1,4 +1,4 @@
-"""Sources: the files and options that `serve` takes its settings from."""
+"""Sources: the files and options with the settings of `serve`."""
 
 import os
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ class Sources:
     config: Path | None
     limits: Path | None
     shadow: Path | None
-    """Limits that only watch."""
+    """File of limits that only watch."""
 
     def load(self) -> LoadedSettings:
-        """Read them; also the environment. Raises ConfigError."""
+        """Load the settings, also from the environment. Raises ConfigError."""
         return load(self.config, os.environ, read_limits(self.limits), self.given)
 
     def log_limits(self, loaded: LoadedSettings, shadow: Limits | None) -> None:
@@ -57,13 +57,13 @@ def _plain(value: object) -> object:
 
 
 def _in_force(limits: Path, loaded: LoadedSettings) -> dict[str, object]:
-    """The values of a file of limits, except those that a variable or an option overrides."""
+    """Return the values of a file of limits, except those that a variable or option overrides."""
     values = loaded.settings.flow.model_dump()
     keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]
     return {key: values[key] for key in (key.partition(".")[2] for key in keys)}
 
 
 def _judged(limits: Limits) -> dict[str, object]:
-    """The values that a shadow judges by, and the keys that no policy looks at."""
+    """Return the values that a shadow uses, and the keys that no policy uses."""
     judged = {key: value for key, value in limits.values.items() if key in MINDED}
     return {"judged": judged, "not_judged": sorted(limits.values.keys() - judged.keys())}

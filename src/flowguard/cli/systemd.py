@@ -1,8 +1,8 @@
-"""The words to systemd: a broker is ready, how it is, and that its loop still turns.
+"""Notifications to systemd: the broker is ready, its state, and that its loop still runs.
 
-The protocol is a datagram of lines to the socket that NOTIFY_SOCKET names (sd_notify(3)); a broker
-that WATCHDOG_USEC asks for signs of life, and that gives none, is ended and started again
-(sd_watchdog_enabled(3)). Until it is ready it may ask for more time, again and again.
+The protocol is a datagram of lines to the socket in NOTIFY_SOCKET (sd_notify(3)). If WATCHDOG_USEC
+requires signs of life and the broker gives none, systemd kills and restarts it
+(sd_watchdog_enabled(3)). Until it is ready, it may ask repeatedly for more time.
 """
 
 import os
@@ -14,9 +14,9 @@ import structlog
 import trio
 
 STATUS_S: Final = 10.0
-"""How often it is told how the broker is, where it wants no signs of life."""
+"""Interval of status notifications if systemd requires no signs of life, seconds."""
 START_S: Final = 300.0
-"""What a start may still take, from each time that we say that we stand by."""
+"""Time that a start may still take after each notification of a standby broker, seconds."""
 
 log = structlog.get_logger()
 
@@ -27,10 +27,10 @@ class SystemdSocket:
         self._path = "\0" + path[1:] if path.startswith("@") else path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.interval_s = interval_s
-        """Time between two signs of life."""
+        """Time between two signs of life, seconds."""
 
     def tell(self, *lines: str) -> None:
-        """Say it, or log why it was not heard: who waits for it will act, we cannot."""
+        """Send lines; only log a failure, because systemd acts on missing notifications."""
         try:
             self._socket.sendto("\n".join(lines).encode(), self._path)
         except OSError as error:
@@ -41,7 +41,7 @@ class SystemdSocket:
 
 
 def systemd_socket(environ: Mapping[str, str], pid: int) -> SystemdSocket | None:
-    """The socket that the environment of process `pid` names; None: it names none."""
+    """Return the socket that the environment of process `pid` names, or None."""
     path = environ.get("NOTIFY_SOCKET", "")
     if path[:1] not in ("/", "@"):
         return None
@@ -53,19 +53,19 @@ def systemd_socket(environ: Mapping[str, str], pid: int) -> SystemdSocket | None
 
 @final
 class StandingBy:
-    """Tells whoever started this process that it waits until another broker ends.
+    """Notifies systemd that this process waits until another broker ends.
 
-    A start may take TimeoutStartSec only; a wait takes as long as the other one lives.
+    A start may only take TimeoutStartSec, but this wait lasts as long as the other broker runs.
     """
 
     def __init__(self, listener: SystemdSocket | None, clock: Callable[[], float]) -> None:
-        """`listener`: None: nobody wants to know; `clock`: seconds that never go back."""
+        """`listener`: systemd's socket or None; `clock`: seconds that never go back."""
         self._listener = listener
         self._clock = clock
         self._due_s = clock()
 
     def __call__(self, who: str) -> None:
-        """It still waits, and `who` says for whom; call it as often as you like."""
+        """Notify that it still waits; `who` names the other broker. May be called at any rate."""
         now_s = self._clock()
         if self._listener is None or now_s < self._due_s:
             return

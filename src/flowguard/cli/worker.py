@@ -77,7 +77,7 @@ def _present(
 
 
 async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
-    """Report to the supervisor, and do what it asks for until this worker drains."""
+    """Report to the supervisor and follow its requests until this worker drains."""
     mesh = running.node.router.peers.mesh
     assert mesh is not None
     await control.tell(ready=True)

@@ -226,8 +226,8 @@ class PacketDecoder:
 
         PUBLISH, SUBSCRIBE and UNSUBSCRIBE count against a window. If fewer have counted, no
         complete packet is left, unless the next one is invalid (`has_failed`), or there are
-        `BATCH_MAX` before it.
-        Raises like `next()`, but only if no valid packet comes before the invalid one.
+        `BATCH_MAX` before it. Raises like `next()`, but only if no valid packet comes before the
+        invalid one.
         """
         packets: list[Packet] = []
         try:

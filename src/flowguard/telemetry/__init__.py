@@ -1,5 +1,5 @@
-"""telemetry: the records that runs leave: Parquet tables, the same from a simulation and from a
-broker.
+"""telemetry: the records of runs, as Parquet tables, for simulations and brokers alike.
 
 They are the interface between programs that run and programs that analyse
-(docs/reference/parquet-schema.md)."""
+(docs/reference/parquet-schema.md).
+"""

@@ -1,7 +1,7 @@
-"""Observation: a watched node, as rows of docs/reference/parquet-schema.md.
+"""Observation: an observed node, as rows of docs/reference/parquet-schema.md.
 
-It reads what the node keeps anyway, and is told of attempts to connect; time and memory are
-arguments. Counts of events are those since the rows before, across the end of a run.
+It reads the node's own values, and gets a call for each attempt to connect; time and memory are
+arguments. Counts of events are those since the previous rows, also across the end of a run.
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ QUEUES: Final = frozenset(
         Reason.OUTBOX_BYTES,
     )
 )
-"""Reasons for dropping a message that mean: a subscriber's queue is full."""
+"""Reasons for dropping a message that mean a full subscriber queue."""
 OWN_SECTION: Final = "telemetry"
 
 
 def run_row(settings: Settings, policy: str, started_unix_s: float) -> RunRow:
-    """The row of table `run`; its parameters are the settings that have not their defaults."""
+    """Return the row of table `run`; its parameters are the settings that differ from defaults."""
     usual = Settings().model_dump()
     parameters = [
         (f"{section}.{key}", _text(value))
@@ -75,7 +75,7 @@ def run_row(settings: Settings, policy: str, started_unix_s: float) -> RunRow:
 
 
 def _text(value: object) -> str:
-    """The value, without the user and password of a URL."""
+    """Return the value, without the user and password of a URL."""
     scheme, separator, place = ("" if value is None else str(value)).partition("://")
     return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else scheme
 
@@ -102,12 +102,12 @@ class Observation:
             "connect": self._connects,
         }
         self._latencies = [(kind, each, each.counts.copy()) for kind, each in latencies.items()]
-        """Kind, all observations, and those already told."""
+        """Kind, histogram, and the counts that were already returned."""
         self._decided_s = 0.0
         self._decisions = Decisions(NODE)
 
     def begin(self, now_s: float) -> None:
-        """A run begins now; its decisions begin with what is in force."""
+        """Begin a run now; its decisions begin with the window in force."""
         guard = self._node.guard
         self._started_s = self._decided_s = self._ended_s = now_s
         self._client = 0
@@ -119,7 +119,7 @@ class Observation:
     # --- samples -----------------------------------------------------------------------------
 
     def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> SampleRow:
-        """A row of table `samples`; `busy_s`: the loop's working time so far, from any start."""
+        """Return a row of table `samples`; `busy_s`: working time of the loop, from any start."""
         node = self._node
         worked_s = None if self._busy_s is None else busy_s - self._busy_s
         self._busy_s = busy_s
@@ -134,7 +134,7 @@ class Observation:
             memory_bytes=memory_bytes,
             memory_limit_bytes=self._memory_limit_bytes,
             **self._sampled.since(self._sample_counts()),
-            lost_count=0,  # An acknowledged message is stored, so a living process loses none.
+            lost_count=0,  # Acknowledged messages are stored, so a living process loses none.
             busy_s=worked_s,
             refusing_s=None,
         )
@@ -157,7 +157,7 @@ class Observation:
     # --- goodput and attempts ----------------------------------------------------------------
 
     def goodput(self, now_s: float) -> GoodputRow:
-        """A row of table `goodput`; call it after `closed_at_once`."""
+        """Return a row of table `goodput`; call it after `closed_at_once`."""
         return GoodputRow(
             population=POPULATION,
             t_s=self.t_s(now_s),
@@ -180,12 +180,12 @@ class Observation:
         }
 
     def attempt(self, since_s: float, until_s: float, outcome: str) -> AttemptRow:
-        """A row of table `attempts`."""
+        """Return a row of table `attempts`."""
         if outcome == CONNECTED:
             self._connects.observe(until_s - since_s)
         else:
             self._declined_count += 1
-        # A turn's clock may be a little behind that of a commit; rows are in order.
+        # A turn's clock may be slightly behind that of a commit; rows must be in order.
         ended_s = self._ended_s = max(self._ended_s, until_s)
         client = self._client
         self._client += 1
@@ -200,7 +200,7 @@ class Observation:
         )
 
     def closed_at_once(self, now_s: float) -> Iterator[AttemptRow]:
-        """Rows of table `attempts`: sockets that were closed before anything of them was read."""
+        """Yield rows of table `attempts` for sockets that were closed before they were read."""
         count = self._node.counters.connections_closed
         for _ in range(count - self._closed_count):
             yield self.attempt(now_s, now_s, CLOSED)
@@ -209,7 +209,7 @@ class Observation:
     # --- latencies ---------------------------------------------------------------------------
 
     def latencies(self, now_s: float) -> Iterator[LatencyRow]:
-        """Rows of table `latencies`: those observed since the last call."""
+        """Yield rows of table `latencies` observed since the last call."""
         t_s = self.t_s(now_s)
         for kind, latency, told in self._latencies:
             for bound_s, count in latency.grown(told):
@@ -218,7 +218,8 @@ class Observation:
     # --- decisions ---------------------------------------------------------------------------
 
     def decisions(self, now_s: float) -> Iterator[DecisionRow]:
-        """Rows of table `decisions` since the last call, as far as the node remembers them."""
+        """Yield rows of table `decisions` since the last call, as far as the node remembers
+        them."""
         guard = self._node.guard
         decided = [each for each in guard.decisions if each[0] > self._decided_s]
         if decided:

@@ -1,8 +1,7 @@
-"""Pending rows, on their way from the event loop to the disk, within two bounds.
+"""Pending rows from the event loop to the disk, within two limits.
 
-A row that finds no room is dropped and counted, the newest first: a slow disk costs rows, never
-memory. Attempts may take half of the room, so that a storm does not push out the samples that
-show it.
+At a limit, new rows are dropped and counted, so that a slow disk costs rows, never memory. Attempts
+may take half of each limit, so that a storm does not displace the samples that show it.
 """
 
 from dataclasses import dataclass, field
@@ -12,40 +11,40 @@ from flowguard.telemetry.progress import BY_BYTES, BY_ROWS, Drops
 from flowguard.telemetry.schema import ATTEMPTS, TABLES, Table
 
 Row = tuple[Any, ...]
-"""Values in the order of the table's columns, without `run_id`, which is always the first."""
+"""Values in the order of the table's columns, without `run_id`, which is always first."""
 
 VALUE_BYTES: Final = 32
-"""Memory for a number, with the reference to it."""
+"""Memory of a number and the reference to it, bytes."""
 TUPLE_BYTES: Final = 64
 ATTEMPTS_SHARE: Final = 0.5
-"""The part of both bounds that rows of `attempts` may take."""
+"""Share of both limits that rows of `attempts` may take."""
 ROW_BYTES: Final = {
     table.name: TUPLE_BYTES + VALUE_BYTES * len(table.columns) for table in TABLES.values()
 }
-"""Memory for a row, by table, besides texts of its own."""
+"""Memory of a row without its texts, by table, bytes."""
 
 
 @dataclass(slots=True)
 class Portion:
-    """Rows of one run, for the disk."""
+    """Rows of one run to be written to disk."""
 
     run_id: str
     run: Row
-    """The row of table `run`, with which the first portion begins."""
+    """The row of table `run`, with which a run's first portion begins."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Rows by table, in order."""
     end: Row | None = None
-    """The row of table `end`; None: the run goes on."""
+    """The row of table `end`, or None while the run continues."""
     rows_count: int = 0
     size_bytes: int = 0
 
 
 @final
 class PendingRows:
-    """Rows that wait, and those that are being written: both take room."""
+    """Rows that wait, and rows being written; both count against the limits."""
 
     def __init__(self, rows_max: int, bytes_max: int, dropped: Drops) -> None:
-        """`dropped` is where drops are counted."""
+        """`dropped` counts dropped rows."""
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._dropped = dropped
@@ -58,7 +57,7 @@ class PendingRows:
         self._append(Portion(run_id, run))
 
     def add(self, table: Table, row: Row, text_bytes: int = 0) -> bool:
-        """One row, with texts of so many bytes; False: it found no room."""
+        """Add a row with texts of `text_bytes`; return False if it is dropped at a limit."""
         portion = self._current
         assert portion is not None
         name = table.name
@@ -79,13 +78,13 @@ class PendingRows:
         return True
 
     def end(self, row: Row) -> None:
-        """End the run with its last row, which always finds capacity."""
+        """End the run with its last row, which is always accepted."""
         assert self._current is not None
         self._current.end = row
         self._current = None
 
     def take(self) -> list[Portion]:
-        """All rows that wait, in order; to be given back by `written`."""
+        """Return all waiting rows, in order; the caller must pass them to `written`."""
         taken, self._portions = self._portions, []
         current = self._current
         if current is not None:

@@ -1,4 +1,4 @@
-"""Progress: what a broker's recording has done so far, for display; knows no Parquet."""
+"""Progress: the state of a broker's recording, for display; knows no Parquet."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,9 +8,9 @@ OF_A_BROKER: Final = ("samples", "goodput", "attempts", "latencies", "decisions"
 BY_ROWS: Final = "rows"
 BY_BYTES: Final = "bytes"
 BOUNDS: Final = (BY_ROWS, BY_BYTES)
-"""The bounds on rows that wait for the disk."""
+"""The limits of rows that wait for the disk."""
 Drops = dict[str, dict[str, int]]
-"""Rows by table, then by the bound that was reached."""
+"""Number of rows by table, then by the limit that was reached."""
 
 
 @dataclass(slots=True)
@@ -20,14 +20,14 @@ class RecordingProgress:
     directory: str
     """The directory of all runs, or the topic."""
     limit_bytes: int
-    """The bound on the size of all runs on the disk."""
+    """Maximum size of all runs on the disk, bytes."""
     run_id: str = ""
-    """The run that is recorded, or was last."""
+    """The current run, or the last one."""
     error: str | None = None
-    """The error that has ended recording; None: it goes on."""
+    """The error that has ended recording, or None."""
     written_rows: int = 0
-    """Rows handed to files, of all runs of this process."""
+    """Number of rows passed to files, over all runs of this process."""
     dropped_rows: Drops = field(default_factory=dict)
-    """Rows dropped because the disk was too slow."""
+    """Number of rows dropped because the disk was too slow."""
     used_bytes: int = 0
-    """The size of all runs when it was last looked at, to compare with `limit_bytes`."""
+    """Last measured size of all runs, bytes, to compare with `limit_bytes`."""

@@ -1,9 +1,9 @@
 """Recorder: a broker that records itself, beside its work.
 
-With every tick of the broker it looks at the node and puts rows into `PendingRows`: a task of its
-own would cost four times as much, for waking up. Once a second its task has them written in a
-thread. Any error here ends the recording, with a line in the log, and affects nothing else. At
-the end there are FINISH_S to complete the run.
+At every tick of the broker it reads the node and adds rows to `PendingRows`; waking a task of its
+own would cost four times as much. Once a second its task has them written in a thread. Any error in
+it ends the recording, with a line in the log, and affects nothing else. At the end it has FINISH_S
+to complete the run.
 """
 
 import secrets
@@ -24,9 +24,10 @@ from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, 
 SAMPLES_PER_S: Final = 10
 """Samples per second: the broker's ticks."""
 FINISH_S: Final = 30.0
-"""Only a disk that hangs takes longer; on a starved machine, the end of a run may take several."""
+"""Time to complete a run, seconds. On a busy machine it may take several; only a hanging disk takes
+longer."""
 RUN_SHARE: Final = 0.25
-"""The part of `keep_bytes` at which a run ends, so that there is always an older one to delete."""
+"""Share of `keep_bytes` at which a run ends, so that there is always an older one to delete."""
 
 log = structlog.get_logger()
 
@@ -88,7 +89,7 @@ class Recorder:
                 self._is_over = True
                 self._write_due.set()
                 writing.deadline = trio.current_time() + FINISH_S
-                if self._bug is None:  # Else the run stays unfinished: nobody knows what is in it.
+                if self._bug is None:  # After a bug the run stays unfinished.
                     now_s = self._clock()
                     self._look(now_s, self._memory_bytes)
                     self._end(now_s, "stopped")
@@ -140,7 +141,7 @@ class Recorder:
             self._pending.add(LATENCIES, row)
 
     def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
-        """Note the outcome of a connection: it is a client now, or will be none; never raises."""
+        """Record the outcome of an attempt, whether or not it has become a client; never raises."""
         try:
             self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Recording: a run's tables on their way into Parquet files.
+"""Recording: writes a run's tables into Parquet files.
 
-Rows are kept until there are `BATCH_ROWS` of them, then written; nothing else is buffered here.
-A file gets its final name when it is complete, so that a reader of a growing directory sees only
-whole files. `END` is written by `finish`, after all others: a run that has it is complete.
+Rows are kept until there are `BATCH_ROWS` of them, then written; nothing else is buffered. A file
+gets its final name when it is complete, so that a reader of a growing directory sees only whole
+files. `finish` writes `END` last, so a run with it is complete.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from flowguard.telemetry.schema import END, TABLES, Table
 
 BATCH_ROWS: Final = 16_384
-"""Rows of a row group."""
+"""Number of rows per row group."""
 FILE_ROWS: Final = 4_000_000
-"""Rows of a file, after which the next one begins."""
+"""Number of rows after which the next file begins."""
 
 Row = Sequence[Any]
-"""Values in the order of the table's columns, without `run_id`, which is always the first."""
+"""Values in the order of the table's columns, without `run_id`, which is always first."""
 Columns = Mapping[str, Sequence[Any]]
-"""Values of many rows, by the name of their column, without `run_id`."""
+"""Values of many rows by column name, without `run_id`."""
 
 
 @final
@@ -58,7 +58,7 @@ class _Output:
             self._write([column[start : start + self._batch_rows] for column in columns])
 
     def complete(self) -> None:
-        """Write what is buffered and close the file; does nothing where there is none."""
+        """Write buffered rows and close the file, if there is one."""
         if self._rows:
             self._write_rows()
         if self._writer is not None:
@@ -89,10 +89,10 @@ class _Output:
 
 @final
 class Recording:
-    """A run's directory while it is written; not for several threads at once."""
+    """A run's directory while it is written; for one thread at a time."""
 
     def __init__(self, directory: Path, run_id: str, *, file_rows: int = FILE_ROWS) -> None:
-        """Makes the directory; raises FileExistsError if it has tables of a run already."""
+        """Makes the directory; raises FileExistsError if it already has tables of a run."""
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.glob("*.parquet")):
             raise FileExistsError(f"{directory} has a run in it already")
@@ -114,16 +114,16 @@ class Recording:
             output.add(row)
 
     def add_columns(self, table: Table, columns: Columns) -> None:
-        """Add many rows without a tuple for each; written at once."""
+        """Add many rows without a tuple for each; they are written at once."""
         self._outputs[table.name].add_columns(columns)
 
     def rotate(self) -> None:
-        """Complete all files under way, for readers who follow; the next rows go to new ones."""
+        """Complete all open files, for readers that follow the run; later rows go to new files."""
         for output in self._outputs.values():
             output.complete()
 
     def finish(self, row: Row) -> None:
-        """Complete everything; `row` is the row of table `END`."""
+        """Complete all files; `row` is the row of table `END`."""
         self.rotate()
         self.add(END, row)
         self.rotate()

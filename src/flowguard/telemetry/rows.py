@@ -11,7 +11,7 @@ RUNGS: Final = {rung: rung.name.lower() for rung in Rung}
 
 
 def guard_columns(guard: Guard[Any], objectives: Objectives) -> dict[str, Any]:
-    """The columns of table `samples` that a guard shows, by name."""
+    """Return the columns of table `samples` that a guard provides, by name."""
     gate, window, pressure = guard.gate, guard.window, guard.grant.pressure
     parts = {signal: pressure.parts.get(signal, 0.0) for signal in Signal}
     return {f"pressure_{signal}_ratio": part for signal, part in parts.items()} | {
@@ -25,7 +25,7 @@ def guard_columns(guard: Guard[Any], objectives: Objectives) -> dict[str, Any]:
         "connects_buffered_bytes": gate.buffered_bytes,
         "packets_in_process_count": window.in_process,
         "unfinished_bytes": window.in_process_bytes,
-        # The parts are these by their objectives; a store that says it stalls has more.
+        # A part is a value divided by its objective; a stalled store's part is larger.
         "sojourn_min_s": parts[Signal.QUEUE] * objectives.queue_s,
         "drift_s": parts[Signal.LOOP] * objectives.loop_s,
         "commit_s": parts[Signal.STORE] * objectives.store_s,
@@ -47,7 +47,8 @@ class Growth:
 
 @final
 class Decisions:
-    """The changes of window, limit and rung of one node, as rows of table `decisions`."""
+    """Changes of a node's window, CONNECT limit and overload level, as rows of table
+    `decisions`."""
 
     def __init__(self, node: int) -> None:
         self._node = node
@@ -56,13 +57,14 @@ class Decisions:
         self._rung = Rung.BUFFER
 
     def begin(self, window: float, gate: Gate[Any]) -> None:
-        """Start anew: the window in force now is no decision."""
+        """Start again: the window in force now is no decision."""
         self._window, self._limit, self._rung = window, gate.limit, gate.rung
 
     def rows(
         self, decided: Iterable[tuple[float, Grant]], grant: Grant, gate: Gate[Any], t_s: float
     ) -> Iterator[DecisionRow]:
-        """Windows `decided`, with their times, and the changes of the gate until `t_s`."""
+        """Yield rows for the windows `decided`, with their times, and for gate changes until
+        `t_s`."""
         for decided_s, each in decided:
             change = (self._window, each.window)
             yield self._row(decided_s, "window", change, each.pressure, each.why)

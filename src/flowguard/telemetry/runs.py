@@ -1,9 +1,8 @@
 """Runs: a broker's recorded runs in one directory, each in its own, within a total size.
 
-Blocks, so it is for a thread; one thread at a time. A broker lives for months and only a
-completed run can be analysed, so runs follow one another. What is deleted is the oldest run as a
-whole; the one that is written stays. The caller decides when a run ends, and so keeps it small
-(`run_bytes`).
+It blocks, so it is for a thread; one thread at a time. A broker runs for months and only a
+completed run can be analysed, so runs follow one another. The oldest run is deleted as a whole; the
+run being written is kept. The caller decides when a run ends, and so keeps it small (`run_bytes`).
 """
 
 import errno
@@ -27,26 +26,26 @@ _FILE: Final = re.compile(r"[a-z]+-\d+\.parquet|\.[a-z]+-\d+\.parquet\.part")
 
 
 def run_id(started_unix_s: float, token: str) -> str:
-    """A broker's run id; ids sort by time, `token` (hexadecimal) tells brokers apart."""
+    """Return a broker's run id; ids sort by time, and `token` (hexadecimal) separates brokers."""
     return f"live-{datetime.fromtimestamp(started_unix_s, UTC):%Y%m%dT%H%M%SZ}-{token}"
 
 
 class RunsKept(Protocol):
-    """The place that a recorder writes into. It blocks: it is for a thread, one at a time."""
+    """The destination of a recorder. It blocks, so it is for a thread, one at a time."""
 
     @property
     def run_bytes(self) -> int:
-        """Size of the run being written, as far as it counts against `telemetry.keep_bytes`."""
+        """Size of the run being written, as counted for `telemetry.keep_bytes`."""
 
     @property
     def used_bytes(self) -> int:
-        """Size of all runs, counted like that."""
+        """Size of all runs, counted in the same way."""
 
     def write(self, portions: Sequence[Portion], now_s: float) -> None:
-        """Take them over; raises OSError, which ends the recording."""
+        """Write rows; raises OSError, which ends the recording."""
 
     def close(self) -> None:
-        """Release what is held; from the event loop, perhaps while `write` is under way.
+        """Release all resources; called by the event loop, possibly during `write`.
 
         Safe to repeat.
         """
@@ -57,7 +56,7 @@ class Runs:
     """The runs in one directory, which is locked until `close`."""
 
     def __init__(self, directory: Path, settings: TelemetrySettings) -> None:
-        """Makes the directory; raises OSError, also where another broker records there."""
+        """Makes the directory; raises OSError, also if another broker records to it."""
         self._directory = directory
         self._settings = settings
         directory.mkdir(parents=True, exist_ok=True)
@@ -73,7 +72,7 @@ class Runs:
         self._recording: Recording | None = None
         self._rotated_s = 0.0
         self.run_bytes = 0
-        """Size of the run being written, when a file of it was last completed."""
+        """Size of the run being written, as of its last completed file."""
         self._tidy()
 
     @property
@@ -81,7 +80,7 @@ class Runs:
         return self.run_bytes + sum(size_bytes for _, size_bytes in self._closed)
 
     def write(self, portions: Sequence[Portion], now_s: float) -> None:
-        """Take them over, and complete files and runs whose time has come; raises OSError."""
+        """Write rows, and complete files and runs that are due; raises OSError."""
         for portion in portions:
             recording = self._recording
             if recording is None:
@@ -100,7 +99,7 @@ class Runs:
             self._tidy()
 
     def close(self) -> None:
-        """Release the directory: another broker may record there. Safe to repeat."""
+        """Release the directory, so that another broker may record to it. Safe to repeat."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -110,13 +109,13 @@ class Runs:
         rows_max = self._settings.rotate_rows
         recording = self._recording = Recording(directory, portion.run_id, file_rows=rows_max)
         recording.add(RUN, portion.run)
-        recording.rotate()  # What a killed broker leaves says at least what it was.
+        recording.rotate()  # So even the run of a killed broker has its description.
         self._rotated_s = now_s
         self._tidy()
         return recording
 
     def _tidy(self) -> None:
-        """Look at the sizes, and delete the oldest runs beyond the limit."""
+        """Measure the sizes, and delete the oldest runs beyond the limit."""
         self.run_bytes = 0 if self._recording is None else _size_bytes(self._recording.directory)
         while self._closed and self.used_bytes > self._settings.keep_bytes:
             _delete(self._closed.popleft()[0])
@@ -128,7 +127,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 def _delete(directory: Path) -> None:
-    """Delete the files of runs in it; files of others stay, and so does the directory then."""
+    """Delete the files of runs in a directory, and the directory if no other files are left."""
     for path in directory.iterdir():
         if _FILE.fullmatch(path.name):
             path.unlink()

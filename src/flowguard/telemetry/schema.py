@@ -27,13 +27,13 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; every name ends with its unit, a `_count` is of things, a bare name is a word."""
+    """One column. Each name ends with its unit; `_count` counts things; a bare name is a text."""
 
     name: str
     type: pa.DataType
     meaning: str
     nullable: bool = False
-    """Null: not known, or it has not happened."""
+    """Null means unknown, or that the event has not happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Table:
     row: type[tuple[Any, ...]]
     """The type of rows; its docstring is the meaning of the table."""
     key: tuple[str, ...]
-    """The columns that identify a row; with a time after the run, rows are in its order."""
+    """The columns that identify a row; rows are in the order of the time in it, if any."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -53,7 +53,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema, with version and name of the table in the file's own metadata."""
+        """The Arrow schema, with version and table name in the file's metadata."""
         fields = [pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns]
         return pa.schema(
             fields, metadata={VERSION_KEY: str(VERSION).encode(), TABLE_KEY: self.name.encode()}

@@ -1,9 +1,9 @@
-"""RunsInTopic: a broker's runs as messages in a topic of Kafka.
+"""RunsInTopic: a broker's runs as messages in a Kafka topic.
 
-A message has rows of one table of one run, as an Arrow stream with the table's own schema: the
-same rows, types and metadata as in the Parquet files. Its key is the run, so that a run lies in
-one partition, in order. Messages of a table in a run are numbered: who reads them takes each one
-once, and sees whether one is missing.
+A message has rows of one table of one run, as an Arrow stream with the table's own schema: the same
+rows, types and metadata as in the Parquet files. The key is the run, so that a run is in one
+partition, in order. The messages of each table in a run are numbered, so that a reader can skip
+duplicates and detect missing ones.
 """
 
 import zlib
@@ -23,9 +23,9 @@ from flowguard.telemetry.schema import END, RUN, TABLES, Table
 NUMBER_KEY: Final = b"flowguard.number"
 PARTITIONS: Final = 4
 REPLICAS_MAX: Final = 3
-"""Of a topic that is made here; fewer where there are fewer nodes."""
+"""Maximum number of replicas of a new topic; fewer if there are fewer nodes."""
 MESSAGE_ROWS: Final = 1_000
-"""Rows of a message; of the widest table they stay below half of what Kafka takes."""
+"""Maximum rows per message; for the widest table they stay below half of Kafka's limit."""
 
 
 @final
@@ -35,10 +35,10 @@ class RunMessages:
     def __init__(self) -> None:
         self._run_id: str | None = None
         self._numbers: dict[str, int] = {}
-        """The number of the next message by table."""
+        """Number of the next message, by table."""
 
     def values(self, portion: Portion) -> Iterator[bytes]:
-        """The messages for a portion; the row of table `run` comes before all others of a run."""
+        """Yield the messages for a portion; the row of table `run` comes first in a run."""
         if portion.run_id != self._run_id:
             self._run_id = portion.run_id
             self._numbers = dict.fromkeys(TABLES, 0)
@@ -64,10 +64,10 @@ class RunMessages:
 
 @final
 class RunsInTopic:
-    """The runs of one broker in a topic, which others may share."""
+    """The runs of one broker in a topic, which other brokers may share."""
 
     def __init__(self, place: KafkaTopic, access: KafkaAccess = NOBODY) -> None:
-        """Connects, and makes the topic where it is missing; raises ConfigError, StoreError."""
+        """Connects, and creates a missing topic; raises ConfigError, StoreError."""
         self._topic = place.topic
         self._link = KafkaLink(place.servers, access=access)
         self._is_closed = False
@@ -91,7 +91,7 @@ class RunsInTopic:
 
     @property
     def run_bytes(self) -> int:
-        """How long runs are kept is the topic's own business: they count nothing."""
+        """Always 0, because the topic's own retention decides how long runs are kept."""
         return 0
 
     @property
@@ -99,7 +99,7 @@ class RunsInTopic:
         return 0
 
     def write(self, portions: Sequence[Portion], now_s: float) -> None:
-        """Send them; returns when all replicas have them. While Kafka is away it waits."""
+        """Send rows; return when all replicas have them. While Kafka is unavailable, it waits."""
         messages: dict[tuple[str, int], list[KafkaMessage]] = {}
         for portion in portions:
             key = portion.run_id.encode()
@@ -112,9 +112,9 @@ class RunsInTopic:
                 self._link.append(messages)
                 return
             except StallError:
-                continue  # Rows that find no room meanwhile are counted as dropped.
+                continue  # Rows that exceed the limits meanwhile are counted as dropped.
             except NoTopicError:
-                # A server that starts does not know it yet; or somebody has deleted it.
+                # A starting server does not know the topic yet, or it was deleted.
                 self._make_again()
             except StoreError as error:
                 raise OSError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Whether an answer of the HTTP port is what this version of flowguard says there."""
+"""Check that an answer of the HTTP port has the form that this version of flowguard expects."""
 
 from collections.abc import Collection
 from typing import TypeVar, cast
@@ -13,11 +13,10 @@ T = TypeVar("T")
 
 
 def understood(url: str, code: int, answer: object, form: type[T], read: Collection[str] = ()) -> T:
-    """The answer, of the form that the TypedDict `form` has, to be shown; raises NoAnswer: it has
-    another form.
+    """Return the answer for display; raise NoAnswer unless it has the form of TypedDict `form`.
 
-    `read`: paths of what is looked at, with all below them, and nothing else is required; none:
-    everything is.
+    `read`: paths that are used, with all below them; nothing else is required. Without paths,
+    everything is required.
     """
     if code != 200:
         raise turned_down(url, code, answer)
@@ -31,7 +30,7 @@ def understood(url: str, code: int, answer: object, form: type[T], read: Collect
 
 
 def _shown(answer: object) -> object:
-    """Return the answer with all its texts as a terminal may show them."""
+    """Return the answer with all its texts safe for a terminal."""
     if isinstance(answer, dict):
         return {key: _shown(each) for key, each in answer.items()}
     if isinstance(answer, list):
@@ -40,7 +39,7 @@ def _shown(answer: object) -> object:
 
 
 def turned_down(url: str, code: int, answer: object) -> NoAnswer:
-    """An answer with a status that is not expected: an error of the broker, or no broker."""
+    """Return the error for an unexpected status: an error of the broker, or no broker."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, str):
         return NoAnswer(f"{url}: status {code}: {error}")
@@ -48,9 +47,10 @@ def turned_down(url: str, code: int, answer: object) -> NoAnswer:
 
 
 def misfit(answer: object, form: type[T], read: Collection[str] = ()) -> str:
-    """The first thing that is missing or of another form, with its path; empty: it fits.
+    """Return the path and problem of the first missing or unexpected value, or "" if it fits.
 
-    More keys than expected are none: a newer broker may say more. `read` is that of `understood`.
+    Additional keys are allowed, because a newer broker may send more. `read` is that of
+    `understood`.
     """
     try:
         TypeAdapter(form).validate_python(answer, strict=True)
@@ -64,7 +64,7 @@ def misfit(answer: object, form: type[T], read: Collection[str] = ()) -> str:
 
 
 def _is_read(place: str, read: Collection[str]) -> bool:
-    """Whether `place`, or something in it, is looked at."""
+    """True if `place`, or something in it, is used."""
     return not (place and read) or any(
         f"{place}.".startswith(f"{each}.") or each.startswith(f"{place}.") for each in read
     )

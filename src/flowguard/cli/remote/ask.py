@@ -1,4 +1,4 @@
-"""Short questions to the HTTP port of a running broker."""
+"""Short requests to the HTTP port of a running broker."""
 
 import json
 import urllib.error
@@ -13,17 +13,17 @@ from flowguard.cli.console import refused, shown
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
 POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
-"""Headers of a request that changes something: no form of a web page can send the second."""
+"""Headers of a request for a change; no form of a web page can send the second one."""
 NOT_NOW: Final = (421, 503)
-"""The broker was reached, and will not answer: by this name, or at this moment."""
+"""Codes of a broker that will not answer: under this host name, or at this moment."""
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class NoAnswer(Exception):
-    """Nobody answered, or nobody we understand; the text says who and why."""
+    """There is no answer, or an unexpected one; the text names the address and the reason."""
 
     refused = False
-    """Whether nobody listens there."""
+    """True if no process listens at the address."""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text))
@@ -32,12 +32,12 @@ class NoAnswer(Exception):
 def ask(
     url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
 ) -> tuple[int, Any]:
-    """Status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
+    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
     headers = {} if data is None else POST_HEADERS
-    # The broker is asked directly: a proxy of the environment would look for it elsewhere.
+    # Proxies of the environment are ignored, because they would look for the broker elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", data, headers)
@@ -69,7 +69,7 @@ def _json_or_nothing(body: bytes) -> Any:
 
 
 def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
-    """Say who does not answer, and with which `option` to ask another broker."""
+    """Print the failure, and the `option` that selects another broker."""
     return refused(
         f"flowguard {command}: no answer from {error}",
         "Is a broker running? It prints `http on HOST:PORT` when it starts; name that place:\n"

@@ -35,7 +35,7 @@ def explain(
         code, answer = ask(url, f"/explain/{quote(client_id, safe='')}")
         if code not in (200, 404) or not isinstance(answer, dict):
             raise turned_down(url, code, answer)
-        # Programs may know what another version says.
+        # Programs may understand the answer of another version.
         is_shown = code == 200 and not as_json
         explanation = understood(url, code, answer, Explanation) if is_shown else None
     except NoAnswer as error:
@@ -52,7 +52,7 @@ def explain(
 
 
 def show(explanation: Explanation, console: Console) -> None:
-    """Sentences, then the numbers."""
+    """Print the sentences, then the numbers."""
     for sentence in sentences(explanation):
         console.print(sentence, soft_wrap=True)
     console.print(_numbers(explanation))
@@ -109,7 +109,7 @@ def _decisions(decisions: list[Decision]) -> Table:
 
 
 def value_text(value: float | None, unit: str | None) -> str:
-    """The value with its unit: `12.5 ms`, `73 %`."""
+    """Return the value with its unit: `12.5 ms`, `73 %`."""
     if value is None:
         return ""
     return f"{value * 1e3:,.1f} ms" if unit == "s" else f"{value * 100:.0f} %"

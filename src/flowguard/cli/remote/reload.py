@@ -20,7 +20,7 @@ def reload(
 
     Connections stay. If a file is invalid nothing changes, and the exit code is 1.
     """
-    # Here, because it takes a tenth of a second that --help does not need.
+    # Imported on demand, because it takes a tenth of a second that --help does not need.
     from flowguard.ops.web.reload import Reloaded
 
     try:

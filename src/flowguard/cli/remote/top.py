@@ -1,4 +1,4 @@
-"""`flowguard top`: the pressure on a running broker and what it does against it, live."""
+"""`flowguard top`: the pressure on a running broker and its reaction, live."""
 
 import time
 from typing import Annotated
@@ -67,7 +67,7 @@ class _Screen:
 
 
 def _watch(screen: _Screen, console: Console) -> None:
-    """Show a frame a second until Ctrl-C; wait for a broker that is gone for a while."""
+    """Show a frame per second until Ctrl-C; wait for a broker that stops for a while."""
     try:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:

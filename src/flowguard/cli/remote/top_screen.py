@@ -17,10 +17,10 @@ WIDTH_MAX: Final = 110
 LABEL: Final = 13
 NUMBERS: Final = 26
 PRESSURE_TOP: Final = 4.0
-"""The largest pressure that bars show; beyond it the node hardly accepts anybody."""
+"""Maximum pressure that bars show; above it the node accepts almost no client."""
 CUT_ABOVE: Final = 1.2
 GROW_BELOW: Final = 0.8
-"""Pressure below which the law lets windows grow: the worst signal limits nothing then."""
+"""Pressure below which windows grow, so that no signal limits the node."""
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
 READ: Final = (
@@ -32,7 +32,7 @@ READ: Final = (
     *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),
     "shadow",
 )
-"""Paths of a status that are on the screen: a broker of another version may lack all else."""
+"""Paths of a status that the screen uses; a broker of another version may lack all others."""
 
 
 class StatusHistory:
@@ -43,12 +43,12 @@ class StatusHistory:
         self.now: Status | None = None
         self.before: Status | None = None
         self.windows: deque[tuple[float, float]] = deque()
-        """Instants at which a window came into force, with that window, oldest first."""
+        """Each window of the last minute with the time from which it was in force, oldest first."""
         self.trouble = ""
-        """Why the last request was not answered."""
+        """Reason why the last request was not answered, or ""."""
 
     def add(self, status: Status) -> None:
-        """Add a status; a broker that has restarted has no past."""
+        """Add a status; after a restart of the broker, drop the earlier ones."""
         if self.now is not None and self.now["started_s"] != status["started_s"]:
             self.now = None
             self.windows.clear()
@@ -59,12 +59,12 @@ class StatusHistory:
             if decision["at_s"] > known_s:
                 self.windows.append((decision["at_s"], decision["window"]))
         self.windows.append((status["now_s"], status["window"]["granted"]))
-        # The first one is what held when the minute began.
+        # The first one was in force when the minute began.
         while len(self.windows) > 1 and self.windows[1][0] <= status["now_s"] - PAST_S:
             self.windows.popleft()
 
     def rate(self, now: int, before: int) -> float | None:
-        """Growth per second between the last two statuses; None: there was only one."""
+        """Return the growth per second between the last two statuses, or None with only one."""
         if self.now is None or self.before is None:
             return None
         passed_s = self.now["now_s"] - self.before["now_s"]
@@ -72,7 +72,7 @@ class StatusHistory:
 
 
 def frame(history: StatusHistory, width: int) -> RenderableType:
-    """The whole picture, `width` columns wide at most."""
+    """Return the whole picture, `width` columns wide at most."""
     status = history.now
     assert status is not None
     width = min(width, WIDTH_MAX) - 1
@@ -126,7 +126,7 @@ def _why(status: Status) -> Text:
 
 
 def _pressure(status: Status, width: int) -> list[Text]:
-    """A bar per signal, the cause marked; the last cell is PRESSURE_TOP."""
+    """Return a bar per signal, the cause marked; the last cell is PRESSURE_TOP."""
     pressure = status["pressure"]
     cells = max(10, width - LABEL - NUMBERS)
     rows = []
@@ -161,7 +161,7 @@ def _window(history: StatusHistory, status: Status, width: int) -> Text:
 
 
 def _sparkline(history: StatusHistory, now_s: float, columns: int, top: float) -> Text:
-    """The least window in force in each column of the last minute."""
+    """Return the smallest window in force in each column of the last minute."""
     step_s = PAST_S / columns
     text = Text(no_wrap=True)
     for column in range(columns):
@@ -170,7 +170,7 @@ def _sparkline(history: StatusHistory, now_s: float, columns: int, top: float) -
         if least is None:
             text.append(" ")
             continue
-        height = log(max(1.0, least)) / log(max(2.0, top))  # As the law works: in the log domain.
+        height = log(max(1.0, least)) / log(max(2.0, top))  # Windows change in the log domain.
         text.append(
             BLOCKS[min(len(BLOCKS) - 1, round(height * (len(BLOCKS) - 1)))],
             "green" if least > top / 2 else "yellow" if least > 5 else "red",
@@ -179,7 +179,7 @@ def _sparkline(history: StatusHistory, now_s: float, columns: int, top: float) -
 
 
 def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) -> float | None:
-    """The least window in force at some time of [begin_s, end_s); None: it is not known."""
+    """Return the smallest window in force within [begin_s, end_s), or None if unknown."""
     held = None
     values = []
     for at_s, window in windows:
@@ -195,7 +195,7 @@ def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) ->
 
 
 def _shadow(status: Status) -> list[Text]:
-    """Lines on what the shadow policy would do, if there is one."""
+    """Return lines with the actions of the shadow policy, if there is one."""
     shadow = status["shadow"]
     if shadow is None:
         return []
@@ -257,7 +257,7 @@ def _traffic(history: StatusHistory, status: Status) -> list[Text]:
 
 
 def _reasons(history: StatusHistory, status: Status) -> list[Text]:
-    """Rejections and drops, the most frequent reasons first."""
+    """Return rejections and drops, the most frequent reasons first."""
     before = history.before
     refused_before = {} if before is None else before["gate"]["refused"]
     dropped_before = {} if before is None else before["dropped"]

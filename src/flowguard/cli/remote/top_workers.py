@@ -72,7 +72,7 @@ def _cells(worker: StatusHistory) -> list[Text]:
 
 
 def _sums(workers: Sequence[StatusHistory]) -> list[Text]:
-    """Return the cells of which the broker has the sum."""
+    """Return the cells that show a sum of the broker."""
     serving = [each.now for each in workers if each.now is not None]
     return [
         Text(f"{sum(each['clients']['connected'] for each in serving):,}"),
