@@ -1,10 +1,11 @@
-"""flowguard: an MQTT 5.0 and 3.1.1 broker that stays itself under overload.
+"""flowguard: an MQTT 5.0 and 3.1.1 broker that stays stable under overload.
 
-Every client has a window of work in process, which shrinks as the node's load grows; whoever is at
-its limit is not read until work is done, and who cannot be taken in is told so. Below `broker`, the
-only room with trio, all of it is plain synchronous Python: bytes and time in, decisions out.
+Every client has a window of work in process, which shrinks as the node's load grows. A client at
+its limit is not read until work is done, and a client that cannot be accepted is rejected with a
+reason. Only `broker` and the packages above it use trio. All others are plain synchronous Python:
+bytes and time in, decisions out.
 
-`open_broker` and `run_broker` are a broker inside another program (docs/operate/embedding.md).
+`open_broker` and `run_broker` run a broker inside another program (docs/operate/embedding.md).
 """
 
 from importlib import import_module
@@ -16,7 +17,7 @@ _PLACES = {"open_broker": "flowguard.app.embedded", "run_broker": "flowguard.app
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when they are asked for: whoever wants `flowguard.flow` needs no trio."""
+    """Import functions on demand, so that importing `flowguard.flow` does not import trio."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)

@@ -1,4 +1,4 @@
-"""Addresses as people write them: where a broker listens, a topic of Kafka.
+"""Addresses as text: of a listener, or of a Kafka topic.
 
 127.0.0.1:1883   [::1]:1883   mqtts://0.0.0.0:8883   ws://127.0.0.1:8080   unix:/run/mqtt.sock
 kafka://127.0.0.1:9092,127.0.0.1:9093/telemetry
@@ -14,11 +14,11 @@ from flowguard.errors import ConfigError
 
 PORT_MAX = 65_535
 PATH_BYTES_MAX = 107
-"""What the kernel takes for a Unix socket, without the NUL behind it."""
+"""Maximum length of a Unix socket's path in the kernel, without the final NUL, bytes."""
 UNIX = "unix:"
 KAFKA = "kafka://"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka takes for the name of a topic, besides `.` and `..`."""
+"""Valid names of Kafka topics, except `.` and `..`."""
 
 
 class Scheme(StrEnum):
@@ -43,13 +43,13 @@ class Scheme(StrEnum):
 class Address:
     scheme: Scheme
     host: str
-    """The path, where it is a Unix socket."""
+    """The host, or the path of a Unix socket."""
     port: int | None
-    """None: it is a Unix socket; 0: a free port."""
+    """The port; 0 for a free one, None for a Unix socket."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `HOST:PORT`, with a scheme before it or not, or `unix:PATH`; raises ConfigError."""
+        """Read `HOST:PORT`, with or without a scheme, or `unix:PATH`; raises ConfigError."""
         if text.startswith(UNIX):
             path = text.removeprefix(UNIX).removeprefix("//")
             if not path.startswith("/"):
@@ -69,7 +69,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine can reach it."""
         if self.port is None or self.host == "localhost":
             return True
         try:
@@ -79,7 +79,7 @@ class Address:
 
     @property
     def place(self) -> str:
-        """The address without its scheme, as a client would be given it."""
+        """The address without its scheme, as given to a client."""
         if self.port is None:
             return f"{UNIX}{self.host}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -89,7 +89,7 @@ class Address:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """The host and port in `HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
+    """Return the host and port in `HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
@@ -101,7 +101,7 @@ def parse_address(text: str) -> tuple[str, int]:
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
     servers: str
-    """HOST:PORT,... of some of its nodes."""
+    """HOST:PORT,... of some of the cluster's nodes."""
     topic: str
 
     @classmethod

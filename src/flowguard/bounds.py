@@ -1,13 +1,14 @@
-"""Bounds: how the memory limit is shared out among all that a peer can make a node hold.
+"""Bounds: divide the memory limit among everything that a peer can make a node hold.
 
-The limit has two parts. What may be held *for long* (clients, sessions, messages that wait for a
-reader who does not read, half packets, the store's caches) has `flow.memory_objective` of it, less
-what a process without clients takes, so that nobody who only fills his share puts the node under
-pressure. The rest is for *work in process*, which ends by itself.
+The limit has two parts. The first is for memory that may be held *for long*: clients, sessions,
+messages for slow readers, incomplete packets, the store's caches. It has the share
+`flow.memory_objective` of the limit, less the memory of a process without clients. So clients that
+only fill their shares do not put the node under pressure. The rest is for *work in process*, which
+ends by itself.
 
-A setting that is there is kept; what is left of a part is shared out by weight among the others,
-none of which gets less than it needs. All bounds and the process together are within the limit, or
-`Bounds.of` says what does not fit (docs/explain/limits.md).
+Explicit settings are kept. The rest of each part is divided by weight among the other settings, and
+each gets at least its minimum. All bounds and the process together fit in the limit, or `Bounds.of`
+reports the settings that do not fit (docs/explain/limits.md).
 """
 
 from collections.abc import Mapping
@@ -20,39 +21,39 @@ from flowguard.errors import ConfigError
 
 PROCESS_BYTES: Final = 75 * MIB
 """Memory of a process without clients: 61 MiB resident with the memory store, 72 with RocksDB; 74
-when clients have come and gone, because more of its code has been read then."""
+after clients have come and gone, because more of its code is loaded then."""
 CONNECTION_BYTES: Final = 4 * KIB
-"""Memory of a client: 2.0 to 2.5 KB resident with a session that ends with it (1,000 to 2,000
-clients of MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11), and `INPUT_FREE_BYTES`, which no
-budget counts."""
+"""Memory of a client. A client with a session that ends with it takes 2.0 to 2.5 KB resident (1,000
+to 2,000 clients of MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11). `INPUT_FREE_BYTES`, which
+no budget counts, are included."""
 INPUT_FREE_BYTES: Final = KIB
-"""Bytes received and not decoded, of each connection, that CONNECTION_BYTES includes already."""
+"""Undecoded input of each connection that CONNECTION_BYTES already includes."""
 TLS_BYTES: Final = 16 * KIB
-"""Memory of TLS on a connection besides: 9 KiB resident while it is idle (OpenSSL 3.0), and what a
-socket that takes nothing leaves of a record."""
+"""Additional memory of a TLS connection: 9 KiB resident while it is idle (OpenSSL 3.0), and the
+rest of a record that a full socket does not take."""
 SESSION_BYTES: Final = 2_000
-"""Memory of a session that is kept, without its client id, subscriptions and messages: 1.3 KB
-resident after its client has gone, and what the store keeps of it."""
+"""Memory of a kept session without its client id, subscriptions and messages: 1.3 KB resident after
+its client has disconnected, and its data in the store."""
 WRITE_BUFFERS: Final = 4
-"""All column families together write this many buffers of `store.write_buffer_bytes`."""
+"""Number of write buffers of `store.write_buffer_bytes` in all column families together."""
 SOCKETS_MIN: Final = 64
-"""The process's own memory includes this many sockets beyond the clients."""
+"""Number of sockets beyond the clients that the process's own memory includes."""
 CLIENT_SHARE: Final = 8
-"""One client may have an eighth of what all have, unless a setting says otherwise."""
+"""Divisor of a total that limits one client: an eighth, unless a setting overrides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of a part of the memory that a setting gets where nobody has set it."""
+    """The share of a part of the memory for a setting without an explicit value."""
 
     key: str
     weight: float
     unit_bytes: int = 1
-    """Memory for one of the things that the setting counts."""
+    """Memory per unit of the setting, bytes."""
     least: int = MIB
-    """The least value, in the setting's own unit; with less the node could not serve."""
+    """Minimum value, in the setting's own unit; with less the node could not serve."""
     most: int | None = None
-    """The largest value, in the setting's own unit; with more it would serve no better."""
+    """Maximum value, in the setting's own unit; more would have no use."""
 
 
 LONG: Final = (
@@ -68,51 +69,51 @@ LONG: Final = (
     Share("store.cache_bytes", 4, most=64 * MIB),
     Share("store.write_buffer_bytes", 4, WRITE_BUFFERS, most=32 * MIB),
 )
-"""Bounds on what peers can make the node hold as long as they wish."""
+"""Bounds on memory that peers can make the node hold for any time."""
 IN_PROCESS: Final = "flow.unfinished_bytes_max"
 WORK: Final = (
     Share(IN_PROCESS, 25),
     Share("flow.journal_bytes_max", 3, most=64 * MIB),
     Share("flow.connect_buffer_bytes_max", 2, least=256 * KIB, most=16 * MIB),
 )
-"""Bounds on what is held until the work is done."""
+"""Bounds on memory that is held until the work is done."""
 RECORDING: Final = Share("telemetry.buffer_bytes_max", 4, most=32 * MIB)
-"""The bound on rows that wait for the disk, where the node records itself."""
+"""The bound on rows that wait for the disk, if the node records itself."""
 GROUPS: Final = Share("kafka.groups_bytes_max", 6, most=64 * MIB)
-"""The bound on messages of groups of several brokers that are here, where there are such groups."""
+"""The bound on messages of groups of several brokers on this node, if there are such groups."""
 OF_A_CLIENT: Final = {
     "session.queue_bytes_max": "node.queue_bytes_max",
     "session.outbox_bytes_max": "node.outbox_bytes_max",
     "session.state_bytes_max": "node.state_bytes_max",
 }
-"""Settings for one client, and the total for all clients that each is a part of."""
+"""Settings for one client, with the total for all clients that includes each."""
 HOLDS_A_PACKET: Final = (
     "node.queue_bytes_max",
     "node.inflight_bytes_max",
     "node.input_bytes_max",
     "kafka.groups_bytes_max",
 )
-"""Bounds within which the largest packet must find room."""
+"""Bounds that must allow the largest packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds on what a node may hold; bytes, unless the name says otherwise."""
+    """The bounds of a node; in bytes, unless the name has another unit."""
 
     memory_bytes: int
-    """The whole memory limit, the process included."""
+    """The whole memory limit, including the process."""
     asked: Settings = field(compare=False)
-    """The node's settings as they were given."""
+    """The node's settings as configured."""
     settings: Settings
     """The node's settings, with every bound filled in."""
     long_bytes: int
-    """The part of `memory_bytes` for what is held for long; the process is in it."""
+    """The part of `memory_bytes` for long-held memory, including the process."""
     connections_max: int
-    """Clients connected at once."""
+    """Maximum number of connected clients."""
     sockets_max: int
-    """Open sockets: clients, and an eighth more that may have said nothing yet."""
+    """Maximum number of open sockets: clients, and an eighth more without a CONNECT."""
     sessions_max: int
-    """Sessions that outlive their connection."""
+    """Maximum number of sessions that outlive their connection."""
     state_bytes: int
     retained_bytes: int
     queue_bytes: int
@@ -125,7 +126,7 @@ class Bounds:
 
     @classmethod
     def of(cls, settings: Settings, memory_bytes: int) -> "Bounds":
-        """Share `memory_bytes` out; raises ConfigError where what is set does not fit in it."""
+        """Divide `memory_bytes`; raises ConfigError if explicit settings do not fit in it."""
         kept = _kept(settings)
         long = _wanted(_long(settings), settings)
         if settings.telemetry.record_dir or settings.telemetry.record_topic:
@@ -188,7 +189,7 @@ class Bounds:
 
 
 def _long(settings: Settings) -> tuple[Share, ...]:
-    """`LONG`, where a connection takes more if a listener speaks TLS."""
+    """Return `LONG`, with more memory per connection if a listener uses TLS."""
     listeners = settings.network.listeners
     if not any(Address.parse(listener.address).scheme.has_tls for listener in listeners):
         return LONG
@@ -201,14 +202,14 @@ def _long(settings: Settings) -> tuple[Share, ...]:
 def _process_bytes_max(settings: Settings, memory_bytes: int) -> int:
     """Return the bytes in process that fit between a node at rest and the objective of memory.
 
-    It is half of what is free there, because the journal holds them a second time.
+    This is half of the free memory, because the journal holds these bytes a second time.
     """
     free_bytes = int(settings.flow.memory_objective * memory_bytes) - PROCESS_BYTES
     return max(MIB, free_bytes // 2)
 
 
 def _sockets_max(connections_max: int) -> int:
-    """Sockets for so many clients: some more, because one that is too many has to be told so."""
+    """Return the number of sockets; additional ones are needed to reject further clients."""
     return connections_max + max(SOCKETS_MIN, connections_max // 8)
 
 
@@ -224,14 +225,14 @@ def _is_set(settings: Settings, key: str) -> bool:
 
 
 def _kept(settings: Settings) -> dict[str, int]:
-    """The bounds that somebody has set, by key."""
+    """Return the explicitly set bounds, by key."""
     keys = [share.key for share in (*LONG, *WORK, RECORDING, GROUPS)]
     values = {key: _value(settings, key) for key in keys if _is_set(settings, key)}
     return {key: value for key, value in values.items() if value is not None}
 
 
 def _wanted(shares: tuple[Share, ...], settings: Settings) -> list[Share]:
-    """The shares, each with a least value of what one packet, or one client, is promised."""
+    """Return the shares, each with at least the size that a packet or a client is promised."""
     promised = {key: settings.session.packet_size_max for key in HOLDS_A_PACKET}
     for of_one, of_all in OF_A_CLIENT.items():
         if _is_set(settings, of_one):
@@ -248,9 +249,10 @@ def _bytes_of(shares: list[Share], values: Mapping[str, int]) -> int:
 
 
 def _shared_out(shares: list[Share], room_bytes: int, kept: Mapping[str, int]) -> dict[str, int]:
-    """A value for each share: what is kept, and the rest of the room by weight, within its limits.
+    """Return a value for each share: kept values, and the rest of the memory by weight and limits.
 
-    The room is at least what all need; those that are content with less leave it to the others.
+    The memory is at least the sum of all minimums. Shares at their maximum leave the rest to
+    others.
     """
     values = {share.key: kept[share.key] for share in shares if share.key in kept}
     open_shares = [share for share in shares if share.key not in kept]
@@ -271,7 +273,8 @@ def _shared_out(shares: list[Share], room_bytes: int, kept: Mapping[str, int]) -
 def _filled(
     settings: Settings, memory_bytes: int, values: Mapping[str, int], kept: Mapping[str, int]
 ) -> Settings:
-    """The settings with these values, and what follows from them for one client."""
+    """Return the settings with these values, and with the limits of one client derived from
+    them."""
     changed = {key: value for key, value in values.items() if key not in kept}
     changed["flow.memory_max_bytes"] = memory_bytes
     for of_one, of_all in OF_A_CLIENT.items():

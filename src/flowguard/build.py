@@ -1,7 +1,7 @@
-"""The build that runs, and whether a checkout's compiled rooms are those of its sources.
+"""The running build, and whether a checkout's compiled packages match its sources.
 
-`scripts/compile.py` leaves a digest of all that it compiled beside the result. Who runs the result
-compares it: no file of the sources can change without its being seen, whatever its time says.
+`scripts/compile.py` leaves a digest of all that it compiled beside the result. A program that uses
+the result compares the digest. So it detects every change of the sources, whatever their times.
 """
 
 import sysconfig
@@ -12,23 +12,23 @@ from typing import Final
 
 PACKAGE: Final = Path(__file__).parent
 CHECKOUT: Final = PACKAGE.parents[1]
-"""Where a checkout begins, if this package is its `src/flowguard`."""
+"""Root of the checkout, if this package is its `src/flowguard`."""
 ROOMS: Final = ".compiled"
-"""The folder of a checkout that holds the compiled package."""
+"""Folder of a checkout with the compiled package."""
 STAMP: Final = "ready"
-"""The file in it that holds the digest of its sources."""
+"""File in it with the digest of its sources."""
 SCRIPT: Final = "scripts/compile.py"
 
 
 def name() -> str:
-    """The build that is running; imports nothing of it."""
+    """Return the name of the running build; imports nothing of it."""
     spec = find_spec("flowguard.types")
     assert spec is not None
     return "pure Python" if str(spec.origin).endswith(".py") else "compiled"
 
 
 def digest(checkout: Path) -> str:
-    """Changes with the sources of the packages, with what compiles them, and the interpreter."""
+    """Return a digest of the packages' sources, the compile script, and the interpreter."""
     seen = sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     packages = checkout / "src" / "flowguard", checkout / "broker_adapter"
     sources = (path for package in packages for path in sorted(package.rglob("*.py")))
@@ -39,7 +39,7 @@ def digest(checkout: Path) -> str:
 
 
 def is_up_to_date(checkout: Path) -> bool:
-    """Whether its compiled rooms are those of its sources; False, too, where there are none."""
+    """Return True if a checkout has compiled packages that match its sources."""
     try:
         return (checkout / ROOMS / STAMP).read_text() == digest(checkout)
     except FileNotFoundError:

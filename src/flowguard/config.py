@@ -1,6 +1,6 @@
-"""Frozen settings, each with a default, and a unit where it has one; impossible relations fail.
+"""Frozen settings, each with a default and, if it has one, a unit; impossible relations fail.
 
-Unknown keys are errors. No setting means "unlimited" by being zero: what may be absent is None.
+Unknown keys are errors. Zero never means "unlimited"; a setting that may be absent is None.
 """
 
 from pathlib import Path

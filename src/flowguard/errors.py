@@ -1,24 +1,24 @@
 """The error tree.
 
     FlowguardError
-    |-- PeerError(reason_code)      the other side broke MQTT, or another node the rules of links
-    |   |-- MalformedPacket         0x81 (and 0x95, 0x99 where the bytes themselves say so)
+    |-- PeerError(reason_code)      the peer broke MQTT, or another node the rules of links
+    |   |-- MalformedPacket         0x81 (and 0x95, 0x99 if these describe the bytes)
     |   `-- ProtocolViolation       0x82 and its special cases
     |-- StoreError                  the store cannot do what it promised
-    |   |-- NotNowError             nothing was changed, the same may be tried again
+    |   |-- NotNowError             nothing was changed, so a retry is possible
     |   |   |-- NoSpaceError        the disk is full
     |   |   |-- StallError          the engine takes no write now
     |   |   `-- DescriptorsError    the process may open no more files
-    |   |-- SyncError               the disk failed to sync: what was written may be lost
-    |   |-- CorruptionError         what is stored contradicts itself, or cannot be read
-    |   |-- DataLostError           a server lost what it had confirmed
-    |   |-- RemovedError            somebody has deleted it while it was open
+    |   |-- SyncError               the disk failed to sync: written data may be lost
+    |   |-- CorruptionError         stored data are contradictory or unreadable
+    |   |-- DataLostError           a server lost data that it had confirmed
+    |   |-- RemovedError            the directory was deleted while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
     |       `-- LeasedError         another broker has it on a server
-    |-- UnprovedError               what a client shows does not prove who it is
-    `-- ConfigError                 raised before anybody is served, never later
-        `-- UnreadyError            good settings, of which this machine lacks something
+    |-- UnprovedError               the proof of a client's identity is invalid
+    `-- ConfigError                 raised before clients are served, never later
+        `-- UnreadyError            valid settings, for which this machine lacks something
 
 Overload is not an error: it is a value with a reason (`flowguard.flow`). A bug is an assert.
 """
@@ -27,11 +27,11 @@ from flowguard.types import ReasonCode
 
 
 class FlowguardError(Exception):
-    """Root of everything flowguard raises on purpose."""
+    """Root of all errors that flowguard raises on purpose."""
 
 
 class PeerError(FlowguardError):
-    """The peer broke the protocol; `reason_code` is the answer the standard wants.
+    """The peer broke the protocol; `reason_code` is the answer that the standard requires.
 
     Another node that breaks the rules of `flowguard.cluster` gets no answer: its link is closed.
     """
@@ -50,7 +50,7 @@ class MalformedPacket(PeerError):
 
 
 class ProtocolViolation(PeerError):
-    """A well-formed packet that is not allowed here ([MQTT 5.0, 1.2 Protocol Error])."""
+    """A well-formed packet that is not allowed at this point ([MQTT 5.0, 1.2 Protocol Error])."""
 
     def __init__(self, why: str, reason_code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
         super().__init__(reason_code, why)
@@ -61,7 +61,7 @@ class StoreError(FlowguardError):
 
 
 class NotNowError(StoreError):
-    """A failure that changed nothing: the same may be tried again."""
+    """A failure that changed nothing, so a retry is possible."""
 
 
 class NoSpaceError(NotNowError):
@@ -69,15 +69,15 @@ class NoSpaceError(NotNowError):
 
 
 class StallError(NotNowError):
-    """The engine takes no write without waiting."""
+    """The engine can take no write without waiting."""
 
 
 class DescriptorsError(NotNowError):
-    """A file could not be opened: the process, or the machine, has too many of them open."""
+    """A file could not be opened, because the process or the machine has too many open files."""
 
 
 class SyncError(StoreError):
-    """A sync failed. What was written since the last one may be lost: the process must end."""
+    """A sync failed. Data written since the last one may be lost, so the process must end."""
 
 
 class CorruptionError(StoreError):
@@ -85,11 +85,11 @@ class CorruptionError(StoreError):
 
 
 class DataLostError(StoreError):
-    """A server lost what it had confirmed, and nobody has it any more."""
+    """A server lost data that it had confirmed, and no copy exists."""
 
 
 class RemovedError(StoreError):
-    """The directory was deleted while it was open: what is written is written nowhere."""
+    """The directory was deleted while it was open, so written data are lost."""
 
 
 class FormatError(StoreError):
@@ -97,7 +97,7 @@ class FormatError(StoreError):
 
 
 class LockedError(StoreError):
-    """Another process has the store; `held`: who has what, without what to do."""
+    """Another process has the store; `held`: the process and what it has, without advice."""
 
     def __init__(self, held: str, advice: str = "") -> None:
         super().__init__(held + advice)
@@ -105,11 +105,11 @@ class LockedError(StoreError):
 
 
 class LeasedError(LockedError):
-    """Another broker has the store, which is on a server: no copies of files are made there."""
+    """Another broker has the store, which is on a server. No copies of files are made there."""
 
 
 class UnprovedError(FlowguardError):
-    """A client has not proved who it is; the text says why, to the operator alone."""
+    """A client has not proved its identity; the text is the reason, for the operator only."""
 
 
 class ConfigError(FlowguardError):
@@ -117,4 +117,4 @@ class ConfigError(FlowguardError):
 
 
 class UnreadyError(ConfigError):
-    """Settings that may be good, but this machine lacks an extra for them, or descriptors."""
+    """Settings that may be valid, but this machine lacks an extra or descriptors for them."""

@@ -1,4 +1,4 @@
-"""Section `kafka` of the settings: where queues of applications may be, and how it is spoken to."""
+"""Section `kafka` of the settings: the cluster for queues of applications, and its connection."""
 
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -9,14 +9,14 @@ from flowguard.section import Section
 
 PORTS: Final = 65_536
 OWNER_FILE: Final = "kafka-owner"
-"""In the data directory, where Kafka has its applications' queues: the name it goes by there. Empty
-in a copy, which is not the owner."""
+"""File in the data directory with the name that it has in Kafka, if Kafka has its applications'
+queues. Empty in a copy, which is not the owner."""
 
 
 class KafkaSettings(Section):
     """The cluster in which queues of applications are with `store.application_store = "kafka"`
-    (docs/operate/kafka.md). The defaults are for one server on the same machine. How it is spoken
-    to, and as whom, holds for that of `telemetry.record_topic`, too."""
+    (docs/operate/kafka.md). The defaults are for one server on the same machine. TLS and SASL also
+    apply to the cluster of `telemetry.record_topic`."""
 
     servers: str = "127.0.0.1:9092"
     """Some nodes of the cluster, as HOST:PORT,HOST:PORT; the broker discovers the others."""

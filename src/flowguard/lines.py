@@ -1,7 +1,7 @@
 """Lines of text: files as Mosquitto reads them, and counts with their nouns.
 
-A line ends with LF or CRLF. `str.splitlines` and `str.strip` know many more characters, which would
-make a rule out of the rest of a comment, or one user out of another.
+A line ends with LF or CRLF. `str.splitlines` and `str.strip` accept many more characters. With
+these, the rest of a comment could become a rule, or one user another.
 """
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
@@ -11,7 +11,7 @@ from typing import Final
 from flowguard.errors import ConfigError
 
 BLANKS: Final = " \t\r\v\f"
-"""Characters that may stand around what a line says."""
+"""Characters that are ignored at the ends of a line."""
 
 
 def read(path: Path) -> bytes:

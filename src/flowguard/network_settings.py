@@ -1,4 +1,4 @@
-"""Section `network` of the settings: where to listen, and how clients prove who they are."""
+"""Section `network` of the settings: listeners, and how clients prove their identity."""
 
 import re
 from pathlib import Path

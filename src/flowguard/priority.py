@@ -50,7 +50,7 @@ def named_give_way(beginning: str) -> None:
     try:
         named = threads_named(beginning)
         for thread in named:
-            with suppress(ProcessLookupError):  # It has ended since.
+            with suppress(ProcessLookupError):  # The thread has ended since.
                 give_way(thread)
     except OSError as error:
         why = str(error)
@@ -67,7 +67,7 @@ def threads_named(beginning: str) -> list[int]:
         try:
             name = (thread / "comm").read_text()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # It has ended since.
+            continue  # The thread has ended since.
         if name.startswith(beginning):
             named.append(int(thread.name))
     return named

@@ -1,4 +1,4 @@
-"""Plain records of what travels to the store and back.
+"""Records of data that travel to the store and back.
 
 Instants (`*_at_s`) are seconds since the Unix epoch, so that they survive a restart. Positions
 (`pos`) count the QoS 1 and 2 messages of one client from 1, in the order of acceptance; the packet
@@ -28,7 +28,7 @@ def packet_id_of(pos: int, qos: int) -> int:
 
 
 class SinkKind(Enum):
-    """A kind of owner of messages in the store; the value is the beginning of its keys there.
+    """A kind of owner of messages in the store; the value is the prefix of its keys in the store.
 
     A client id has no NUL, and the filter of a shared subscription begins with `$share/`.
     """
@@ -38,28 +38,28 @@ class SinkKind(Enum):
     SHARED = "\0"
     """The queue of a shared subscription; its name is the filter with `$share/`."""
     SPREAD = "\0spread "
-    """A shared subscription of several brokers: under this key messages enter and leave it."""
+    """A shared subscription of several brokers: its messages enter and leave under this key."""
     MEMBERS = "\0member "
     """A shared subscription of several brokers: this broker has members of it."""
     OWED = "\0owed"
-    """The node's own messages for applications, until these have them."""
+    """The node's own messages for applications, until the applications have them."""
     PEER = "\0peer "
     """QoS 2 messages that this node owes to another node of its cluster, until they are durable
     there; its name is that of the other node."""
 
 
 _KINDS: Final = [(kind.value, kind) for kind in reversed(SinkKind)]
-"""The longest beginnings first."""
+"""The longest prefixes first."""
 
 
 def key_of(kind: SinkKind, name: str = "") -> str:
-    """Return the key, the `client_id` of all records, under which the store keeps a sink."""
+    """Return the key of a sink in the store, which is the `client_id` of all its records."""
     prefix: str = kind.value
     return prefix + name
 
 
 def sink_of(key: str) -> tuple[SinkKind, str]:
-    """Return the kind and the name of the sink that the store keeps under a key."""
+    """Return the kind and the name of the sink with this key in the store."""
     for prefix, kind in _KINDS:
         if key.startswith(prefix):
             return kind, key.removeprefix(prefix)
@@ -70,7 +70,7 @@ OWED: Final = key_of(SinkKind.OWED)
 
 
 def is_group(key: str) -> bool:
-    """Whether the store keeps something else than a client's session under a key."""
+    """True if the owner of a key in the store is no client's session."""
     return key.startswith("\0")
 
 
@@ -81,7 +81,7 @@ def label_of(key: str) -> str:
 
 
 def owner_name(key: str) -> str:
-    """A name, for people, of the owner of the queue that the store keeps under `key`."""
+    """Return a name, for people, of the owner of the queue with this key in the store."""
     if key == OWED:
         return "what is owed to applications"
     kind, name = sink_of(key)
@@ -91,7 +91,8 @@ def owner_name(key: str) -> str:
 
 
 class Durability(IntEnum):
-    """The meaning of "committed": in the process, the system, on the disk, on other machines."""
+    """The place where committed data are: in the process, the system, on disk, on other
+    machines."""
 
     MEMORY = 0
     OS = 1
@@ -100,11 +101,11 @@ class Durability(IntEnum):
 
 
 def message_bytes(message: Publish) -> int:
-    """The size of a message as its queue or store counts it, bytes."""
+    """Return the size of a message as its queue or store counts it, bytes."""
     topic = message.topic
     size_bytes = DELIVERY_BYTES + len(topic) + len(message.payload)
     if not topic.isascii():
-        size_bytes += 3 * len(topic)  # One wide character makes all of them wide.
+        size_bytes += 3 * len(topic)  # One wide character makes all characters wide.
     if message.properties is not NO_PROPERTIES:
         size_bytes += message.properties.size_bytes
     return size_bytes
@@ -116,9 +117,9 @@ class Delivery:
     """One message as some subscribers get it; shared by all of them.
 
     `frame_v4` and `frame_v5` are (head, tail) of the encoded PUBLISH, filled at the first send.
-    `expires_at_s` is NEVER_S without a message expiry interval. `place` is the store's own: where
-    it keeps the payload, if not with the entry; it travels back to the store with `Settle`. `share`
-    is the filter of the shared subscription whose member gets it, or "".
+    `expires_at_s` is NEVER_S without a message expiry interval. `place` belongs to the store: the
+    place of the payload, if not with the entry; it returns to the store with `Settle`. `share` is
+    the filter of the shared subscription whose member gets it, or "".
     """
 
     __slots__ = (
@@ -156,9 +157,9 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it counts in a queue: topic, payload, properties, and the objects around them.
+        """Size in a queue, bytes: topic, payload, properties, and the objects around them.
 
-        Computed once, when it is to wait: most messages never do.
+        Computed on first use, because most messages are never queued.
         """
         if not self._size_bytes:
             self._size_bytes = message_bytes(self.message)
@@ -166,13 +167,13 @@ class Delivery:
 
     @size_bytes.setter
     def size_bytes(self, size_bytes: int) -> None:
-        """It is known, where the message is not."""
+        """Set a known size of a message that is not in memory."""
         self._size_bytes = size_bytes
 
 
 @dataclass(slots=True)
 class WillRecord:
-    """A will that is owed: published when the delay has passed or the session ends."""
+    """A pending will: published when the delay has passed or the session ends."""
 
     message: Publish
     delay_s: int
@@ -180,38 +181,38 @@ class WillRecord:
 
 @dataclass(slots=True)
 class SessionRecord:
-    """A session as it survives: everything but its queue, which `Store.fetch` pages."""
+    """The stored state of a session, without its queue, which `Store.fetch` returns in pages."""
 
     client_id: str
     expiry_interval_s: int
     ends_at_s: float | None = None
-    """When it ends, if nobody connects; None: its client was connected."""
+    """Time at which it ends without a reconnect, or None if its client was connected."""
     subscriptions: dict[str, SubscriptionOptions] = field(default_factory=dict)
     inbound_ids: set[int] = field(default_factory=set)
     will: WillRecord | None = None
     next_pos: int = 1
     sent_pos: int = 0
-    """Positions up to here may have been sent before."""
+    """Last position that may have been sent before."""
     unsettled_count: int = 0
-    """Entries of the queue, sent or not."""
+    """Number of entries in the queue, sent or not."""
     unsettled_bytes: int = 0
-    """`Delivery.size_bytes` of all of them; a released one counts nothing."""
+    """Sum of their `Delivery.size_bytes`; a released one counts nothing."""
     log_place: bytes = b""
-    """Where it reads the durable log; empty: it does not."""
+    """Place in the durable log from which it reads, or b"" if it does not."""
     log_starts: dict[str, bytes] = field(default_factory=dict)
-    """Filters of its subscriptions that started in the past, and where they are."""
+    """Filters of subscriptions that started in the past, with their places in the log."""
     is_application: bool = False
-    """Its client is one that consumes everything, or was when it was here last."""
+    """True if its client is an application, or was at its last connection."""
     user: str = ""
-    """The user who owns the session; empty: no client with a proved name has had it."""
+    """User who owns the session, or "" if it never had a client with a proved name."""
     retained_after: dict[str, str] = field(default_factory=dict)
-    """Filters of its subscriptions that are owed retained messages (`PutSubscription`)."""
+    """Filters of subscriptions with pending retained messages (`PutSubscription`)."""
 
 
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class QueueEntry:
-    """One unsettled position of a client; `delivery` is None after PUBREC, while PUBREL is owed."""
+    """One unsettled position of a client; `delivery` is None between PUBREC and PUBREL."""
 
     pos: int
     packet_id: int
@@ -248,7 +249,7 @@ class PutSession:
 
 @dataclass(slots=True)
 class DropSession:
-    """The session ends, with all that belongs to it."""
+    """End a session and delete everything that belongs to it."""
 
     client_id: str
 
@@ -265,8 +266,8 @@ class PutSubscription:
     filter: str
     options: SubscriptionOptions
     retained_after: str | None = None
-    """It is owed the retained messages of topics after this one, in their order; empty: of all that
-    match. None: it is owed none."""
+    """The matching retained messages of topics after this one, in topic order, are pending; "" if
+    all are, or None if none is."""
 
 
 @dataclass(slots=True)
@@ -278,7 +279,7 @@ class DropSubscription:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Append:
-    """A message enters the queue of a client at `pos`."""
+    """Add a message to the queue of a client at `pos`."""
 
     client_id: str
     pos: int
@@ -293,7 +294,7 @@ class Append:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Sent:
-    """Positions up to `pos` were handed to the socket; nothing waits for this operation."""
+    """Positions up to `pos` were passed to the socket; nothing waits for this operation."""
 
     client_id: str
     pos: int
@@ -306,13 +307,13 @@ class Sent:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Release:
-    """PUBREC received: the message is the client's, PUBREL is owed."""
+    """PUBREC came: the client has the message, and PUBREL is pending."""
 
     client_id: str
     pos: int
     packet_id: int
     delivery: Delivery | None
-    """The message that was sent, as `Settle` has it; None: it was released before."""
+    """The sent message, as in `Settle`, or None if it was released before."""
 
     def __init__(
         self, client_id: str, pos: int, packet_id: int, delivery: Delivery | None = None
@@ -326,9 +327,9 @@ class Release:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Forward:
-    """The `Append` at `pos`, in the same batch, is what the node owed (`OWED`) at `owed_pos`: an
-    application's, in a store that keeps its queue apart. That remembers the highest one with the
-    message, so that it is not given the same twice."""
+    """The `Append` at `pos`, in the same batch, is the node's message (`OWED`) at `owed_pos`. It is
+    for an application whose queue is in a separate store. That store remembers the highest
+    `owed_pos` with the message, so that it does not take a message twice."""
 
     client_id: str
     pos: int
@@ -345,8 +346,9 @@ class Forward:
 class Settle:
     """The position is done: acknowledged, expired or dropped. Nothing waits for this operation.
 
-    `delivery` is what was appended there (its content and `place`, so that the store need not read
-    it again); None where it was released, or is not known any more: then the store reads the entry.
+    `delivery` is the appended one, with its content and `place`, so that the store need not read it
+    again. If it is None, because it was released or is not known any more, the store reads the
+    entry.
     """
 
     client_id: str
@@ -403,10 +405,10 @@ class DropRetained:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class AppendToLog:
-    """A message enters the durable log, once for all who read it."""
+    """Add a message to the durable log, once for all its readers."""
 
     publisher: str
-    """Client id; empty: the node itself."""
+    """Client id of the publisher, or "" for the node itself."""
     message: Publish
     expires_at_s: float
 
@@ -419,26 +421,26 @@ class AppendToLog:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class PutLogPlace:
-    """A session reads the durable log from here on; or does not any more."""
+    """Set the place from which a session reads the durable log, or end its reading."""
 
     client_id: str
     place: bytes | None
-    """A token of the store's; None: after all that is logged before this operation; empty: messages
-    enter the session's queue, it need not read."""
+    """A token of the store, or None for the place after all messages logged so far, or b"" if the
+    session does not read, because messages enter its queue."""
 
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class PutLogStart:
-    """A subscription of a session that reads the log is new. What was logged since it starts and
-    before this operation is read for it alone, everything later with the session's others."""
+    """Set the start of a new subscription of a session that reads the log. Messages logged between
+    its start and this operation are read for it alone, later ones with the session's others."""
 
     client_id: str
     filter: str
     place: bytes | None
-    """A token of the store's; None: the subscription is new; empty: nothing of that is left."""
+    """A token of the store, or None for a new subscription, or b"" if they are all read."""
     since_s: float = 0.0
-    """Of a new one: when it starts, seconds since the Unix epoch; NEVER_S: with this operation."""
+    """Start of a new subscription, seconds since the Unix epoch; NEVER_S: this operation."""
 
 
 StoreOp = (
@@ -460,7 +462,6 @@ StoreOp = (
     | PutLogPlace
     | PutLogStart
 )
-"""All operations. A new one is known by name in `stores.memory`, `stores.rocks` (`building`,
-`disk`, `offline.salvage`), `stores.redis.changes`, `stores.kafka` (`plan`, `store`),
-`stores.base`, `node.names` and `node.journal`, and in the contract's tests, which all stores
-pass."""
+"""All operations. A new one must be added to `stores.memory`, `stores.rocks` (`building`, `disk`,
+`offline.salvage`), `stores.redis.changes`, `stores.kafka` (`plan`, `store`), `stores.base`,
+`node.names` and `node.journal`, and to the contract's tests, which all stores must pass."""

@@ -1,4 +1,4 @@
-"""Section: the kind of table that all settings are, and words for what is wrong in a table."""
+"""Section: the base of all tables of settings, and texts for errors in a table."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -25,9 +25,9 @@ WORDS: Final = {
     "bool_parsing": "true or false is expected",
     "missing": "is missing",
 }
-"""What TOML calls what pydantic names after types of Python, by kind of the error."""
+"""TOML's words for types that pydantic names after types of Python, by kind of the error."""
 OWN: Final = "Value error, "
-"""What pydantic puts before a sentence of ours."""
+"""Prefix that pydantic puts before our own messages."""
 
 
 def _split(values: object) -> object:
@@ -35,7 +35,7 @@ def _split(values: object) -> object:
 
 
 LISTED: Final = BeforeValidator(_split)
-"""Several values may be one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
+"""Accepts several values in one text, as in an environment variable: `a:1883,mqtts://b:8883`."""
 
 
 class Section(BaseModel):
@@ -46,7 +46,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth(cls, value: object, info: ValidationInfo) -> object:
-        """Python takes true for 1; who writes it where a number belongs means something else."""
+        """Reject booleans for numbers, because Python would take true for 1."""
         if isinstance(value, bool):
             annotation = cls.model_fields[str(info.field_name)].annotation
             if {int, float} & {annotation, *get_args(annotation)}:
@@ -55,7 +55,7 @@ class Section(BaseModel):
 
 
 def complaint(root: type[BaseModel], error: ErrorDetails) -> str:
-    """Say what is wrong with a value below a table that `root` describes, without its path."""
+    """Return the problem of a value below a table of type `root`, without its path."""
     kind = error["type"]
     if kind != "extra_forbidden":
         return WORDS.get(kind, error["msg"].removeprefix(OWN))
@@ -67,7 +67,7 @@ def complaint(root: type[BaseModel], error: ErrorDetails) -> str:
 
 
 def keys_below(root: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """The keys of the table at `path` below a table that `root` describes; none: it is no table."""
+    """Return the keys of the table at `path` below a table of type `root`; [] if it is no table."""
     form: Any = root
     for part in path:
         form = _form_of(form)
@@ -83,17 +83,17 @@ def keys_below(root: type[BaseModel], path: Sequence[int | str]) -> list[str]:
 
 
 def _form_of(form: Any) -> Any:
-    """Without None, where a value may be absent."""
+    """Return the type without None, if a value may be absent."""
     some = [each for each in get_args(form) if each is not NoneType]
     is_optional = NoneType in get_args(form) and get_origin(form) not in (tuple, dict, list)
     return some[0] if is_optional else form
 
 
 def meanings(section: type[Section]) -> dict[str, str]:
-    """The text that stands below each of its keys in the source, by key.
+    """Return the text below each key of a section in the source, by key.
 
-    Pydantic can keep these texts (use_attribute_docstrings), and then parses the source whenever a
-    program starts; hardly one shows them.
+    Pydantic can keep these texts (use_attribute_docstrings), but then parses the source at every
+    start of a program; hardly any program shows them.
     """
     import ast
     import inspect

@@ -9,7 +9,7 @@ from typing import Any, final
 
 
 def open_closed() -> None:
-    """Open standard streams that are closed, or a file or socket gets their descriptors.
+    """Open closed standard streams, so that no file or socket gets their descriptors.
 
     Writing to standard output fails then, as it does on a closed stream.
     """
@@ -38,7 +38,7 @@ def run(command: Callable[[], object]) -> None:
     except BaseException:
         if output.error is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For output that is still buffered.
         if output.error.errno != errno.EPIPE:
             why = output.error.strerror
             sys.stderr.write(f"flowguard cannot write to standard output: {why}\n")
@@ -47,7 +47,7 @@ def run(command: Callable[[], object]) -> None:
 
 @final
 class _Output(io.FileIO):
-    """Standard output, which keeps its first error."""
+    """Standard output that keeps its first error."""
 
     error: OSError | None = None
 

@@ -1,7 +1,7 @@
-"""The words everything else uses: reason codes, protocol levels, quality of service, properties.
+"""Types that all other modules use: reason codes, protocol levels, QoS, properties.
 
-Values are MQTT's own. MQTT 5.0 is the model and 3.1.1 the subset; what 3.1.1 cannot say is
-translated where it meets the wire (`flowguard.codec`), not here.
+Values are MQTT's own. MQTT 5.0 is the model and 3.1.1 the subset. `flowguard.codec` translates what
+3.1.1 lacks.
 """
 
 from dataclasses import dataclass, fields
@@ -75,9 +75,9 @@ class ReasonCode(IntEnum):
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True, unsafe_hash=True, repr=False)
 class Properties:
-    """The properties of one MQTT 5.0 packet; None or empty: absent ([MQTT 5.0, 2.2.2.2]).
+    """The properties of one MQTT 5.0 packet; absent ones are None or empty ([MQTT 5.0, 2.2.2.2]).
 
-    Units are the standard's: intervals in seconds, sizes in bytes. Immutable by house rule.
+    Units are the standard's: intervals in seconds, sizes in bytes. Immutable by convention.
     """
 
     payload_format_indicator: int | None
@@ -168,9 +168,9 @@ class Properties:
 
     @property
     def size_bytes(self) -> int:
-        """Estimated size in memory, an upper bound; O(number of user properties).
+        """Estimated size in memory, an upper bound, bytes; O(number of user properties).
 
-        A user property of five bytes on the wire costs more than a hundred here.
+        A user property of five bytes on the wire takes more than a hundred bytes in memory.
         """
         size_bytes = PROPERTIES_BYTES
         for text in (self.content_type, self.response_topic, self.authentication_method):
@@ -193,13 +193,13 @@ class Properties:
 
 
 NO_PROPERTIES: Final = Properties()
-"""Shared by every packet without properties, so that `is NO_PROPERTIES` is the cheap test."""
+"""Shared by all packets without properties, so that `is NO_PROPERTIES` is a cheap test."""
 
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class SubscriptionOptions:
-    """The options of one filter in a SUBSCRIBE ([MQTT 5.0, 3.8.3.1]); identifier 0: none."""
+    """The options of one filter in a SUBSCRIBE ([MQTT 5.0, 3.8.3.1]); identifier 0 means none."""
 
     qos: int = 0
     no_local: bool = False
@@ -211,10 +211,10 @@ class SubscriptionOptions:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Publish:
-    """A PUBLISH packet, and the application message it carries: one record all the way.
+    """A PUBLISH packet, and the application message in it: one record for its whole way.
 
     `packet_id` is 0 for QoS 0. `topic` may be empty only between decoder and alias resolution.
-    Immutable by house rule: queues, retained store and inflight windows share it.
+    Immutable by convention, because queues, retained store and in-flight windows share it.
     """
 
     topic: str

@@ -260,9 +260,8 @@ class PacketDecoder:
     def _take_plain(self, packets: list[Packet], room: int) -> int:  # noqa: C901, PLR0915
         """Append the packets that `next()` would return while they are PUBLISH or PUBACK.
 
-        Return how many packets may still count. This is the hottest loop, so it parses the plain
-        forms of both itself, and all its names are local. Only appended packets count, because a
-        header may turn out to be incomplete or invalid.
+        Return how many packets may still count. As the hottest loop, it parses the plain forms
+        of both itself, with local names only. A packet counts once it is known to be complete.
         """
         version = self.version
         if version == 0:
