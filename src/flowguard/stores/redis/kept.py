@@ -10,7 +10,7 @@ from flowguard.records import StoreOp
 from flowguard.stores.redis.changes import CommitCall, CommitChanges
 
 KEPT_BYTES: Final = 8 * MIB
-"""Maximum size of the confirmed commits in memory; a Redis store has no RocksDB cache instead."""
+"""Maximum size of the confirmed commits in memory, taken from the unused budget of RocksDB."""
 
 
 @dataclass(slots=True)

@@ -111,7 +111,7 @@ class GroupClaims:
             ) from error
 
     def _on_loop(self, ask: Callable[[], R]) -> R:
-        """Call `ask` on the loop, since only the loop may iterate over what it changes."""
+        """Call `ask` on the loop, since only the loop may iterate over data that it changes."""
 
         async def answer() -> R:
             return ask()
@@ -146,7 +146,7 @@ class GroupClaims:
         """Check the topic again: it may have been deleted or recreated."""
         self._there.discard(topic)
 
-    # --- who has members ---------------------------------------------------------------------
+    # --- members -----------------------------------------------------------------------------
 
     def joined(self, filter: str) -> None:
         """Claim a filter of which this broker has a member now, and wait. Raises StoreError."""

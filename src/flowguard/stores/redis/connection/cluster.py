@@ -259,7 +259,7 @@ class RedisCluster:
             raise broken
         return found
 
-    # --- who has what -------------------------------------------------------------------------
+    # --- nodes and slots ----------------------------------------------------------------------
 
     def _link_to(self, address: Address) -> RedisLink:
         link = self._links.get(address)
