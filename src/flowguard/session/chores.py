@@ -1,8 +1,8 @@
-"""Chores: work that is too much for one stretch of the loop, done piece by piece, by turns.
+"""Chores: background tasks that exceed one time slice, done piece by piece, in turn.
 
-Ten thousand filters of one SUBSCRIBE, or of a session that is over, are known to be that much
-before they are begun. A piece of it is a few milliseconds at most; between two pieces everybody
-else is served. Who has more than one piece goes behind the others that wait.
+Examples are ten thousand filters of one SUBSCRIBE, or of an ended session. A piece takes a few
+milliseconds at most, and all clients are served between two pieces. After a piece, the task goes
+behind the others that wait.
 """
 
 from collections import deque
@@ -12,27 +12,27 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 FILTERS_PIECE: Final = 200
-"""Filters subscribed, unsubscribed or looked at in one stretch: up to three milliseconds."""
+"""Filters subscribed, unsubscribed or checked in one time slice: up to three milliseconds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Chore:
-    """Something to do, of which `step` does a piece."""
+    """A background task; `step` does a piece of it."""
 
     __slots__ = ()
 
     def step(self, now_s: float) -> bool:
-        """Do a piece; True: there is more."""
+        """Do a piece; return True if there is more."""
         raise NotImplementedError
 
     def failed(self, error: Exception, now_s: float) -> bool:
-        """A piece has raised `error`, and no other follows; whether somebody has heard of it."""
+        """Handle the `error` of the last piece; return True if it was reported."""
         return False
 
 
 @final
 class Pieces(Chore):
-    """A chore that a function does."""
+    """A background task that a function does."""
 
     __slots__ = ("_step",)
 
@@ -46,10 +46,10 @@ class Pieces(Chore):
 
 @final
 class Chores:
-    """The chores of one node that are not done."""
+    """The unfinished background tasks of one node."""
 
     def __init__(self, on_error: Callable[[Exception], None] | None) -> None:
-        """`on_error` is told of what broke and nobody has heard of; None: it is raised."""
+        """`on_error` gets exceptions that no task has reported; without it they are raised."""
         self._on_error = on_error
         self._waiting: deque[Chore] = deque()
 
@@ -57,13 +57,13 @@ class Chores:
         return len(self._waiting)
 
     def add(self, chore: Chore) -> None:
-        """`chore.step` follows, until it says that there is no more."""
+        """Add a task; `chore.step` is called until it returns False."""
         self._waiting.append(chore)
 
     def run(
         self, time_s: float, clock: Callable[[], float], settle: Callable[[float], None]
     ) -> None:
-        """Do pieces for so long, one at least; `settle(now_s)` is called behind each."""
+        """Do pieces for `time_s`, one at least; `settle(now_s)` is called after each."""
         now_s = clock()
         until_s = now_s + time_s
         while self._waiting and now_s < until_s:
@@ -72,7 +72,7 @@ class Chores:
             now_s = clock()
 
     def step(self, now_s: float) -> None:
-        """Do one piece of the next one; there is one."""
+        """Do one piece of the next task, which must exist."""
         chore = self._waiting.popleft()
         try:
             more = chore.step(now_s)

@@ -4,7 +4,7 @@
        \\________________________\\_______________________________/
                malformed, refused, timed out, closed by either side
 
-It holds no rule of its own: `handshake`, `input`, `inbound` and `outbound` do. The driver
+It has no rule of its own: `handshake`, `input`, `inbound` and `outbound` have them. The driver
 calls `receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the outbox of `outbound`,
 and closes the socket once it `may_close` and its outbox is empty.
 """
@@ -33,7 +33,7 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 @final
 class ServerConnection(Conversation):
-    """The server's end of one network connection; `transport` is its owner's, None: closed."""
+    """The server's end of one network connection; `transport` is its owner's, or None if closed."""
 
     __slots__ = (
         "_lifecycle",
@@ -71,13 +71,13 @@ class ServerConnection(Conversation):
         self.keep_alive_s = 0.0
         self.last_received_s = now_s
         self.waited_s = waited_s
-        """In the kernel, before it was accepted."""
+        """Time in the kernel before it was accepted, seconds."""
         # Three bits and a small number share eight bytes.
         self.waits = False
         """True while its packets wait for a window: `NodeState.paused_count`."""
         self.will_discarded = False
         self.is_parting = False
-        """True while what its client's DISCONNECT has changed is not durable."""
+        """True while the changes of its client's DISCONNECT are not durable."""
         self.receive_maximum: i32 = 0
         """The value of CONNACK; the setting `session.receive_maximum` is the limit."""
         self.state: State = OPENED
@@ -85,15 +85,15 @@ class ServerConnection(Conversation):
         self.connect_packet: Connect | None = None
         self.inbound: Inbound | None = None
         self.drained = False
-        """True while a connected client has nothing complete waiting: the common case, at once."""
+        """True while no complete packet of a connected client waits: the common case."""
         self.queued = False  # True while the connection is in the node's `runnable`.
         self._lifecycle = lifecycle
         self.transport: object | None = transport
         self.principal: Principal | None = None  # Until its client has proved its identity.
         self.session: Session | None = None
-        self.received_bytes = 0  # From its peer, since it was accepted.
+        self.received_bytes = 0  # Bytes from its peer, since it was accepted.
         self.watched_slot = 0
-        """The slot in which the node's timer wheel looks at this connection."""
+        """The slot in which the node's timer wheel checks this connection."""
         self.tenant = ""  # The user name; its clients share one turn.
         self.outbound = Outbound(self, node, MQTT_5)
 
@@ -130,7 +130,7 @@ class ServerConnection(Conversation):
 
     @property
     def wants_read(self) -> bool:
-        """Whether more bytes are welcome; False is back-pressure."""
+        """True if more bytes may be read; False is back-pressure."""
         if self.outbound.outbox.owes_too_much:
             return False
         if self.drained:
@@ -140,8 +140,10 @@ class ServerConnection(Conversation):
         return not self.held or self.input.stops_ahead(self._node) is None
 
     def read_bytes_max(self, *, blocked: bool = False) -> int:
-        """Return how much to read at once; 0 for a peer that takes none of what it was sent
-        (`blocked`) and owes too much for it already."""
+        """Return how much to read at once, bytes.
+
+        It is 0 for a peer that reads nothing (`blocked`), if its unread answers exceed the limit.
+        """
         if blocked and not (self.state is ENDED or self.outbound.outbox.may_owe_more):
             return 0
         return self.input.read_bytes_max(self._node, is_held=self.held)
@@ -159,7 +161,7 @@ class ServerConnection(Conversation):
         return self.inbound is not None and self.inbound.blocked
 
     def pauses(self) -> list[Pause]:
-        """Return why packets of its client have to wait; empty if they need not."""
+        """Return the reasons why packets of its client have to wait, or [] if none waits."""
         found = [Pause.SOCKET] if self.outbound.outbox.owes_too_much else []
         inbound = self.inbound
         if self.state is CONNECTING:
@@ -174,7 +176,7 @@ class ServerConnection(Conversation):
     # --- bytes in ----------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now_s: float) -> bool:
-        """Bytes from the peer; returns `wants_read`."""
+        """Handle bytes from the peer, and return `wants_read`."""
         size_bytes = len(data)
         self._node.counters.bytes_received += size_bytes
         self.received_bytes += size_bytes
@@ -197,7 +199,7 @@ class ServerConnection(Conversation):
         received.unweighed_bytes += size_bytes
         if received.unweighed_bytes > INPUT_FREE_BYTES:
             if self.drained and not received.charged_bytes and received.decoder.is_empty:
-                received.unweighed_bytes = 0  # The common case: a chunk that was whole packets.
+                received.unweighed_bytes = 0  # The common case: whole packets.
             else:
                 if received.has_progressed(size_bytes):
                     self.last_received_s = now_s
@@ -207,7 +209,7 @@ class ServerConnection(Conversation):
         ) or (self.wants_read)
 
     def _weigh(self, now_s: float) -> None:
-        """Charge the input that is kept, unless the conversation has ended."""
+        """Charge buffered input, unless the connection has ended."""
         if self.state is ENDED:
             return
         packets_bytes = 0
@@ -218,18 +220,18 @@ class ServerConnection(Conversation):
         self.input.weigh(self, packets_bytes, self._node, now_s, is_held=self.held)
 
     def receive_eof(self, now_s: float) -> None:
-        """The peer sends no more; what it sent is still worked off, then the connection ends."""
+        """Handle the end of input; buffered packets are still handled, then the connection ends."""
         self.input.has_ended, self.drained = True, False
         if not self.queued:
             self.run(now_s)
 
     def run(self, now_s: float) -> None:
-        """Work on what is buffered, as far as window and state allow."""
+        """Handle buffered packets, as far as window and state allow."""
         try:
             if self.state is CONNECTED:
                 inbound = self.inbound
                 assert inbound is not None
-                # Packets that waited count, too: a client that was paused has not been silent.
+                # Packets that waited count as well: a paused client has not been silent.
                 waited, counters = not self.drained, self._node.counters
                 count = counters.messages_received
                 self.drained = inbound.run(now_s)
@@ -251,7 +253,7 @@ class ServerConnection(Conversation):
             self._hang_up(now_s)
 
     def give_way(self, now_s: float) -> None:
-        """Paused, it only waits to be handled, and stays."""
+        """End the connection to free its input, unless complete packets wait for a window."""
         if self.held:
             self._node.input_holders.hold(self, self.input.charged_bytes, now_s, claim_bytes=None)
             return
@@ -279,14 +281,14 @@ class ServerConnection(Conversation):
         self._node.paused_count -= 1
 
     def _may_go_on(self) -> bool:
-        """After the end of input: whether buffered packets may still be worked off later."""
+        """Return True if buffered packets may still be handled after the end of input."""
         if self.state is ENDED or not self.held or self.blocked:
             return False
         inbound = self.inbound
         return (self.input.decoder.buffered_bytes if inbound is None else inbound.waiting_bytes) > 0
 
     def _hang_up(self, now_s: float) -> None:
-        """The client has left; a PUBLISH that still waited never happened."""
+        """End the connection of a client that has left; a waiting PUBLISH is discarded."""
         try:
             packet = self.inbound.last_word() if self.inbound and self.blocked else None
             if packet is not None:
@@ -304,7 +306,7 @@ class ServerConnection(Conversation):
     # --- handshake ---------------------------------------------------------------------------
 
     def sent_so_far(self) -> bytes:
-        """Return what a client has sent that waits for its CONNACK, for another worker."""
+        """Return all bytes of a client that waits for CONNACK, for another worker."""
         assert self.connect_packet is not None
         return encode(self.connect_packet, self.version) + self.input.decoder.rest()
 
@@ -329,7 +331,7 @@ class ServerConnection(Conversation):
         self._lifecycle.connect(self, packet, now_s)
 
     def _run_handshake(self, now_s: float) -> None:
-        """Until CONNACK only an enhanced authentication may say more [MQTT-4.12.0-1]."""
+        """Handle packets before CONNACK, only for enhanced authentication [MQTT-4.12.0-1]."""
         if not self._lifecycle.authenticating(self):
             return
         packet = self.input.decoder.next()
@@ -363,7 +365,7 @@ class ServerConnection(Conversation):
         self.connect_packet = None
         connack = Connack(answer.present, ReasonCode.SUCCESS, answer.properties)
         if not self.outbound.write_packet(connack):
-            self.will_discarded = True  # it never was a client
+            self.will_discarded = True  # It was never accepted.
             self.end(None, now_s)
             return
         if self.input.decoder.buffered_bytes:
@@ -389,7 +391,7 @@ class ServerConnection(Conversation):
         self.end(None, now_s)
 
     def failed(self, error: Exception, now_s: float) -> None:
-        """The peer broke MQTT, or a hook or we ourselves broke: the connection ends."""
+        """End the connection after an error of the peer, a hook or flowguard."""
         if isinstance(error, PeerError):
             self._broken(error, now_s)
         else:
@@ -418,7 +420,7 @@ class ServerConnection(Conversation):
         self._lifecycle.authenticate(self, packet, now_s)
 
     def client_disconnects(self, packet: Disconnect, now_s: float) -> None:
-        """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
+        """Handle DISCONNECT from the client, the orderly end ([MQTT 5.0, 3.14])."""
         session = self.session
         assert session is not None
         before_s = session.expiry_interval_s
@@ -438,16 +440,16 @@ class ServerConnection(Conversation):
 
     @property
     def may_close(self) -> bool:
-        """Whether its socket may be closed, once all that there was to say is sent."""
+        """True if its socket may be closed, once its outbox is sent."""
         return self.state is ENDED and not self.is_parting
 
     def part(self) -> None:
-        """Let its socket be closed: what DISCONNECT has changed is durable, or took too long."""
+        """Let its socket close: the changes of DISCONNECT are durable, or took too long."""
         self.is_parting = False
         self._node.dirty.append(self)
 
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
-        """Stop the conversation; a 5.0 client gets the reason, if any. Safe to call twice."""
+        """End the connection; a 5.0 client gets the reason, if any. Safe to call twice."""
         state = self.state
         if state is ENDED:
             return
@@ -481,7 +483,7 @@ class ServerConnection(Conversation):
             packet = Disconnect(reason, properties)
         else:
             if reason is ReasonCode.SERVER_SHUTTING_DOWN:
-                reason = ReasonCode.SERVER_UNAVAILABLE  # No CONNACK may say the other.
+                reason = ReasonCode.SERVER_UNAVAILABLE  # CONNACK has no 0x8B.
             packet = Connack(False, reason, properties)
         if not self.outbound.write_packet(packet) and why:
             self._say_goodbye(state, reason, "")

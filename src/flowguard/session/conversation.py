@@ -1,7 +1,6 @@
-"""A conversation as those see it that must not know how it works: its halves, and the node's lists
-of who is to be run, sent to, or has to give way.
+"""The interface of a connection for its halves and for the lists of the node.
 
-Plain classes: compiled, one with a metaclass would cost each connection 16 bytes.
+These are plain classes: a compiled one with a metaclass would cost each connection 16 bytes.
 """
 
 from flowguard.codec.packets import Auth, Disconnect
@@ -9,44 +8,44 @@ from flowguard.types import ReasonCode
 
 
 class Conversation:
-    """`ServerConnection`, from below."""
+    """Interface of `ServerConnection`."""
 
     __slots__ = ()
 
     def schedule(self) -> None:
-        """Be run again in the next turn."""
+        """Run it again in the next turn."""
         raise NotImplementedError
 
     def give_way(self, now_s: float) -> None:
-        """The node has no room for what it sent."""
+        """Release input, as the node has no memory for it."""
         raise NotImplementedError
 
     def limit_window(self, limit_max: int) -> None:
-        """Let it have so much in process from now on, cost units; less where the node has less."""
+        """Limit its work in process to `limit_max` cost units, or to the node's limit if lower."""
         raise NotImplementedError
 
     def client_disconnects(self, packet: Disconnect, now_s: float) -> None:
-        """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
+        """Handle DISCONNECT from the client, the orderly end ([MQTT 5.0, 3.14])."""
         raise NotImplementedError
 
     def authenticates(self, packet: Auth, now_s: float) -> None:
-        """AUTH from the client."""
+        """Handle AUTH from the client."""
         raise NotImplementedError
 
     def failed(self, error: Exception, now_s: float) -> None:
-        """The peer broke MQTT, or a hook or we ourselves broke: the connection ends."""
+        """End the connection after an error of the peer, a hook or flowguard."""
         raise NotImplementedError
 
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
-        """Stop the conversation; with a reason a 5.0 client is told. Safe to call twice."""
+        """End the connection; a 5.0 client gets the reason, if any. Safe to call twice."""
         raise NotImplementedError
 
 
 class Sender:
-    """`Outbound`, as the node lets it take its turn."""
+    """Interface of `Outbound` for sending backlogs in turn."""
 
     __slots__ = ()
 
     def take_turn(self, now_s: float) -> None:
-        """Go on with the backlog, as far as there is room."""
+        """Go on with the backlog within the capacity of the client."""
         raise NotImplementedError

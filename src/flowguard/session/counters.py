@@ -7,7 +7,7 @@ from flowguard.flow import Reason
 
 @final
 class Counters:
-    """Plain numbers, written by the core, read by whoever shows them."""
+    """Plain numbers, written by the core and read by metrics and `$SYS`."""
 
     def __init__(self) -> None:
         self.bytes_received = 0
@@ -16,13 +16,13 @@ class Counters:
         self.clients_maximum = 0
         self.connections_accepted = 0
         self.connections_closed = 0
-        """Sockets closed at once, because the load was too high even to refuse them."""
+        """Sockets closed at once, because the load was too high even to reject them."""
         self.connects_accepted = 0
         self.connects_refused = 0
         self.dead_letters = 0
         """Messages that expired in a session and were published again as dead letters."""
         self.connects_without_place: dict[Reason, int] = {}
-        """CONNECTs for which the gate had a place, or was not asked, and the node has none."""
+        """CONNECTs for which the gate had capacity, or was not asked, but the node has none."""
         self.dropped: dict[Reason, int] = {}
         """Messages not delivered to a subscriber, by reason."""
         self.errors = 0
@@ -32,7 +32,7 @@ class Counters:
         """Control packets, as in Mosquitto's `$SYS/broker/messages/received`."""
         self.messages_sent = 0
         self.pages_unreadable = 0
-        """Pages of queues that the store could not read: their clients were refused them."""
+        """Pages of queues that the store could not read; their clients were disconnected."""
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
         self.publish_received = 0
@@ -47,7 +47,7 @@ class Counters:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def turn_away(self, reason: Reason) -> None:
-        """Count a CONNECT for which the node has no place."""
+        """Count a CONNECT for which the node has no capacity."""
         counts = self.connects_without_place
         counts[reason] = counts.get(reason, 0) + 1
 

@@ -1,6 +1,6 @@
-"""Filters: the subscriptions of one session, and what retained messages they are owed.
+"""Filters: the subscriptions of one session, and the retained messages that they are owed.
 
-Nearly every client has one; a dict would take four times as much.
+Nearly every client has one filter; a dict would take four times as much memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,22 +17,22 @@ from flowguard.types import SubscriptionOptions
 @mypyc_attr(acyclic=True)
 @final
 class Filters:
-    """Options by filter, in the order in which they came; one replaced keeps its place."""
+    """Options by filter, in order of subscription; a replaced one keeps its place."""
 
     __slots__ = ("_many", "_only", "_options", "retained_after")
 
     def __init__(self) -> None:
         self._only = ""
         self._options: SubscriptionOptions | None = None
-        """Of the only one."""
+        """Options of the only filter."""
         self._many: dict[str, SubscriptionOptions] | None = None
-        """All of them, once there have been two."""
+        """All filters, once there have been two."""
         self.retained_after: dict[str, str] | None = None
-        """By filter: the topic after which it is still owed retained messages at QoS 1 or 2, or ""
-        for all topics. The store keeps it with the subscription."""
+        """Topic by filter after which retained messages at QoS 1 or 2 are still owed, or "" for all
+        topics. The store has it with the subscription."""
 
     def get(self, filter: str) -> SubscriptionOptions | None:
-        """The options of `filter`; None: it is not subscribed."""
+        """Return the options of `filter`, or None if it is not subscribed."""
         if self._many is not None:
             return self._many.get(filter)
         return self._options if filter == self._only else None
@@ -47,7 +47,7 @@ class Filters:
             self._only, self._options = "", None
 
     def drop(self, filter: str) -> None:
-        """No longer subscribe to `filter`, which is."""
+        """Remove `filter`, which must be subscribed."""
         assert self.get(filter) is not None
         if self._many is not None:
             del self._many[filter]
@@ -57,7 +57,7 @@ class Filters:
     def owe_retained(
         self, filter: str, after: str | None, account: StateAccount, node: NodeState
     ) -> None:
-        """`filter` is owed the retained messages of topics after that one, or None for none."""
+        """Owe `filter` the retained messages of topics after `after`, or none if it is None."""
         owed = self.retained_after
         before = None if owed is None else owed.get(filter)
         if after is not None:
@@ -75,11 +75,11 @@ class Filters:
             account.charge(more_bytes, node)
 
     def is_owed(self, filter: str) -> bool:
-        """Whether retained messages are owed to `filter`."""
+        """Return True if retained messages are owed to `filter`."""
         return self.retained_after is not None and filter in self.retained_after
 
     def stored(self, client_id: str, filter: str) -> PutSubscription:
-        """The operation that stores one of them as it is."""
+        """Return the operation that stores a filter as it is."""
         options, owed = self.get(filter), self.retained_after
         assert options is not None
         return PutSubscription(client_id, filter, options, owed.get(filter) if owed else None)

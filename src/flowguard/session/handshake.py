@@ -1,4 +1,4 @@
-"""The rules of CONNECT and CONNACK: what one may say, what the other answers; no state."""
+"""The rules of CONNECT and CONNACK, without state."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from flowguard.records import WillRecord, message_bytes
 from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Properties, Publish, ReasonCode
 
 CLIENT_ID_MAX_V31 = 23
-"""Characters of a client id, as MQTT 3.1 has it; `session.long_client_ids_v31` lifts it."""
+"""Maximum length of a client id in MQTT 3.1; `session.long_client_ids_v31` lifts it."""
 
 RECEIVE_MAXIMUM_FLOOR = 10
-"""It stays as long as the connection does: a bad second must not throttle a client for weeks."""
+"""Minimum window for Receive Maximum, which holds as long as the connection, perhaps weeks."""
 RECEIVE_MAXIMUM_MOST = 32
-"""What a client has outstanding beyond it waits in its socket, where no law reaches it."""
+"""Maximum: further PUBLISHes of a client would wait in its socket, beyond any control."""
 RECEIVE_MAXIMUM_LEAST = 2
-"""For messages of any weight: one is on its way while one is worked on."""
+"""Minimum for messages of any weight: one is on its way while one is in process."""
 
 CONNECT_BYTES = 1_000
-"""What a waiting CONNECT counts besides what the client put into it, bytes."""
+"""Size of a waiting CONNECT besides its content, bytes."""
 
 
 @dataclass(init=False, slots=True)
@@ -28,11 +28,11 @@ class ConnectTerms:
 
     session_expiry_s: int
     keep_alive_s: int
-    """0: none asked, none forced."""
+    """Keep-alive in seconds, or 0 for none."""
     receive_maximum: int
-    """QoS 1 and 2 PUBLISH the client may have unacknowledged; 3.1.1 cannot be told."""
+    """Maximum number of unacknowledged QoS 1 and 2 PUBLISHes; 3.1.1 has no field for it."""
     packet_size_max: int
-    """The largest packet that the client may send, bytes; 3.1.1 cannot be told."""
+    """Size of the largest packet that the client may send, bytes; 3.1.1 has no field for it."""
 
     def __init__(
         self, session_expiry_s: int, keep_alive_s: int, receive_maximum: int, packet_size_max: int
@@ -45,7 +45,7 @@ class ConnectTerms:
 
 @dataclass(init=False, slots=True)
 class Answer:
-    """A CONNACK with 0x00, once the session is durable; `present`: Session Present."""
+    """A CONNACK with 0x00, once the session is durable; `present` is Session Present."""
 
     granted: ConnectTerms
     properties: Properties
@@ -58,7 +58,7 @@ class Answer:
 
 
 def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:
-    """Why this CONNECT cannot be accepted; None: it can."""
+    """Return the reason code if this CONNECT cannot be accepted, else None."""
     will = packet.will
     if will is not None and will.qos > settings.maximum_qos:
         return ReasonCode.QOS_NOT_SUPPORTED  # [MQTT-3.2.2-12]
@@ -80,7 +80,7 @@ def _refusal_v31(client_id: str, settings: SessionSettings) -> ReasonCode | None
 
 
 def receive_maximum_of(window: int, weight: int) -> int:
-    """The PUBLISH of that weight that a client may have unacknowledged, by the node's window."""
+    """Return how many PUBLISHes of that weight may be unacknowledged, by the node's window."""
     units = max(RECEIVE_MAXIMUM_FLOOR, window)
     return max(RECEIVE_MAXIMUM_LEAST, min(RECEIVE_MAXIMUM_MOST, units // weight))
 
@@ -92,10 +92,10 @@ def grant(
     weight: int = 1,
     quotas: Quotas = NO_QUOTAS,
 ) -> ConnectTerms:
-    """The server's side of the negotiation.
+    """Return the server's side of the negotiation.
 
-    `window`: what the node allows a client just now; `weight`: of what this one sent last. Both in
-    cost units. `quotas`: what its roles allow, besides the settings.
+    `window` is the node's present window for a client, `weight` that of the client's last PUBLISH,
+    both in cost units. `quotas` are those of its roles, besides the settings.
     """
     keep_alive_s = packet.keep_alive_s
     limit_s = least(settings.keep_alive_max_s, quotas.keep_alive_max_s)
@@ -110,7 +110,7 @@ def grant(
 
 
 def session_expiry_s(packet: Connect, settings: SessionSettings) -> int:
-    """The session expiry that a CONNECT is granted, seconds."""
+    """Return the session expiry that a CONNECT is granted, seconds."""
     asked_s = packet.properties.session_expiry_interval or 0
     if packet.version != MQTT_5:
         asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
@@ -123,7 +123,7 @@ def connack_properties(
     settings: SessionSettings,
     assigned_client_id: str | None,
 ) -> Properties:
-    """The server's limits, as CONNACK announces them ([MQTT 5.0, 3.2.2.3])."""
+    """Return the server's limits, as CONNACK announces them ([MQTT 5.0, 3.2.2.3])."""
     if packet.version != MQTT_5:
         return NO_PROPERTIES
     asked_s = packet.properties.session_expiry_interval or 0
@@ -144,7 +144,7 @@ def connack_properties(
 
 
 def will_message(will: Will) -> Publish:
-    """The PUBLISH a will becomes; its delay is the connection's business, not the message's."""
+    """Return the PUBLISH of a will; the delay is not part of it."""
     properties = will.properties
     if properties is not NO_PROPERTIES:
         properties = Properties(
@@ -165,12 +165,12 @@ def will_of(packet: Connect) -> WillRecord | None:
 
 
 def connect_bytes(packet: Connect) -> int:
-    """Bytes that a CONNECT counts while it waits at the gate."""
+    """Return the size of a CONNECT that waits at the gate, bytes."""
     return CONNECT_BYTES + connect_content_bytes(packet)
 
 
 def connect_content_bytes(packet: Connect) -> int:
-    """Bytes that the client put into a CONNECT."""
+    """Return the size of the content of a CONNECT, bytes."""
     size_bytes = packet.client_id.__sizeof__()
     if packet.username is not None:
         size_bytes += packet.username.__sizeof__()

@@ -1,9 +1,9 @@
-"""Membership: what a session has of the queues of shared subscriptions, and owes them.
+"""Membership: messages that a session has from the queues of shared subscriptions.
 
 A message of a group waits in the group's own queue (`flowguard.node.shared.shared_queue`). At QoS 1
-it is lent to a member: in the store it stays where it is until PUBACK, and who lends it is
-remembered here alone. So a connection that ends gives it back with a word, and a crash gives back
-all of them. At QoS 2 it moves to the member's own queue before it is sent, and is lent to nobody.
+it is lent to a member: in the store it stays in the group's queue until PUBACK, and only the
+membership records the loan. So the end of a connection returns it without a commit, and a crash
+returns all of them. At QoS 2 it moves to the member's own queue before it is sent.
 """
 
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from flowguard.session.owner import MessageSink
 
 
 class Lender(MessageSink):
-    """The queue of a group, seen from one of its members."""
+    """Interface of a group's queue for its members."""
 
     __slots__ = ()
 
     def wake(self, member: MessageSink, now_s: float) -> None:
-        """The member may have room again."""
+        """Give messages to a member that may have capacity again."""
         raise NotImplementedError
 
     def take_back(self, loan: "Loan") -> None:
-        """The member is gone; `pump` follows."""
+        """Take back a message of a member that has left; `pump` follows."""
         raise NotImplementedError
 
 
 @dataclass(init=False, slots=True, eq=False)
 class Loan:
-    """A QoS 1 message in flight to a member; `pos` and `delivery` as the group has it."""
+    """A QoS 1 message in flight to a member; `pos` and `delivery` are those of the group."""
 
     lender: Lender
     pos: int
@@ -45,24 +45,24 @@ class Loan:
 
 @final
 class Membership:
-    """One session's; made when a group asks for it first."""
+    """The membership of one session, made when a group needs it first."""
 
     __slots__ = ("_searched_id", "asked", "loans", "moving_count")
 
     def __init__(self) -> None:
         self.asked: dict[Lender, None] = {}
-        """Groups that found no room, in turn: `Outbound.pump` tells them when there is some."""
+        """Groups that found no capacity, in turn; `Outbound.pump` wakes them."""
         self.loans: dict[int, Loan] = {}
-        """By packet identifier."""
+        """Loans by packet identifier."""
         self.moving_count = 0
-        """QoS 2 messages on their way into the session's own queue."""
+        """Number of QoS 2 messages on their way into the session's own queue."""
         self._searched_id = QOS_1_IDS
-        """Found when an identifier was searched for last."""
+        """Result of the last search for an identifier."""
 
     def unused_id(self, wanted_id: int, inflight: dict[int, Delivery | None]) -> int:
-        """This identifier, or else the next one below that is free. O(1) amortised.
+        """Return this identifier, or else the next lower one that is free. O(1) amortised.
 
-        Many groups want the same one, so a search goes on where the last one ended.
+        Many groups want the same one, so a search continues at the end of the last one.
         """
         if wanted_id not in inflight:
             return wanted_id
@@ -73,10 +73,10 @@ class Membership:
         return packet_id
 
     def leave(self, inflight: InflightExchanges, node: NodeState, now_s: float) -> None:
-        """The connection is over: what is lent goes back, for others.
+        """Return loans to their groups at the end of the connection.
 
-        What a group without members lent stays in flight: it must still be delivered
-        ([MQTT-3.10.4-3]), and there is nobody else.
+        A loan of a group without members stays in flight: it must still be delivered
+        ([MQTT-3.10.4-3]), and no other member can get it.
         """
         self.asked.clear()
         lenders: dict[Lender, None] = {}

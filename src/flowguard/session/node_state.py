@@ -1,7 +1,7 @@
-"""NodeState: what the conversations of one node share, as plain attributes.
+"""NodeState: the state that the connections of one node share, as plain attributes.
 
-Everybody who serves a conversation reads and writes it directly: limits, counts, budgets, and who
-is to be run or sent to next. It knows nobody of them, so all of the session room stands on it.
+The modules of this package read and write it directly: limits, counts, budgets, and the connections
+to run or send to next. It depends on none of them.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ from flowguard.session.outbound.inflight import Inflight
 from flowguard.types import ReasonCode
 
 UNKNOWN_DISK_BYTES: Final = 1 << 62
-"""Until a store says how large its disk is."""
+"""Budget until a store reports the size of its disk."""
 WAKE_MAX: Final = 64
-"""So many that wait for room are sent to again at once: most find none."""
+"""Maximum number of waiting connections that are sent to again at once; most find no capacity."""
 Rejected = Callable[[str, str, Reason | ReasonCode], None]
 """Callback with client id, topic or filter, and reason."""
 
@@ -99,10 +99,10 @@ class NodeState:
         journal: GroupCommit,
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`on_error` hears what broke in a chore, None: it is raised."""
+        """`on_error` gets exceptions of background tasks; without it they are raised."""
         self.bounds, self.settings = bounds, bounds.settings
         limits = bounds.settings.session
-        # What is asked per packet, out of the settings: each of their attributes is a search.
+        # Settings that each packet needs: an attribute of the settings costs a search.
         self.maximum_qos, self.receive_maximum = limits.maximum_qos, limits.receive_maximum
         self.outbox_bytes_max, self.state_bytes_max = (
             limits.outbox_bytes_max,
@@ -110,57 +110,57 @@ class NodeState:
         )
         self.topic_alias_maximum = limits.topic_alias_maximum
         self.drops_oldest = limits.queue_policy == "drop-oldest"
-        """Who makes room in a full queue: its oldest message, or else the new one."""
+        """True if a full queue drops its oldest message, False if it drops the new one."""
         self.blocks = limits.queue_policy == "block"
-        """Publishers wait for room in a full queue."""
+        """True if publishers wait for capacity in a full queue."""
         self.spills = False
-        """The store is on disk: what waits there need not be in memory."""
+        """True if the store is on disk, so that waiting messages need not be in memory."""
         self.read_only = False
-        """The disk is full: new durable work is refused where its client can be told."""
+        """True if the disk is full: new durable work is rejected, or waits if it cannot be."""
         self.is_store_away = False
-        """The store takes nothing now: who needs it waits, and nobody else does."""
+        """True if the store is unavailable; only work that needs it waits."""
         self.fenced = False
-        """Sessions were another's already for which something of the batch being answered was."""
+        """True if the batch being answered had operations for sessions of another broker."""
         self.counters = Counters()
         self.window, self.journal, self.moving = window, journal, Moving()
         self.input_holders: Holders[Conversation] = Holders(Budget(bounds.input_bytes))
-        """Who has sent what is not decoded, and CONNECTs that are not answered."""
+        """Connections with input that is not decoded, or with CONNECTs that are not answered."""
         self.outbox_budget, self.queue_budget = (
             FairBudget(bounds.outbox_bytes),
             FairBudget(bounds.queue_bytes),
         )
         self.state_budget = FairBudget(bounds.state_bytes)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
-        """What waits in durable queues, where the store is on disk."""
-        # Of all clean sessions for which nothing has waited yet; never changed (`own_queue`).
+        """Budget of messages in durable queues, if the store is on disk."""
+        # Shared by all clean sessions for which no message has waited; never changed (`own_queue`).
         self.empty_queue = Backlog(
             limits.queue_messages_max, limits.queue_bytes_max, self.queue_budget
         )
         self.inflight = Inflight(bounds, self.queue_budget)
         self.sent: dict[str, int] = {}
-        """Highest position sent, by client id of a durable session; for the store, in time."""
+        """Highest position sent, by client id of a durable session; the store gets it later."""
         self.fetches: deque[Fetch] = deque()
-        """Pages that the store is to be asked for; `page_fetched` follows."""
+        """Pages to read from the store; `page_fetched` follows."""
         self.progress: dict[PageOwner, ReadProgress] = {}
-        """Of backlogs that are read from the disk for clients who are here."""
+        """Progress of backlogs that are read from the disk for connected clients."""
         self.replays: deque[Sender] = deque()
-        """Who has more of a backlog to send; `Sender.take_turn` follows."""
+        """Connections with more of a backlog to send; `Sender.take_turn` follows."""
         self.chores = Chores(on_error)
-        """What is done piece by piece."""
+        """Background tasks."""
         self.runnable: list[Conversation] = []
-        """Those with decoded work left: to be run again in the next turn."""
+        """Connections with decoded packets, which run again in the next turn."""
         self.dirty: list[Conversation] = []
-        """Those with bytes to send."""
+        """Connections with bytes to send."""
         self.later: dict[Conversation, None] = {}
-        """Those that wait for room of which nobody tells them, the longest first (`wake_later`)."""
+        """Connections that wait for capacity without an event, longest first (`wake_later`)."""
         self.paused_count = 0
-        """Connections of which packets wait for room in a window."""
+        """Number of connections with packets that wait for a window."""
         self.expired: Callable[[Settle, float], None] = self._settle
-        """A message of a durable session expired before it was sent; it is settled like this."""
+        """Settles a message of a durable session that expired before it was sent."""
         self.rejections = Rejections(self.counters)
 
     def wake_later(self) -> None:
-        """There may be room: some of those that wait for it are sent to again."""
+        """Send again to some of the connections that wait for capacity."""
         for conversation in list(islice(self.later, WAKE_MAX)):
             del self.later[conversation]
             self.dirty.append(conversation)
@@ -169,5 +169,5 @@ class NodeState:
         self.journal.note(settle)
 
     def when_durable(self, done: Callable[[float], None], now_s: float, name: str) -> None:
-        """Call `done(now_s)` once all that was noted so far under that name is durable."""
+        """Call `done(now_s)` once all operations noted so far under that name are durable."""
         self.journal.append([], done, now_s, name)

@@ -17,7 +17,7 @@ from flowguard.session.outbound.memory_backlog import Waiting
 from flowguard.stores import Store
 
 UNBOUNDED: Final = sys.maxsize
-"""Instead of a bound on messages, or bytes."""
+"""Limit of a sink without a limit on messages or bytes."""
 ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 """Bounds of one queue, not of the node."""
 
@@ -39,17 +39,17 @@ class MessageSink(PageOwner):
         super().__init__(client_id)
         self.durable = durable
         self.reads_log = False
-        """Whether its messages are read from the log: its client is offline, or catching up."""
+        """True if its messages are read from the log: its client is offline, or catching up."""
         self.behind = False
-        """Whether a message was logged for it since."""
+        """True if a message was logged for it since."""
         self.is_application = False
-        """Whether its client is an application, which gets every message, however late."""
+        """True if its client is an application, which gets every message, however late."""
         self.is_logged = False
-        """Whether all its messages are logged; those beyond its queue are read from the log."""
+        """True if all its messages are logged; those beyond its queue are read from the log."""
         self.queue = queue
         self.next_pos = 1
 
-    # --- what each kind does its own way -----------------------------------------------------
+    # --- differs between kinds ---------------------------------------------------------------
 
     @property
     def kind(self) -> SinkKind:
@@ -58,13 +58,13 @@ class MessageSink(PageOwner):
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be.
 
-        False: it is dropped though whoever reads it keeps up, and its publisher should know.
+        Return False if it is dropped although the client keeps up; its publisher gets an error.
         """
         raise NotImplementedError
 
     @property
     def keeps_up(self) -> bool:
-        """Whether a client is connected that reads and acknowledges all its messages."""
+        """True if a connected client reads and acknowledges all its messages."""
         raise NotImplementedError
 
     def pump(self, now_s: float) -> None:
@@ -76,21 +76,20 @@ class MessageSink(PageOwner):
         return self.queue.disk.damage
 
     def cut_off(self, now_s: float) -> None:
-        """Disconnect the client of the queue: its messages cannot be read."""
+        """Disconnect the client of a queue that cannot be read."""
 
     def settled(self, pos: int) -> None:
-        """The message at this position does not wait any longer, and is not in flight."""
+        """Note that the message at this position neither waits nor is in flight any more."""
 
     def take_position(self, count: int = 1) -> int:
-        """The position of the next QoS 1 or 2 message, the first of `count`; each is used exactly
-        once."""
+        """Return the first of `count` positions for QoS 1 or 2 messages; each is used once."""
         pos = self.next_pos
         self.next_pos = pos + count
         return pos
 
 
 def is_unbounded(sink: MessageSink) -> bool:
-    """Whether nothing but the store bounds what waits for it."""
+    """Return True if only the store limits the waiting messages of a sink."""
     return sink.queue.messages_max == UNBOUNDED
 
 
@@ -104,12 +103,12 @@ def own_queue(sink: MessageSink, node: NodeState) -> Backlog:
 def admit_message(
     sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
 ) -> Reason | None:
-    """Reserve a slot for a message that has to be durable first; returns why there is none.
+    """Reserve a slot for a message that has to be durable first; return a reason if there is none.
 
     A sink that keeps up may have a message larger than its share. If the queue is full, expired
-    messages are dropped, then, with `drop-oldest`, its oldest ones, if that would help. If those
-    are on disk, or on their way to it, they are dropped when they have been read. Until then the
-    queue may be a page above its limits, no more.
+    messages are dropped, then, with `drop-oldest`, its oldest ones, if that would help. Messages on
+    disk, or on their way to it, are dropped when they have been read. Until then the queue may
+    exceed its limits by a page at most.
     """
     queue = own_queue(sink, node)
     reason = queue.reserve(size_bytes)
@@ -138,7 +137,7 @@ def admit_message(
 
 
 def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float) -> bool:
-    """Whether a message would be dropped now, and may be accepted later."""
+    """Return True if a message would be dropped now, but may be accepted later."""
     queue = sink.queue
     if sink.ended or sink.is_logged:
         return False
@@ -151,7 +150,7 @@ def lacks_room(sink: MessageSink, size_bytes: int, node: NodeState, now_s: float
 
 
 def full_by(sink: MessageSink) -> list[Reason]:
-    """The limits that reject a message as large as those that wait, the node's included."""
+    """Return the limits, the node's included, that reject a message of the mean waiting size."""
     queue = sink.queue
     found: list[Reason] = []
     if sink.is_logged:
@@ -165,7 +164,7 @@ def full_by(sink: MessageSink) -> list[Reason]:
 
 
 def expire_some(sink: MessageSink, node: NodeState, now_s: float) -> None:
-    """Give up what has expired here, a page at most; on disk, begin to look for it."""
+    """Drop expired messages in memory, a page at most; on disk, begin to look for them."""
     _expire(sink, sink.queue.take_expired(now_s), node, now_s)
     fetch = sink.queue.look(sink, now_s)
     if fetch is not None:
@@ -204,7 +203,7 @@ def _count_progress(sink: MessageSink, count: int, node: NodeState, now_s: float
         if not sink.queue.disk.count:
             del node.progress[sink]
     elif sink.queue.disk.count and sink.connected:
-        # This page was asked for a while ago: the next one is the first to be timed.
+        # This page was requested a while ago: the next one is the first that is timed.
         node.progress[sink] = ReadProgress(now_s)
 
 
@@ -241,7 +240,7 @@ def _settle_empty(
 
 
 def left_gaps(sink: MessageSink, node: NodeState, now_s: float) -> None:
-    """Positions changed out of their order: no page until that is durable."""
+    """Request no page until changes out of the order of positions are durable."""
 
     def done(now_s: float) -> None:
         sink.queue.disk.gaps -= 1
@@ -258,8 +257,7 @@ def _go_on(sink: MessageSink, node: NodeState, now_s: float) -> None:
 
 
 def trim_queue(sink: MessageSink, node: NodeState, now_s: float) -> None:
-    """Bring a queue that is above its limits back to them: by what has expired, then, with
-    `drop-oldest`, by its oldest."""
+    """Reduce a queue to its limits: drop expired messages, then, with `drop-oldest`, the oldest."""
     queue = sink.queue
     if sink.is_logged or queue.excess() is None:
         return
@@ -278,13 +276,13 @@ def trim_queue(sink: MessageSink, node: NodeState, now_s: float) -> None:
 def drop_message(
     sink: MessageSink, pos: int, delivery: Delivery, reason: Reason, node: NodeState
 ) -> None:
-    """Give a message up: counted, and settled in the store."""
+    """Count a dropped message, and settle it in the store."""
     node.counters.drop(reason)
     settle_message(sink, pos, delivery, node)
 
 
 def settle_message(sink: MessageSink, pos: int, delivery: Delivery | None, node: NodeState) -> None:
-    """The store need not keep this position; one of the same name may have come since."""
+    """Remove a position from the store, unless the sink has ended: its name may be in use again."""
     sink.settled(pos)
     if sink.durable and not sink.ended:
         node.journal.note(Settle(sink.client_id, pos, delivery))
@@ -293,7 +291,7 @@ def settle_message(sink: MessageSink, pos: int, delivery: Delivery | None, node:
 def expire_message(
     sink: MessageSink, pos: int, delivery: Delivery, node: NodeState, now_s: float
 ) -> None:
-    """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
+    """Drop a message that has expired before it was sent [MQTT-3.3.2-5]."""
     sink.settled(pos)
     node.counters.drop(Reason.MESSAGE_EXPIRED)
     if sink.durable and not sink.ended:
@@ -301,7 +299,7 @@ def expire_message(
 
 
 def _expire(sink: MessageSink, expired: list[Waiting], node: NodeState, now_s: float) -> None:
-    """Expire messages, first of the queue or not."""
+    """Expire messages, at any place of the queue."""
     for pos, delivery, _ in expired:
         expire_message(sink, pos, delivery, node, now_s)
     if expired and sink.queue.spills:
@@ -309,7 +307,7 @@ def _expire(sink: MessageSink, expired: list[Waiting], node: NodeState, now_s: f
 
 
 def new_backlog(node: NodeState, budget: FairBudget, *, durable: bool) -> Backlog:
-    """An empty one with the node's limits."""
+    """Return an empty backlog with the node's limits."""
     limits = node.settings.session
     disk_budget = node.disk_queue_budget if node.spills and durable else None
     return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, disk_budget)

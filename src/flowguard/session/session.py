@@ -1,4 +1,4 @@
-"""Session: what outlives a connection ([MQTT 5.0, 4.1]; [MQTT 3.1.1, 4.1])."""
+"""Session: state that outlives a connection ([MQTT 5.0, 4.1]; [MQTT 3.1.1, 4.1])."""
 
 from typing import Final, final
 
@@ -22,16 +22,15 @@ from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 
 KEEPS_UP_MAX: Final = 2
-"""Who has fewer messages to acknowledge keeps up: one is on its way while the other one's
-acknowledgement is on its way back."""
+"""A client keeps up with fewer unacknowledged messages than this: one is on its way to the client,
+while the acknowledgement of another is on its way back."""
 
 
 @final
 class Session(Receiver):
     """One client id's state: subscriptions, messages sent and waiting, inbound QoS 2 identifiers.
 
-    `durable` sessions outlive their connection, at least when they begin, and are told to the
-    store.
+    `durable` sessions outlive their connection, at least when they begin, and are in the store.
     """
 
     __slots__ = (
@@ -49,23 +48,23 @@ class Session(Receiver):
     def __init__(
         self, client_id: str, queue: Backlog, expiry_interval_s: int, *, durable: bool
     ) -> None:
-        # Even where a resumed session is to end with its connection: its messages are stored.
+        # Durable even if a resumed session ends with its connection, as its messages are stored.
         super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
         self.user = ""
-        """The user who owns it; empty: no client with a proved name has had it."""
+        """The user that owns it, or "" if no client with a proved name has had it."""
         self.is_lost = False
-        """Another broker owns it by now."""
+        """True if another broker owns it now."""
         self.is_matched_widely = False
-        """It has had a filter with a wildcard."""
+        """True if it has had a filter with a wildcard."""
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
         self.weight = 1
-        """Of the last PUBLISH of its connection before, cost units."""
+        """Weight of the last PUBLISH of its former connection, cost units."""
         self.will: WillRecord | None = None
         self.ends_at_s: float | None = None
         self.outbound: Outbound | None = None
-        """The connection of a client that is here."""
+        """The connection of its client, or None if it is offline."""
 
     @classmethod
     def create(
@@ -77,7 +76,7 @@ class Session(Receiver):
         *,
         stored: bool = False,
     ) -> "Session":
-        """An empty session with the node's queue limits; `stored`: the store has it already."""
+        """Return an empty session with the node's queue limits; `stored` if the store has it."""
         durable = stored or expiry_interval_s > 0
         queue = new_backlog(node, budget, durable=True) if durable else node.empty_queue
         return cls(client_id, queue, expiry_interval_s, durable=durable)
@@ -100,8 +99,10 @@ class Session(Receiver):
 
     @property
     def keeps_up(self) -> bool:
-        """Its client is connected, takes what it is sent and acknowledges it: at most one message
-        is not acknowledged, and none waits."""
+        """True if its client is connected, and receives and acknowledges its messages.
+
+        At most one message is not acknowledged, and none waits.
+        """
         outbound = self.outbound
         return (
             outbound is not None
@@ -111,7 +112,7 @@ class Session(Receiver):
         )
 
     def undelivered(self) -> Undelivered:
-        """Why the client gets no message now."""
+        """Return the reason why the client gets no message now."""
         if self.outbound is None:
             return Undelivered.OFFLINE
         cause = self.outbound.undelivered(self)
@@ -120,17 +121,17 @@ class Session(Receiver):
         return cause
 
     def dropped_now(self, node: NodeState) -> list[Reason]:
-        """For which reasons a message like those that wait for the client would be dropped."""
+        """Return the reasons why a message like those that wait would be dropped."""
         outbound = self.outbound
         found = [Reason.OFFLINE_QOS_0] if outbound is None else []
         found += full_by(self)
         return found if outbound is None else found + outbound.full_by()
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
-        """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
+        """Send or queue a message that is durable now, and was admitted if it had to be.
 
-        One that needs no store is admitted only here, unless publishers wait for room: then all are
-        when they are routed.
+        A message that needs no store is admitted only here, unless publishers wait for capacity:
+        then all are admitted when they are routed.
         """
         if self.ended:
             return not self.is_lost
@@ -154,8 +155,10 @@ class Session(Receiver):
     def offer_burst(
         self, burst: Burst, first_pos: int, deliveries: list[Delivery], node: NodeState
     ) -> bool:
-        """Send what is durable now and was admitted, as `offer` does each of `deliveries`; False:
-        it cannot be sent as one, and nothing was done."""
+        """Send a burst that is durable now and was admitted, as `offer` does each of `deliveries`.
+
+        Return False if nothing was done, as it cannot be sent as one.
+        """
         outbound = self.outbound
         if (
             outbound is None
@@ -208,17 +211,17 @@ class Session(Receiver):
             self.outbound.pump(now_s)
 
     def enqueue(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
-        """An admitted message waits."""
+        """Queue an admitted message."""
         outbound = self.outbound
         self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
         if outbound is not None:
             outbound.has_more = True
             if not self.inflight.messages:
-                outbound.outbox.pump_again()  # No acknowledgement will come that does.
+                outbound.outbox.pump_again()  # No acknowledgement will cause it.
         trim_queue(self, node, now_s)
 
     def wait(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
-        """Take a place in the queue, or be dropped with a counted reason; see `offer`."""
+        """Queue a message, or drop it with a counted reason; see `offer`."""
         if self.ended:
             return True
         reason = admit_message(self, delivery.size_bytes, node, now_s)

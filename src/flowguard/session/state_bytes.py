@@ -1,9 +1,9 @@
-"""State bytes: what is kept for one client besides messages, and how much it counts.
+"""State bytes: the memory of one client besides messages.
 
-Client id, subscriptions, topic aliases of both directions, the will, inbound QoS 2 identifiers: the
-client decides how many and how long they are, so their bytes are bounded per client
+This is client id, subscriptions, topic aliases of both directions, will and inbound QoS 2
+identifiers. The client decides on their number and length, so their bytes are limited per client
 (`session.state_bytes_max`) and for the node (`node.state_bytes_max`). The constants were measured
-with tracemalloc on CPython 3.11, rounded up; a text counts what it takes.
+with tracemalloc on CPython 3.11, rounded up; a text counts with its memory.
 """
 
 from typing import Final, final
@@ -22,21 +22,21 @@ LEVEL_BYTES: Final = 200
 GROUP_BYTES: Final = 800
 """A shared subscription may be the first of its group."""
 OWED_BYTES: Final = 150
-"""What is owed to a subscription, besides the topic after which that is."""
+"""Record of retained messages that a subscription is owed, without its topic."""
 ALIAS_BYTES: Final = 200
 INBOUND_ID_BYTES: Final = 120
 """An inbound QoS 2 identifier in use, in the session and in the store."""
 PACKET_BYTES: Final = 200
 """Objects of a decoded packet, or of one of its filters; rounded up."""
 ID_BYTES: Final = 128
-"""A client id of up to 79 letters takes no more, and is counted with its connection or session: so
-no crowd of subscriptions keeps ordinary clients out."""
+"""A client id of up to 79 letters takes no more. It is counted with its connection or session, so
+that many subscriptions cannot keep ordinary clients out."""
 
 
 @mypyc_attr(acyclic=True)
 @final
 class StateAccount:
-    """The bytes that are kept for one client; the node's budget holds as many."""
+    """The state bytes of one client; the node's budget holds the same number."""
 
     __slots__ = ("is_closed", "size_bytes")
 
@@ -45,9 +45,9 @@ class StateAccount:
         self.is_closed = False
 
     def charge(self, more_bytes: int, node: NodeState) -> Reason | None:
-        """Something is kept for the client, or (negative) no longer; a reason: it must not be.
+        """Charge more bytes, or return some if negative; return a reason if a limit is exceeded.
 
-        A closed account holds nothing, and ignores what is given back later.
+        A closed account holds nothing, and ignores further calls.
         """
         if self.is_closed:
             return None
@@ -62,19 +62,19 @@ class StateAccount:
         return None
 
     def restore(self, size_bytes: int, node: NodeState) -> None:
-        """Charge what a store remembers, which is kept even where limits are lower now."""
+        """Charge restored state, which is kept even if limits are lower now."""
         node.state_budget.hold(size_bytes, self.size_bytes)
         self.size_bytes += size_bytes
 
     def close(self, node: NodeState) -> None:
-        """Return all bytes: the session has ended."""
+        """Return all bytes when the session has ended."""
         node.state_budget.give_back(self.size_bytes, 0)
         self.size_bytes = 0
         self.is_closed = True
 
 
 def name_bytes(name: str) -> int:
-    """Memory of a client id or a user name beyond the ordinary, bytes."""
+    """Return the memory of a client id or a user name beyond `ID_BYTES`, bytes."""
     return max(0, name.__sizeof__() - ID_BYTES)
 
 
@@ -88,7 +88,7 @@ def subscription_bytes(filter: str) -> int:
 
 
 def owed_bytes(after: str | None) -> int:
-    """Memory of the retained messages that a subscription is owed (`Filters.retained_after`)."""
+    """Return the memory of the record of owed retained messages (`Filters.retained_after`)."""
     return 0 if after is None else OWED_BYTES + after.__sizeof__()
 
 
@@ -101,7 +101,7 @@ def will_bytes(will: WillRecord | None) -> int:
 
 
 def packet_bytes(packet: Packet) -> int:
-    """Memory of a decoded packet, roughly, bytes."""
+    """Return the approximate memory of a decoded packet, bytes."""
     match packet:
         case Publish():
             return message_bytes(packet)

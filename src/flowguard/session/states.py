@@ -18,7 +18,7 @@ class State(Enum):
     ENDED = "ended"
 
 
-# Looking an enum's member up is not free, and this is asked of every chunk of bytes.
+# Looking an enum's member up is not free, and every chunk of bytes needs it.
 OPENED: Final = State.OPENED
 CONNECTING: Final = State.CONNECTING
 CONNECTED: Final = State.CONNECTED
@@ -26,7 +26,7 @@ ENDED: Final = State.ENDED
 
 
 class Undelivered(StrEnum):
-    """Why a client gets no message now."""
+    """Reason why a client gets no message now."""
 
     OFFLINE = "offline"
     """The client is not connected."""

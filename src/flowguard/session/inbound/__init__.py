@@ -1,1 +1,1 @@
-"""From the client: what is read, judged and answered; see `packets`."""
+"""From the client: reading, checking and answering packets; see `packets`."""

@@ -1,9 +1,9 @@
-"""Acknowledgements of the client for what was sent to it at QoS 1 and 2: each ends or advances one
-exchange [MQTT-4.3.2-3] [MQTT-4.3.3-4], and makes room for the next message.
+"""Acknowledgements of the client for messages of QoS 1 and 2.
 
-A QoS 2 exchange holds its delivery until PUBREC, and None from then until PUBCOMP. An answer that
-does not fit the exchange is a protocol error [MQTT-4.13.1-1] [v3 MQTT-4.8.0-1]. One to an
-identifier that is not in use is counted and no more: its session may have ended meanwhile.
+Each ends or advances one exchange [MQTT-4.3.2-3] [MQTT-4.3.3-4], and frees a slot for the next
+message. A QoS 2 exchange has its delivery until PUBREC, and None from then until PUBCOMP. An answer
+that does not fit the exchange is a protocol error [MQTT-4.13.1-1] [v3 MQTT-4.8.0-1]. An answer to
+an unused identifier is only counted, as its session may have ended meanwhile.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _ABSENT: Final = object()
 
 
 def on_puback(outbound: Outbound, packet_id: int, now_s: float) -> None:
-    """[MQTT-4.3.2-3] the message is the client's."""
+    """End the exchange of a QoS 1 message [MQTT-4.3.2-3]."""
     session = outbound.session
     assert session is not None
     delivery = session.inflight.messages.get(packet_id)
@@ -38,7 +38,7 @@ def on_puback(outbound: Outbound, packet_id: int, now_s: float) -> None:
 
 
 def on_pubacks(outbound: Outbound, pubacks: bytes, now_s: float) -> None:
-    """`on_puback` for each of many with success, PUBACK_BYTES each."""
+    """`on_puback` for many PUBACKs with success, of PUBACK_BYTES each."""
     session = outbound.session
     assert session is not None
     node, done_bytes = outbound.node, 0
@@ -53,7 +53,7 @@ def on_pubacks(outbound: Outbound, pubacks: bytes, now_s: float) -> None:
 
 
 def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float) -> None:
-    """[MQTT-4.3.3-4] PUBREL follows a PUBREC below 0x80, once the store knows it."""
+    """Send PUBREL after a PUBREC below 0x80, once that is durable [MQTT-4.3.3-4]."""
     session = outbound.session
     assert session is not None
     delivery = session.inflight.messages.get(packet_id, _ABSENT)
@@ -75,7 +75,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
         del session.inflight.messages[packet_id]
         session.inflight.messages[packet_id] = None
         session.inflight.free_content(packet_id, delivery, outbound.node.inflight)
-    # A repeated PUBREC, too, waits for what the first one has changed.
+    # A repeated PUBREC also waits for the commit of the first one.
     positions = session.inflight.positions
     if positions is not None:
         assert delivery is None or isinstance(delivery, Delivery)
@@ -88,7 +88,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
 
 
 def on_pubcomp(outbound: Outbound, packet_id: int, now_s: float) -> None:
-    """[MQTT-4.3.3-7] the exchange of a QoS 2 message is over."""
+    """End the exchange of a QoS 2 message [MQTT-4.3.3-7]."""
     session = outbound.session
     assert session is not None
     delivery = session.inflight.messages.get(packet_id, _ABSENT)
@@ -104,7 +104,7 @@ def on_pubcomp(outbound: Outbound, packet_id: int, now_s: float) -> None:
 
 
 def _released(session: Session, packet_id: int) -> Callable[[float], None]:
-    """PUBREC is durable: the client's connection by then, if there is one, sends PUBREL."""
+    """Return the continuation of a durable PUBREC: the present connection, if any, sends PUBREL."""
 
     def done(_: float) -> None:
         if session.outbound is not None:

@@ -27,13 +27,13 @@ class InboundExchanges:
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
 
     def _count(self, packet: Publish) -> None:
-        """It is acknowledged later."""
+        """Count a PUBLISH that is acknowledged later."""
         self.unacknowledged += 1
         if packet.qos == 2:
             self._remember(packet.packet_id, durable=False)
 
     def _is_repeated(self, packet_id: int) -> bool:
-        """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
+        """Acknowledge a known QoS 2 identifier again [MQTT-4.3.3-10]; True if it is known."""
         ids = self.session.inbound_ids
         durable = ids.get(packet_id) if ids else None
         if durable:
@@ -41,7 +41,7 @@ class InboundExchanges:
         return durable is not None
 
     def _remember(self, packet_id: int, *, durable: bool) -> None:
-        """A QoS 2 identifier is in use, from the moment its PUBLISH is taken until PUBREL."""
+        """Note a QoS 2 identifier, which is in use from its PUBLISH to PUBREL."""
         ids = self.session.inbound_ids
         if ids is None:
             ids = self.session.inbound_ids = {}
@@ -52,12 +52,12 @@ class InboundExchanges:
         self.session.account.charge(-INBOUND_ID_BYTES, self._outbound.node)
 
     def published(self, packet: Publish, reason_code: int) -> None:
-        """The work for a QoS 1 or 2 PUBLISH is done: acknowledge [MQTT-4.3.2-4]."""
+        """Acknowledge a QoS 1 or 2 PUBLISH whose work is done [MQTT-4.3.2-4]."""
         self.unacknowledged -= 1
         self._acknowledge(packet, reason_code)
 
     def acknowledge_all(self, burst: Burst) -> None:
-        """The work for a burst of QoS 1 is done [MQTT-4.3.2-4], in its order [MQTT-4.6.0-2]."""
+        """Acknowledge a burst of QoS 1 [MQTT-4.3.2-4] in its order [MQTT-4.6.0-2]."""
         if not self._outbound.ended:
             self._outbound.outbox.write_answers(burst.pubacks(), burst.count)
 
@@ -71,12 +71,12 @@ class InboundExchanges:
                 self.unacknowledged += 1
             elif self.session.inbound_ids and packet_id in self.session.inbound_ids:
                 self._forget(self.session.inbound_ids, packet_id)
-            # A client that came back meanwhile waits for this PUBREC on its new connection.
+            # A client that reconnected meanwhile waits for this PUBREC on its new connection.
             outbound = self.session.outbound
         if outbound is None or outbound.ended:
             return
         if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
-            # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
+            # [v3 MQTT-3.3.5-2] 3.1.1 has a positive acknowledgement or none.
             outbound.outbox.write(
                 puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id)
             )
@@ -101,7 +101,7 @@ class InboundExchanges:
             self.released(packet_id, known=known)
 
     def _release_durably(self, packet_id: int, now_s: float, *, known: bool) -> None:
-        """A repeated PUBREL, too, waits for what the first one has changed."""
+        """Answer PUBREL after a commit; a repeated one waits for that of the first one."""
         ops: list[StoreOp] = [DropInbound(self.session.client_id, packet_id)] if known else []
 
         def done(_: float) -> None:
@@ -110,7 +110,7 @@ class InboundExchanges:
         self._outbound.node.journal.append(ops, done, now_s)
 
     def released(self, packet_id: int, *, known: bool) -> None:
-        """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
+        """Send PUBCOMP, as the end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
         if self._outbound.ended:
             return
         if known or self._outbound.version != MQTT_5:

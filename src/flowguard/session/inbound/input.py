@@ -1,7 +1,7 @@
-"""Input: what a peer has sent and the broker has not handled, and what that counts.
+"""Input: bytes that a peer has sent and the broker has not handled, and their account.
 
-A connection that has to wait is read ahead a little, for the control lane. The bytes that are kept
-count against the node's input budget.
+A connection that has to wait is read ahead a little, for the control lane. Buffered bytes count
+against the node's input budget.
 """
 
 from typing import Final, final
@@ -15,15 +15,15 @@ from flowguard.session.conversation import Conversation
 from flowguard.session.node_state import NodeState
 
 LOOKAHEAD_BYTES: Final = 64 * 1024
-"""Bytes that are read ahead of a conversation that has to wait, for the control lane."""
+"""Bytes that are read ahead of a connection that has to wait, for the control lane."""
 READ_BYTES_MAX: Final = 64 * 1024
 READ_BYTES_MIN: Final = INPUT_FREE_BYTES
 """Bytes that may be read at once even while the node has no memory left for input."""
 READS: Final = 64
-"""Connections that may be read before the memory left is looked at again."""
+"""Connections that may be read before the free memory is checked again."""
 PROGRESS_BYTES: Final = INPUT_FREE_BYTES
-"""Bytes of a packet under way that are as good a sign of life as a whole packet: a large packet may
-take long on a slow line, and single bytes keep no connection alive."""
+"""Bytes of an incomplete packet that count as activity like a whole packet. A large packet may take
+long on a slow line, and single bytes keep no connection alive."""
 
 
 @mypyc_attr(acyclic=True)
@@ -39,12 +39,12 @@ class Input:
         self.charged_bytes: i32 = 0
         """Bytes that the node's input budget holds for this connection."""
         self.unweighed_bytes: i32 = 0
-        """At least the bytes that are buffered; small chunks are not looked at more closely."""
+        """Upper bound of the buffered bytes; small chunks are not counted more exactly."""
         self.has_ended = False
-        """Whether the peer sends no more."""
+        """True if the peer sends no more."""
 
     def stops_ahead(self, node: NodeState) -> Pause | None:
-        """Return why nothing more is read ahead of packets that wait, or None if more is."""
+        """Return the reason why reading ahead of waiting packets stops, or None."""
         if self.decoder.buffered_bytes >= LOOKAHEAD_BYTES:
             return Pause.READ_AHEAD
         return Pause.INPUT_BYTES if self.charged_bytes and room_ahead_bytes(node) <= 0 else None
@@ -57,9 +57,9 @@ class Input:
         return max(READ_BYTES_MIN, min(READ_BYTES_MAX, room_bytes // READS))
 
     def has_progressed(self, size_bytes: int) -> bool:
-        """Whether the last `size_bytes` have begun another piece of a packet under way.
+        """Return True if the last `size_bytes` have begun another piece of an incomplete packet.
 
-        Never with its first `PROGRESS_BYTES`.
+        The first `PROGRESS_BYTES` do not count.
         """
         last = self.decoder.buffered_bytes - 1
         return last // PROGRESS_BYTES > max(0, last - size_bytes) // PROGRESS_BYTES
@@ -75,8 +75,8 @@ class Input:
     ) -> None:
         """Charge the buffered bytes, and those of decoded packets that wait, to the input budget.
 
-        Beyond the budget, the connection that waits longest for the rest of a large packet has to
-        end: if all waited, no packet would ever be complete. A paused one is just not read.
+        If the budget is exceeded, the connection that waits longest for the rest of a large packet
+        ends: if all waited, no packet would ever be complete. A paused connection is not read.
         """
         kept_bytes = self.decoder.compact() + packets_bytes
         self.unweighed_bytes = kept_bytes

@@ -1,15 +1,14 @@
 """From the client: rules of the standard and the admission window, packet by packet.
 
-`run` decodes and handles what is buffered until the window has no room. A window without room
-pauses the conversation: packets that wait stay undecoded in the buffer, in order, and only the
-control lane goes on (PINGREQ and acknowledgements), so that a paused client is neither cut off for
-silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
-those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
-most `RUN_MAX` packets, which bounds the slice of the reactor that one client gets. Bursts
-(`codec.burst`) are handled as one, where nothing about them needs a look at each packet, and more
-of them in a run: what they bring leaves together.
+`run` decodes and handles buffered packets until the window is full. A full window pauses the
+connection: waiting packets stay undecoded in the buffer, in order. Only the control lane goes on
+(PINGREQ and acknowledgements), so that a paused client stays alive and can finish its exchanges. If
+packets cost more than one unit, those of the same batch that no longer fit are held, decoded, until
+the window opens. One run handles at most `RUN_MAX` packets, which limits the time slice of one
+client. Bursts (`codec.burst`) are handled as one if no packet needs a check of its own. A run may
+have more packets in bursts, as their messages are sent together.
 
-A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
+A PUBLISH for a full queue of a subscriber pauses the connection in the same way (`blocked`).
 """
 
 from collections.abc import Iterator
@@ -50,15 +49,15 @@ from flowguard.session.state_bytes import INBOUND_ID_BYTES, packet_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
 CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
-"""With PUBACK, what never waits for a window."""
+"""Packets that, like PUBACK, never wait for a window."""
 RUN_MAX: Final = 16
-"""Packets of a run: with a full window of them everybody else would wait for 100."""
+"""Maximum number of packets of a run; with a full window, other clients would wait for 100."""
 BURST_SHARE: Final = 4
-"""So many packets of a run may come in bursts for each that may come by itself: less work."""
+"""Packets in bursts that a run may have for each single packet, as they are less work."""
 LONG_WAY_RUNS: Final = 8
-"""Runs without a look for bursts, once one was refused: most times the next would be, too."""
+"""Runs without a search for bursts after a rejected one, as the next would mostly be, too."""
 LAST_PACKETS_MAX: Final = 100
-"""Looked through at once."""
+"""Packets that are searched at once for DISCONNECT."""
 RUN_WORK: Final = 4
 """Work of reading a client once and of sending its answers, packets: one packet alone costs as much
 as five among many."""
@@ -95,15 +94,15 @@ class Inbound(InboundExchanges):
         self.window = AdmissionWindow(outbound.node.window, session.window_max)
         self._held: list[Packet] | None = None
         self._long_way: i32 = 0
-        """So many runs more go packet by packet."""
+        """Number of further runs that go packet by packet."""
         self.blocked = False
-        """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
+        """True while the next packet, a PUBLISH, waits for capacity in a queue."""
         self.extra = 0
-        """What the packet that was handled at once last weighed above one."""
+        """Cost above one unit of the last packet that was handled at once."""
         self._aliases: ClientAliases | None = None
 
     def take(self, data: bytes, now_s: float) -> bool:
-        """Handle a chunk that is one PUBLISH, or PUBACKs; False: it is not, or it has to wait."""
+        """Handle a chunk that is one PUBLISH, or PUBACKs; False if it is not, or has to wait."""
         packet = self._decoder.at_sight(data)
         if packet is None:
             return self._take_pubacks(data, now_s)
@@ -128,20 +127,20 @@ class Inbound(InboundExchanges):
         return True
 
     def room(self) -> int:
-        """How many packets may be handled now."""
+        """Return the number of packets that may be handled now."""
         return 0 if self.blocked else self.window.room()
 
     def pause(self) -> Pause | None:
-        """Why there is no `room`; None: there is some."""
+        """Return the reason why no packet may be handled, or None if one may."""
         return Pause.QUEUE if self.blocked else self.window.pause()
 
     def go_on(self) -> None:
-        """There may be room in the queue: the PUBLISH is routed anew, in the next turn."""
+        """Route the PUBLISH again in the next turn, as the queue may have capacity."""
         self.blocked = False
         self._connection.schedule()
 
     def run(self, now_s: float) -> bool:
-        """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
+        """Handle buffered packets; True if no complete one is left, False if the window is full."""
         counters = self._outbound.node.counters
         received, sent = counters.publish_received, counters.publish_sent
         is_drained = self._run(now_s)
@@ -154,8 +153,8 @@ class Inbound(InboundExchanges):
     def _run(self, now_s: float) -> bool:
         """See `run`.
 
-        No loop, so there is nothing to spin: what waits decoded, and a batch from the decoder. That
-        one leaves room over only where no good packet is left, or where it is as long as can be.
+        There is no loop: it handles the held packets and one batch from the decoder. The batch
+        leaves capacity only if no valid packet is left, or if it has the maximum length.
         """
         decoder = self._decoder
         most = self.room()
@@ -186,7 +185,7 @@ class Inbound(InboundExchanges):
         return not waits
 
     def _take_bursts(self, room: int, left: int, now_s: float) -> int:
-        """Handle bursts, of `left` packets at most, each as one; the room left for what is none."""
+        """Handle bursts of `left` packets at most, each as one; return the capacity for others."""
         decoder, routing, outbound = self._decoder, self._routing, self._outbound
         window = self.window
         if self._long_way:
@@ -195,7 +194,7 @@ class Inbound(InboundExchanges):
         while left >= BURST_MIN and (burst := decoder.burst(min(left, RUN_MAX))) is not None:
             routed = routing.publish_burst(self, burst, now_s)
             if routed is None:
-                if room > 0:  # Else what came before may be in the way: it leaves first.
+                if room > 0:  # Else earlier packets may be the reason: they leave first.
                     self._long_way = LONG_WAY_RUNS
                 break
             decoder.take(routed)
@@ -205,19 +204,19 @@ class Inbound(InboundExchanges):
             room -= count + self.extra
             left -= count + BURST_SHARE * self.extra
             self.extra = 0
-            if window.in_process:  # What goes through the store is no less work.
+            if window.in_process:  # A burst through the store is no less work.
                 left = room = min(room, window.room())
         return room
 
     def _serve(self, packets: list[Packet], room: int, now_s: float) -> int:
-        """`_handle`, counted where a policy limits a rate."""
+        """`_handle`, counted if a policy limits a rate."""
         room = self._handle(packets, room, now_s)
         if self._outbound.node.window.credits is not None:
             self.window.spend(publishes_count(packets) - publishes_count(self._held or []))
         return room
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
-        """Handle a batch that found so much room; the room that is left for another one."""
+        """Handle a batch, within the capacity given; return the capacity that is left."""
         window = self.window
         routing = self._routing
         for packet in (waiting := iter(packets)):
@@ -241,7 +240,7 @@ class Inbound(InboundExchanges):
                 room = 0
                 break
             if window.in_process or self.extra:
-                # Room that appeared meanwhile is for another batch: this one was cut to its own.
+                # Capacity that was freed meanwhile is for another batch: this one has its own.
                 room = min(room - self.extra, window.room())
                 self.extra = 0
                 if room <= 0:
@@ -250,16 +249,16 @@ class Inbound(InboundExchanges):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes read and not handled; a packet that is held counts as one."""
+        """Number of bytes read and not handled; a held packet counts as one."""
         return self._decoder.buffered_bytes + len(self._held or ())
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the packets held, bytes."""
+        """Memory of the held packets, bytes."""
         return sum(map(packet_bytes, self._held)) if self._held else 0
 
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
-        """The batch stops here: what is left of it waits, but for the control lane's."""
+        """Hold the rest of a batch, except packets of the control lane."""
         for packet in waiting:
             if isinstance(packet, Puback):
                 on_puback(self._outbound, packet.packet_id, now_s)
@@ -270,9 +269,9 @@ class Inbound(InboundExchanges):
         self._held = held or None
 
     def _control_lane(self, now_s: float) -> bool:
-        """Serve what never waits, ahead of the packets that do.
+        """Handle packets that never wait, ahead of the others.
 
-        True: there was more of it than one run takes, and another one follows.
+        Return True if one run cannot handle all of them, and another one follows.
         """
         packet_ids = self._decoder.take_pubacks()
         self._outbound.node.counters.messages_received += len(packet_ids)
@@ -293,9 +292,9 @@ class Inbound(InboundExchanges):
         return True
 
     def _other(self, packet: Packet, now_s: float) -> int:
-        """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window.
+        """Handle all packets but PUBLISH and PUBACK; return 1 if it counts in the window, else 0.
 
-        WAITS: it has to wait for room there, and was not handled.
+        Return WAITS if it has to wait for the window, and was not handled.
         """
         match packet:
             case Pubrec():
@@ -322,7 +321,7 @@ class Inbound(InboundExchanges):
     # --- PUBLISH -----------------------------------------------------------------------------
 
     def _publish(self, packet: Publish, now_s: float) -> bool:
-        """False: it has to wait for room in the window or in a queue, and was not handled."""
+        """Handle a PUBLISH; return False if it has to wait for the window or a queue."""
         if packet.properties is not NO_PROPERTIES and packet.properties.topic_alias is not None:
             packet = self._resolve_alias(packet)
         qos = packet.qos
@@ -334,7 +333,7 @@ class Inbound(InboundExchanges):
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
         if qos == 2 and self._is_repeated(packet.packet_id):
             return True
-        # CONNACK may have told less, but who comes back repeats all that it was allowed before.
+        # CONNACK may have had less, but a reconnecting client repeats all unacknowledged ones.
         if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation(
@@ -361,7 +360,7 @@ class Inbound(InboundExchanges):
         return self._aliases.resolve(packet)
 
     def _publish_once(self, packet: Publish, now_s: float) -> int:
-        """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
+        """Route a QoS 2 PUBLISH, or reject it if no memory is left for its identifier."""
         session = self.session
         reason = session.account.charge(INBOUND_ID_BYTES, self._outbound.node)
         if reason is not None:
@@ -381,7 +380,7 @@ class Inbound(InboundExchanges):
         return reason_code
 
     def last_word(self) -> Disconnect | None:
-        """DISCONNECT behind a PUBLISH that is not handled any more: its client has left."""
+        """Return the DISCONNECT behind a waiting PUBLISH of a client that has left, or None."""
         packets = self._held or self._decoder.next_batch(LAST_PACKETS_MAX)
         while packets:
             for packet in packets:
@@ -391,8 +390,10 @@ class Inbound(InboundExchanges):
         return None
 
     def detach(self) -> None:
-        """The connection is over, its turn, its aliases and what was not handled; work in process
-        keeps this half of it until its commit."""
+        """End the turn, the aliases and waiting packets of the connection.
+
+        Work in process keeps this half of the connection until its commit.
+        """
         self.session.weight = self.window.weight
         self.window.rest(waits=False)
         self._held = None
@@ -405,27 +406,26 @@ class Inbound(InboundExchanges):
 
     @property
     def ended(self) -> bool:
-        """The connection is over."""
+        """True if the connection has ended."""
         return self._outbound.ended
 
     def failed(self, error: Exception, now_s: float) -> None:
-        """Work on one of its packets, in a chore, has met its end."""
+        """End the connection after an exception of a background task for one of its packets."""
         self._connection.failed(error, now_s)
 
     def answered(self, answer: Suback | Unsuback) -> None:
-        """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
+        """Send the answer to SUBSCRIBE or UNSUBSCRIBE [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
         if not self._outbound.ended and not self._outbound.write_packet(answer):
-            answer.properties = NO_PROPERTIES  # [MQTT-3.9.2-1] without words it may fit.
+            answer.properties = NO_PROPERTIES  # [MQTT-3.9.2-1] without a reason it may fit.
             self._outbound.write_packet(answer)
 
     @property
     def must_wait(self) -> bool:
-        """Whether work that needs no commit has to keep its place behind work that does: only
-        behind its own client's, the order of others is nobody's."""
+        """True if work without a commit must wait for commits of earlier work of its client."""
         return self.window.in_process > 0 and not self._outbound.node.journal.is_idle
 
     def settle(self, cost: int, size_bytes: int) -> None:
-        """One packet is done; a paused conversation goes on in the next turn."""
+        """Remove a packet from the window; a paused connection goes on in the next turn."""
         self.window.settle(cost, size_bytes)
         if self.waiting_bytes and not self.blocked:
             self._connection.schedule()

@@ -1,1 +1,1 @@
-"""To the client: what waits, is sent, and is not acknowledged; see `messages`."""
+"""To the client: messages that wait, are sent, or are unacknowledged; see `messages`."""

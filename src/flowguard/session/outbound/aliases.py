@@ -1,4 +1,4 @@
-"""Topic aliases, valid for one connection ([MQTT 5.0, 3.3.2.3.4]): ours, and the client's."""
+"""Topic aliases of broker and client, valid for one connection ([MQTT 5.0, 3.3.2.3.4])."""
 
 from dataclasses import replace
 from typing import final
@@ -13,7 +13,7 @@ from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 
 @final
 class TopicAliases:
-    """The first topics sent to a client get one; without room for more, others go without."""
+    """Aliases for the first topics sent to a client, within its maximum."""
 
     __slots__ = ("_aliases_max", "_by_topic", "_node", "_account", "qos_max")
 
@@ -25,7 +25,7 @@ class TopicAliases:
         self._by_topic: dict[str, int] = {}
 
     def frame(self, delivery: Delivery, properties: Properties) -> tuple[bytes, bytes]:
-        """(head, tail) of the PUBLISH for this client, its topic replaced or introduced."""
+        """Return head and tail of the PUBLISH for this client, its topic replaced or introduced."""
         message = delivery.message
         by_topic = self._by_topic
         alias = by_topic.get(message.topic)
@@ -41,13 +41,13 @@ class TopicAliases:
         return self._account.charge(more_bytes, self._node) is None
 
     def forget(self, topic: str) -> None:
-        """A frame that is not sent defines no alias; setting one again is always allowed."""
+        """Remove the alias of a frame that is not sent; setting one again is always allowed."""
         if self._by_topic and next(reversed(self._by_topic)) == topic:
             self._by_topic.popitem()
             self._charge(-alias_bytes(topic))
 
     def clear(self) -> None:
-        """The connection is over."""
+        """Remove all aliases at the end of the connection."""
         self._charge(-sum(alias_bytes(topic) for topic in self._by_topic))
         self._by_topic.clear()
 
@@ -60,10 +60,10 @@ class ClientAliases:
         self._account = account
         self._node = node
         self.topics: dict[int, str] = {}
-        """By alias."""
+        """Topics by alias."""
 
     def resolve(self, packet: Publish) -> Publish:
-        """The PUBLISH with its topic. Raises `ProtocolViolation`."""
+        """Return the PUBLISH with its topic. Raises `ProtocolViolation`."""
         alias = packet.properties.topic_alias
         assert alias is not None
         if alias > self._node.topic_alias_maximum:
@@ -81,7 +81,7 @@ class ClientAliases:
         return replace(packet, topic=topic)
 
     def _set(self, alias: int, topic: str) -> None:
-        """[MQTT-3.3.2-12] what it stood for before is forgotten."""
+        """Set an alias, and forget its former topic [MQTT-3.3.2-12]."""
         before = self.topics.get(alias)
         more_bytes = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
         reason = self._account.charge(more_bytes, self._node)
@@ -93,7 +93,7 @@ class ClientAliases:
         self.topics[alias] = topic
 
     def clear(self) -> None:
-        """The connection is over."""
+        """Remove all aliases at the end of the connection."""
         size_bytes = sum(alias_bytes(topic) for topic in self.topics.values())
         self._account.charge(-size_bytes, self._node)
         self.topics.clear()

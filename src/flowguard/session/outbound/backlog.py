@@ -1,13 +1,12 @@
 """Backlog: the QoS 1 and 2 messages that wait for one client, or one group, oldest first.
 
-Bounded in messages and bytes, wherever they are. The first of them are in memory
-(`memory_backlog`). If the store is on disk, it has all of them. The rest is only on disk
-(`disk_backlog`), and is fetched page by page. No backlog is in memory then while its client is not
-connected. What all backlogs hold is bounded by two budgets of the node, one for the memory and one
-for the disk.
+A backlog is bounded in messages and bytes. The first messages are in memory (`memory_backlog`). If
+the store is on disk, it has all of them. The rest is only on disk (`disk_backlog`), and is fetched
+page by page. Then no backlog is in memory while its client is not connected. Two budgets of the
+node limit all backlogs together, one for the memory and one for the disk.
 
-A message that goes through the store is counted before it goes (`reserve`), so that what has a
-place when it is accepted still has one when its commit is done.
+A message that goes through the store is counted before (`reserve`), so that its slot is still
+reserved when its commit is done.
 
 Expired messages are found wherever they wait: in memory at once (`take_expired`), on disk page by
 page (`look`).
@@ -24,12 +23,12 @@ from flowguard.session.outbound.memory_backlog import MemoryBacklog, Waiting
 # Not final: tests have smaller ones, and the compiled code should look at them.
 HERE_MAX = 1_000
 HERE_BYTES_MAX = 1024 * 1024
-"""In memory of one backlog, where there is a disk; one message more is always possible."""
+"""Limits of one backlog in memory, if there is a disk; one more message is always possible."""
 PAGE_MAX = 250
 PAGE_BYTES_MAX = 512 * 1024
-"""A page ends with the message that reaches one of the two."""
+"""A page ends with the message that reaches one of the two limits."""
 PIECE_MAX: Final = 25
-"""Messages of a page sent at a time, where many clients take turns: less than a millisecond."""
+"""Messages of a page that are sent in one turn of a client: less than a millisecond."""
 LOOK_PAUSE_S: Final = 1.0  # Between two scans of the messages on disk.
 UNKNOWN_S: Final = float("-inf")
 
@@ -38,7 +37,7 @@ UNKNOWN_S: Final = float("-inf")
 class Backlog:
     """Counts, limits, and the messages in memory.
 
-    Its parts are made with the first message: an idle client pays for a few integers.
+    The parts are made with the first message, so that an idle client has only a few integers.
     """
 
     __slots__ = (
@@ -61,7 +60,7 @@ class Backlog:
         memory_budget: FairBudget,
         disk_budget: FairBudget | None = None,
     ) -> None:
-        """`disk_budget` is given if there is a disk: it has every message."""
+        """`disk_budget` is given if there is a disk, which has every message."""
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.spills = disk_budget is not None
@@ -71,32 +70,32 @@ class Backlog:
         self.disk = EMPTY_DISK
         """The messages that are only on disk; `own_disk` to change it."""
         self.count = 0
-        """Messages that wait, or will when their commit is done."""
+        """Number of messages that wait, or will wait after their commit."""
         self.size_bytes = 0
-        """The same, as `Delivery.size_bytes` counts."""
+        """Size of these messages, as `Delivery.size_bytes` counts."""
         self._over_bytes = 0
         """Bytes of it that the budget of the disk does not hold."""
 
     @property
     def waits(self) -> bool:
-        """Whether a message waits for its client."""
+        """True if a message waits for its client."""
         return self._in_memory is not None or self.disk.count > 0
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes of it that the budget of the memory holds."""
+        """Number of its bytes in the budget of the memory."""
         if not self.spills:
             return self.size_bytes
         return 0 if self._in_memory is None else self._in_memory.size_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that its own budget holds: the disk's, where there is one."""
+        """Number of its bytes in its own budget, that of the disk if there is one."""
         return self.size_bytes - self._over_bytes
 
     @property
     def is_away(self) -> bool:
-        """Whether all messages are on disk: a page is needed."""
+        """True if all messages are on disk, so that a page is needed."""
         return self._in_memory is None and self.disk.count > 0
 
     def own_disk(self) -> DiskBacklog:
@@ -105,10 +104,13 @@ class Backlog:
             self.disk = DiskBacklog()
         return self.disk
 
-    # --- places ------------------------------------------------------------------------------
+    # --- slots -------------------------------------------------------------------------------
 
     def reserve(self, size_bytes: int, count: int = 1, *, overshoot: bool = False) -> Reason | None:
-        """Count so many in; else why not all of them fit. `overshoot`: one, a page above limits."""
+        """Reserve slots, or return the reason if not all fit.
+
+        With `overshoot`, one message may exceed the limits, by a page at most.
+        """
         reason = self.refusal(size_bytes, count, overshoot=overshoot)
         if reason is None:
             if overshoot and self.node_refusal(size_bytes) is not None:
@@ -120,7 +122,7 @@ class Backlog:
         return reason
 
     def refusal(self, size_bytes: int, count: int = 1, *, overshoot: bool = False) -> Reason | None:
-        """The answer that `reserve` would give."""
+        """Return what `reserve` would return."""
         if overshoot:
             if self.count >= self.messages_max + PAGE_MAX:
                 return Reason.QUEUE_MESSAGES
@@ -138,25 +140,25 @@ class Backlog:
         return self.node_refusal(size_bytes)
 
     def node_refusal(self, size_bytes: int) -> Reason | None:
-        """Why the node has no room for such a message here, whatever this queue's own limits."""
+        """Return the limit of the node that rejects such a message, or None."""
         if self._budget.fits(size_bytes, self.held_bytes):
             return None
         return Reason.NODE_DISK_QUEUE_BYTES if self.spills else Reason.NODE_QUEUE_BYTES
 
     def has_spare(self, size_bytes: int) -> bool:
-        """Whether a client that keeps up may have one message that is larger than its share."""
+        """Return True if a client that keeps up may have one message larger than its share."""
         fits = size_bytes <= self.bytes_max and self.messages_max > 0
         return fits and not self.count and self._budget.has_spare(size_bytes)
 
     def could_have(self, size_bytes: int) -> bool:
-        """Whether the node would have room for such a message if nothing else waited here."""
+        """Return True if the node would accept such a message if this backlog were empty."""
         budget, held_bytes = self._budget, self.held_bytes
         if budget.used_bytes - held_bytes + size_bytes <= budget.common_bytes:
             return True
         return held_bytes > 0 and size_bytes <= budget.share_bytes(held_bytes)
 
     def promise(self, size_bytes: int, count: int = 1) -> None:
-        """Count in what had its place before: it keeps one whatever the limits are."""
+        """Count messages that had slots before, whatever the limits are."""
         budget = self._budget
         budget.used_bytes += size_bytes
         if not self.size_bytes:
@@ -165,7 +167,7 @@ class Backlog:
         self.size_bytes += size_bytes
 
     def forget(self, size_bytes: int, count: int = 1) -> None:
-        """Messages that were counted in do not wait after all."""
+        """Free the slots of messages that do not wait."""
         self.count -= count
         size_left_bytes = self.size_bytes - size_bytes
         self.size_bytes = size_left_bytes
@@ -180,7 +182,7 @@ class Backlog:
             budget.holders_count -= 1
 
     def excess(self) -> Reason | None:
-        """The limit that is exceeded: after an overshoot, or a restart with lower ones."""
+        """Return the limit that is exceeded, by an overshoot or after a restart, or None."""
         if self.count > self.messages_max:
             return Reason.QUEUE_MESSAGES
         if self.size_bytes > self.bytes_max:
@@ -190,14 +192,14 @@ class Backlog:
     # --- messages ----------------------------------------------------------------------------
 
     def put(self, pos: int, delivery: Delivery, size_bytes: int, *, connected: bool) -> None:
-        """A message that was counted in waits now, the last of all."""
+        """Append a message that has a slot."""
         if self.spills and not (connected and self._takes(size_bytes)):
             self.own_disk().put(pos, 1, size_bytes, delivery.expires_at_s)
         else:
             self._own_memory().append((pos, delivery, size_bytes))
 
     def _takes(self, size_bytes: int) -> bool:
-        """Whether one more may be in memory, if it need not."""
+        """Return True if one more message may be in memory, although the disk has it."""
         here = self._in_memory
         if self.disk.count:
             return False
@@ -213,11 +215,11 @@ class Backlog:
         return self._in_memory
 
     def peek(self) -> Waiting | None:
-        """The oldest message, if it is in memory; left in place."""
+        """Return the oldest message if it is in memory, and leave it in place."""
         return None if self._in_memory is None else self._in_memory.messages[0]
 
     def take(self) -> Waiting | None:
-        """The oldest message, if it is in memory; it waits no longer."""
+        """Remove and return the oldest message if it is in memory."""
         here = self._in_memory
         if here is None:
             return None
@@ -226,7 +228,7 @@ class Backlog:
         return waiting
 
     def take_expired(self, now_s: float) -> list[Waiting]:
-        """Remove and return the messages in memory whose time has passed, a page at most.
+        """Remove and return the expired messages in memory, a page at most.
 
         O(messages in memory), and only if one of them may have expired.
         """
@@ -239,7 +241,7 @@ class Backlog:
         return expired
 
     def _taken(self, here: MemoryBacklog, size_bytes: int) -> None:
-        """A message has left the memory."""
+        """Count a message that has left the memory."""
         here.size_bytes -= size_bytes
         if not here.messages:
             self._in_memory = None
@@ -248,7 +250,7 @@ class Backlog:
         self.forget(size_bytes)
 
     def put_back(self, pos: int, delivery: Delivery, size_bytes: int) -> None:
-        """A message that was taken waits again, at its old place."""
+        """Queue a message that was taken again, at its old place."""
         self.promise(size_bytes)
         here = self._own_memory()
         if self.spills:
@@ -258,9 +260,9 @@ class Backlog:
     # --- pages -------------------------------------------------------------------------------
 
     def fetch(self, owner: PageOwner) -> Fetch | None:
-        """The next page to ask the store for; None: none is missing, or one is on its way.
+        """Return the next page to request, or None if none is needed or one is on its way.
 
-        While the client is not connected it is no longer than what is above the limits.
+        While the client is not connected, a page has only the excess above the limits.
         """
         count_max, bytes_max = PAGE_MAX, PAGE_BYTES_MAX
         if not owner.connected and self.spills:
@@ -274,25 +276,25 @@ class Backlog:
         return self.disk.ask(owner, self.disk.after_pos, count_max, bytes_max, looks=False)
 
     def look(self, owner: PageOwner, now_s: float) -> Fetch | None:
-        """The next page in which a message may have expired; None: none, or one is on its way."""
+        """Return the next page to search for expired messages, or None as for `fetch`."""
         if not self.may_have_expired(now_s):
             return None
         after_pos = max(self.disk.look_pos, self.disk.after_pos)
         return self.disk.ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
 
     def may_have_expired(self, now_s: float) -> bool:
-        """Whether expired messages on disk would free enough for the limits."""
+        """Return True if expired messages on disk may free enough for the limits."""
         disk = self.disk
         return disk.expires_s <= now_s and self.count - self.messages_max < disk.count
 
     def fetched(self, fetch: Fetch, entries: list[QueueEntry]) -> None:
-        """The page is there; an empty one: nothing was left up to where it was asked for.
+        """Take a page; an empty one means that no message was left in its range.
 
-        What was sent does not wait, nor do positions that have no message any more.
+        Messages that were sent do not wait, nor do positions that have no message any more.
         """
         disk = self.disk
         if not disk.came(fetch):
-            return  # The client left meanwhile, and the order of things is another.
+            return  # The client left meanwhile, and the page is outdated.
         disk.damage = ""
         for entry in entries:
             delivery = entry.delivery
@@ -302,10 +304,10 @@ class Backlog:
             size_bytes = delivery.size_bytes
             here = self._in_memory
             if self.spills:
-                if here is None:  # One message per client always has room.
+                if here is None:  # One message per client is always allowed.
                     self._memory_budget.hold(size_bytes, 0)
                 elif not self._memory_budget.take(size_bytes, here.size_bytes):
-                    return  # The rest is asked for again.
+                    return  # The rest is requested again.
             disk.after_pos = entry.pos
             disk.remove(size_bytes)
             self._own_memory().append((entry.pos, delivery, size_bytes))
@@ -313,7 +315,7 @@ class Backlog:
             self.forget(*disk.lose(fetch))
 
     def looked(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> list[Waiting]:
-        """Remove and return messages of a page whose time has passed; the others stay on disk."""
+        """Remove and return expired messages of a page; the others stay on disk."""
         expired: list[Waiting] = []
         disk = self.disk
         if not disk.came(fetch):
@@ -337,7 +339,7 @@ class Backlog:
         return expired
 
     def restore(self, after_pos: int, last_pos: int, count: int, size_bytes: int) -> None:
-        """The store remembers so many messages that wait: promised, whatever limits are now."""
+        """Count messages that wait in the store after a start, whatever the limits are now."""
         if count:
             self._budget.hold(size_bytes, self.held_bytes)
             self.count, self.size_bytes = self.count + count, self.size_bytes + size_bytes
@@ -346,14 +348,14 @@ class Backlog:
             disk.seen_expires_s, disk.after_pos = NEVER_S, after_pos
 
     def move(self, messages_max: int, bytes_max: int, budget: FairBudget) -> None:
-        """Put what waits under these bounds from now on, counted in another budget."""
+        """Apply other limits and another budget to the backlog."""
         self._budget.give_back(self.held_bytes, 0)
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self._budget, self._over_bytes = budget, 0
         budget.hold(self.size_bytes, 0)
 
     def leave(self) -> None:
-        """The client is gone: what is on disk anyway need not be in memory."""
+        """Remove from memory what is also on disk, as the client has left."""
         here = self._in_memory
         if here is None or not self.spills:
             return
@@ -364,7 +366,7 @@ class Backlog:
         self._in_memory = None
 
     def clear(self) -> None:
-        """The session is over: nothing waits any more."""
+        """Remove all messages, as the session has ended."""
         if self.spills:
             self._memory_budget.give_back(self.charged_bytes, 0)
         self._budget.give_back(self.held_bytes, 0)

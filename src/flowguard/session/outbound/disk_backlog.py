@@ -1,8 +1,8 @@
-"""DiskBacklog: the messages of a backlog that are only on disk, and the page that is asked for.
+"""DiskBacklog: the messages of a backlog that are only on disk, and the requested page.
 
-Expired messages are looked for page by page (`look_pos`), from the time when the earliest of them
-can have expired. They leave gaps, which a page shows only when they are durable: until then no page
-is asked for (`gaps`).
+Expired messages are searched page by page (`look_pos`), from the time when the earliest of them can
+have expired. They leave gaps, which a page shows only when they are durable; until then no page is
+requested (`gaps`).
 """
 
 from typing import Final, final
@@ -40,15 +40,15 @@ class DiskBacklog:
         self.expires_s = NEVER_S
         """No message has expired before this time."""
         self.look_pos = 0
-        """Messages up to this position have been looked at."""
+        """Messages up to this position have been checked."""
         self.seen_expires_s = NEVER_S
-        """The earliest expiry of messages that were looked at, or put on disk since."""
+        """The earliest expiry of messages that were checked, or put on disk since."""
         self.fetching: Fetch | None = None
         """The page that is on its way."""
         self._late_count = self._late_bytes = 0
-        """Messages put on disk since that page was asked for, and their bytes."""
+        """Messages put on disk since the request for that page, and their bytes."""
         self.gaps = 0
-        """Number of changes out of order that are not known to be durable."""
+        """Number of changes out of order that are not durable yet."""
         self.damage = ""
         """Error of the last read, or ""."""
 
@@ -62,7 +62,7 @@ class DiskBacklog:
         self._add(count, size_bytes, expires_at_s)
 
     def put_first(self, positions: list[int], size_bytes: int, expires_at_s: float) -> None:
-        """Add messages before all others; a page of the others is not wanted any more."""
+        """Add messages before all others; a requested page of the others is outdated."""
         self.after_pos = min(positions) - 1
         self.last_pos = max(self.last_pos, *positions)
         self._add(len(positions), size_bytes, expires_at_s)
@@ -78,7 +78,7 @@ class DiskBacklog:
     def ask(
         self, owner: PageOwner, after_pos: int, count_max: int, bytes_max: int, *, looks: bool
     ) -> Fetch | None:
-        """Return the page to ask the store for, or None if none is needed or one is on its way."""
+        """Return the page to request, or None if none is needed or one is on its way."""
         if self.fetching is not None or self.gaps or not self.count:
             return None
         if self.damage and not owner.connected:
@@ -88,14 +88,14 @@ class DiskBacklog:
         return self.fetching
 
     def came(self, fetch: Fetch) -> bool:
-        """Whether a page is the one that was asked for last; no page is on its way then."""
+        """Return True if a page is the one that was requested last; then none is on its way."""
         if fetch is not self.fetching:
             return False
         self.fetching = None
         return True
 
     def unreadable(self, fetch: Fetch) -> None:
-        """A page cannot be read: its messages wait, and so do those after it."""
+        """Note that a page cannot be read: its messages wait, and so do those after it."""
         self.came(fetch)
         self.damage = fetch.damage
 
@@ -116,7 +116,7 @@ class DiskBacklog:
         return lost
 
     def looked_at_all(self, next_s: float) -> None:
-        """The next look is from the start, not before `next_s`."""
+        """Begin the next search from the start, not before `next_s`."""
         self.expires_s = max(self.seen_expires_s, next_s)
         self.seen_expires_s = NEVER_S
         self.look_pos = 0

@@ -1,6 +1,6 @@
-"""Dispatch: messages into one client's outbox, encoded, at QoS 1 and 2 in flight from then on.
+"""Dispatch: encodes messages into one client's outbox; at QoS 1 and 2 they are in flight then.
 
-What may not be sent now is told to whoever asked, and stays where it is: `Outbound` has what waits.
+A message that may not be sent now stays with the caller: `Outbound` has waiting messages.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ from flowguard.session.owner import drop_message
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
 LARGE_INFLIGHT_MAX: Final = 16
-"""A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
+"""Unacknowledged messages from which on one of SHARED_BYTES or more waits; limits their bytes."""
 
 
 class Dispatch(Sender):
@@ -54,7 +54,7 @@ class Dispatch(Sender):
         self.has_more = False
         """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
         self.explains = False
-        """The client accepts reason strings."""
+        """True if the client accepts reason strings."""
         self._packet_size_max = PACKET_SIZE_MAX
         self.session: Receiver | None = None
         self.inflight_max = node.settings.session.inflight_max
@@ -101,7 +101,7 @@ class Dispatch(Sender):
         elif len(tail) < SHARED_BYTES:
             sent = self.send_frame(head + tail, payload_bytes)
         elif sent := self._takes(frame_bytes):
-            # All who get it share the tail, until it is sent.
+            # All clients that get it share the tail, until it is sent.
             self.outbox.put(head)
             self.outbox.put(tail)
             self.outbox.sent(frame_bytes, payload_bytes)
@@ -109,7 +109,7 @@ class Dispatch(Sender):
             self.forget_alias(delivery)
 
     def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
-        """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
+        """Send an encoded QoS 0 PUBLISH; return False if it was dropped, and counted."""
         frame_bytes = len(frame)
         if not self._takes(frame_bytes):
             return False
@@ -118,7 +118,7 @@ class Dispatch(Sender):
         return True
 
     def _takes(self, frame_bytes: int) -> bool:
-        """Whether so much of QoS 0 can be sent now; what cannot is counted."""
+        """Return True if a QoS 0 frame can be sent now; else count it as dropped."""
         size_bytes = self.outbox.size_bytes + frame_bytes
         most = self.node.outbox_bytes_max
         if self.outbox.blocked or size_bytes > most or frame_bytes > self._packet_size_max:
@@ -129,7 +129,7 @@ class Dispatch(Sender):
         return True
 
     def _refusal(self, size_bytes: int) -> Reason | None:
-        """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
+        """Return the reason to drop a QoS 0 frame, or None; then a blocked outbox is charged."""
         if size_bytes > self._packet_size_max:
             return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
         if self.outbox.frames and self.outbox.size_bytes + size_bytes > self.node.outbox_bytes_max:
@@ -143,7 +143,7 @@ class Dispatch(Sender):
         return None
 
     def full_by(self) -> list[Reason]:
-        """The limits that leave no room for QoS 0."""
+        """Return the limits that reject QoS 0 messages now."""
         is_full = self.outbox.size_bytes >= self.node.outbox_bytes_max
         found = [Reason.OUTBOX_BYTES] if is_full else []
         if self.outbox.blocked and not self.node.outbox_budget.fits(1, self.outbox.blocked_bytes):
@@ -155,7 +155,7 @@ class Dispatch(Sender):
             self._aliases.forget(delivery.message.topic)
 
     def encode(self, delivery: Delivery, now_s: float) -> Frame | None:
-        """The PUBLISH; None: the client takes none as large [MQTT-3.1.2-25]."""
+        """Return the PUBLISH, or None if it is too large for the client [MQTT-3.1.2-25]."""
         if self.version == MQTT_5:
             frame = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
         else:
@@ -166,7 +166,7 @@ class Dispatch(Sender):
         return None
 
     def takes_size(self, delivery: Delivery, now_s: float) -> bool:
-        """Whether the client takes a PUBLISH as large, as it is without an alias."""
+        """Return True if the client accepts a PUBLISH of this size, without an alias."""
         if self._packet_size_max == PACKET_SIZE_MAX:
             return True
         if self.version == MQTT_5:
@@ -177,10 +177,10 @@ class Dispatch(Sender):
         return len(head) + len(tail) + id_bytes <= self._packet_size_max
 
     def send(self, pos: int, delivery: Delivery, now_s: float, charged: bool = False) -> bool:
-        """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
+        """Send a QoS 1 or 2 message for the first time; return False if it cannot be sent now.
 
-        The caller made sure that no message waits before it. `charged`: the queues' budget holds
-        it, and gets it back in the same stretch if it is sent.
+        The caller made sure that no message waits before it. If `charged`, the queues' budget holds
+        it, and gets it back in the same time slice if it is sent.
         """
         session = self.session
         assert session is not None
@@ -235,7 +235,7 @@ class Dispatch(Sender):
         if len(tail) < SHARED_BYTES:
             self.outbox.put(head + encode_u16(packet_id) + tail)
         else:
-            # Shared by all who get it, until it is sent.
+            # Shared by all clients that get it, until it is sent.
             self.outbox.put(head + encode_u16(packet_id))
             self.outbox.put(tail)
         positions = session.inflight.positions
@@ -248,7 +248,7 @@ class Dispatch(Sender):
     # --- bursts ------------------------------------------------------------------------------
 
     def takes_as_is(self, burst: Burst) -> bool:
-        """Whether its packets say all that this client is to be told, and can be sent now."""
+        """Return True if its packets can be sent to this client unchanged and now."""
         return (
             burst.is_5 is (self.version == MQTT_5)
             and self._aliases is None
@@ -258,12 +258,14 @@ class Dispatch(Sender):
         )
 
     def send_as_is(self, burst: Burst) -> None:
-        """Send what it takes as it is, at QoS 0; the caller counts it."""
+        """Send a burst that `takes_as_is` at QoS 0; the caller counts it."""
         self.outbox.put_burst(burst.frames)
 
     def takes_in_flight(self, burst: Burst, session: Receiver, first_pos: int) -> bool:
-        """Whether `send` would send each of the packets now, at QoS 1, from that position on; the
-        node's budget is checked elsewhere, for all sessions together."""
+        """Return True if `send` would send all packets now, at QoS 1, from that position on.
+
+        The node's budget is checked elsewhere, for all sessions together.
+        """
         inflight, count = session.inflight.messages, burst.count
         return (
             self.takes_as_is(burst)
@@ -274,10 +276,10 @@ class Dispatch(Sender):
         )
 
     def send_in_flight(self, burst: Burst, session: Receiver) -> None:
-        """Send what it takes at QoS 1; the caller counts it.
+        """Send a burst that `takes_in_flight` at QoS 1; the caller counts it.
 
-        Nobody is going to look at one of the messages: nothing of a session that ends with its
-        connection is sent again.
+        The messages themselves are not needed, as a session that ends with its connection sends
+        none again.
         """
         inflight, count = session.inflight.messages, burst.count
         first_id = packet_id_of(session.next_pos, 1)
@@ -294,8 +296,10 @@ class Dispatch(Sender):
     def send_stored(
         self, burst: Burst, session: Receiver, first_pos: int, deliveries: list[Delivery]
     ) -> None:
-        """Send what it takes at QoS 1 to a session whose store has these, from that position on;
-        the caller counts it."""
+        """Send a burst that `takes_in_flight` at QoS 1 to a session in the store.
+
+        `deliveries` are stored from `first_pos` on. The caller counts them.
+        """
         positions = session.inflight.positions
         assert positions is not None
         budget = self.node.inflight.budget
@@ -315,7 +319,7 @@ class Dispatch(Sender):
 
 
 def are_free(inflight: dict[int, Delivery | None], first_pos: int, count: int) -> bool:
-    """Whether positions have consecutive packet identifiers at QoS 1, none of them in use."""
+    """Return True if positions have consecutive unused packet identifiers at QoS 1."""
     first_id = packet_id_of(first_pos, 1)
     return first_id + count - 1 <= QOS_1_IDS and (
         not inflight or all(each not in inflight for each in range(first_id, first_id + count))
@@ -323,5 +327,5 @@ def are_free(inflight: dict[int, Delivery | None], first_pos: int, count: int) -
 
 
 def _another_id(session: Receiver, qos: int) -> int:
-    """Return a free packet identifier; 0 if a store knows the position that it follows from."""
+    """Return a free packet identifier, or 0 if the position is stored, which determines it."""
     return 0 if session.durable else packet_id_of(session.take_position(), qos)

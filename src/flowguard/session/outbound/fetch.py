@@ -1,4 +1,4 @@
-"""Fetch: a question to the store, for a page of what waits there for one client or group."""
+"""Fetch: a request to the store for a page of messages that wait for one client or group."""
 
 from typing import Final, final
 
@@ -8,27 +8,27 @@ from flowguard.stores import Store
 
 # Not final: tests have a smaller one, and the compiled code should look at it.
 MOVING_MAX = 500
-"""Messages on their way from the log into queues with which no more set out: what is live waits
-for the commit that they are in, and then for the next one."""
+"""Number of messages on their way from the log into queues above which no page follows. Live work
+waits for the commit that they are in, and then for the next one."""
 MOVING_PAGE: Final = 70
-"""Of which one page has no more while live work shares the commits."""
+"""Maximum number of messages in a page while live work shares the commits."""
 MOVING_SHARE: Final = 0.25
-"""What moves then, of the live work in a commit; a page may always."""
+"""Moving messages then, as a share of the live work in a commit; one page is always allowed."""
 
 
 class PageOwner:
-    """The owner of a page's messages: a `MessageSink`, as far as the store is asked for it."""
+    """The owner of a page's messages: the part of a `MessageSink` that requests need."""
 
     __slots__ = ("client_id", "ended")
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        """The key under which the store keeps them (`records.key_of`)."""
+        """The key of the messages in the store (`records.key_of`)."""
         self.ended = False  # The last one: compiled, it lies beside the flags of the next class.
 
     @property
     def connected(self) -> bool:
-        """Whether its client is here."""
+        """True if its client is connected."""
         return False
 
     @property
@@ -38,13 +38,13 @@ class PageOwner:
 
     @property
     def damage(self) -> str:
-        """Why the last page could not be read; empty: it could."""
+        """Error of the last page, or ""."""
         return ""
 
 
 @final
 class ReadProgress:
-    """How much of a backlog has come from the disk, and since when, for a client that is here."""
+    """Progress of reading a backlog from the disk for a connected client."""
 
     __slots__ = ("count", "since_s")
 
@@ -59,36 +59,38 @@ class ReadProgress:
 
 @final
 class Moving:
-    """The messages that are on their way from the log into queues, and retained ones, all clients
-    together, and how many there may be: a commit takes as long as what is in it."""
+    """Number and limit of messages on their way from the log into queues, and of retained ones.
+
+    They are limited for all clients together, as they make a commit take longer.
+    """
 
     __slots__ = ("_count_max", "count", "is_shared", "page_max")
 
     def __init__(self) -> None:
         self.count = 0
         self.is_shared = False
-        """Live work shares the commits."""
+        """True if live work shares the commits."""
         self.have_all()
 
     @property
     def is_full(self) -> bool:
-        """No page sets out."""
+        """True if no further page may be read."""
         return self.count >= min(self._count_max, MOVING_MAX)
 
     def share(self, live_count: int) -> None:
-        """The commit that begins has so much live work in it."""
+        """Share the commits with live work, of which the next one has `live_count`."""
         self._count_max = max(1, int(MOVING_SHARE * live_count))
         self.page_max = MOVING_PAGE
         self.is_shared = True
 
     def have_all(self) -> None:
-        """There is no live work."""
+        """Use the whole commits, as there is no live work."""
         self._count_max = self.page_max = MOVING_MAX
         self.is_shared = False
 
 
 class Fetch:
-    """A page of a backlog that the store is to be asked for."""
+    """A page of a backlog to read from the store."""
 
     __slots__ = (
         "after_pos",
@@ -119,16 +121,16 @@ class Fetch:
         self.count_max = count_max
         self.bytes_max = bytes_max
         self.looks = looks
-        """The page is only looked through, and stays where it is."""
+        """True if the page is only searched, and stays on disk."""
         self.damage = ""
-        """Why the store cannot read it."""
+        """Reason why the store cannot read it, or ""."""
         self.sent = {pos for pos in (owner.positions or {}).values() if pos > after_pos}
-        """In flight, and to be read over: the queue let go of what the client has in hand."""
+        """Positions in flight, which have left the queue and are skipped."""
 
     def entries(self, store: Store) -> list[QueueEntry]:
-        """Ask; blocks as the store does. None come where there is `damage`.
+        """Read the page; blocks as the store does. Return [] and set `damage` after an error.
 
-        Raises `NotNowError`: ask again later.
+        Raises `NotNowError` if the caller has to try again later.
         """
         try:
             return self.ask(store)
@@ -139,7 +141,7 @@ class Fetch:
         return []
 
     def ask(self, store: Store) -> list[QueueEntry]:
-        """Ask, as `entries`; raises `StoreError` where it cannot be read."""
+        """Read the page as `entries` does; raises `StoreError` if it cannot be read."""
         return store.fetch(
             self.client_id,
             self.after_pos,

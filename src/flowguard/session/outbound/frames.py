@@ -1,4 +1,4 @@
-"""Deliveries to the wire: what is encoded once for all who get it."""
+"""Encoded deliveries, shared by all clients that get them."""
 
 from flowguard.codec.encoder import publish_frame
 from flowguard.records import NEVER_S, Delivery
@@ -10,7 +10,7 @@ Frame = tuple[bytes, bytes]
 
 
 def frame_v4(delivery: Delivery) -> Frame:
-    """For 3.1.1 and 3.1, remembered; at QoS 0 all of it is head."""
+    """Encode for 3.1.1 and 3.1, and remember; at QoS 0 all of it is head."""
     frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
     if not delivery.qos:
         frame = (frame[0] + frame[1], b"")
@@ -19,7 +19,7 @@ def frame_v4(delivery: Delivery) -> Frame:
 
 
 def frame_v5(delivery: Delivery, aliases: TopicAliases | None, now_s: float) -> Frame:
-    """For 5.0, remembered unless it depends on time or aliases; at QoS 0 all of it is head."""
+    """Encode for 5.0; remember unless it depends on time or aliases. QoS 0 has only a head."""
     properties = forwarded(delivery, now_s)
     if aliases is not None and delivery.qos <= aliases.qos_max:
         return aliases.frame(delivery, properties)
@@ -32,7 +32,7 @@ def frame_v5(delivery: Delivery, aliases: TopicAliases | None, now_s: float) -> 
 
 
 def forwarded(delivery: Delivery, now_s: float) -> Properties:
-    """Properties that a server passes on: all of the application's, none of the connection's."""
+    """Return the properties that a server forwards: those of the application."""
     received = delivery.message.properties
     if received is NO_PROPERTIES and not delivery.identifiers:
         return NO_PROPERTIES

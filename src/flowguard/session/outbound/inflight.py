@@ -1,17 +1,18 @@
-"""Messages sent and not acknowledged, in bytes: what all clients of a node together may hold.
+"""Messages sent and not acknowledged, in bytes: the budget of all clients of a node together.
 
-Each one counts INFLIGHT_BYTES for the client that holds it, from its first PUBLISH to PUBACK or
-PUBCOMP. A plain message (small, no properties, a short topic: nearly all of them) counts its
-payload twice besides, for it was encoded: per client, by a formula that the hot path can afford
-(`Outbound.send`). All others are shared, and count once however many clients hold them. PUBREC
-gives back all but INFLIGHT_BYTES.
+Each message counts INFLIGHT_BYTES for its client, from its first PUBLISH to PUBACK or PUBCOMP. A
+plain message (small, no properties, a short topic: nearly all of them) also counts its payload
+twice, as it was encoded. It counts per client, by a formula that the hot path can afford
+(`Outbound.send`). All others are shared, and count once for all clients. PUBREC returns all but
+INFLIGHT_BYTES.
 
-Where a client may not have more of the budget (see `FairBudget`), its messages wait in its queue.
-But one that keeps up (`MessageSink.keeps_up`) may have messages that are larger than its share: it
-is about to acknowledge them, and its queue has no larger share for them. And with nothing in flight
-everybody may have one, or silent clients could stop all others for as long as their sessions live.
-That one counts against the budget of the queues, where it would wait otherwise: what it takes is
-bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once per client.)
+If a client may not have more of the budget (see `FairBudget`), its messages wait in its queue. But
+a client that keeps up (`MessageSink.keeps_up`) may have messages that are larger than its share: it
+is about to acknowledge them, and its queue has no larger share for them. And each client with
+nothing in flight may have one message, or silent clients could stop all others as long as their
+sessions live. This message counts against the budget of the queues, in which it would wait
+otherwise, so its memory is bounded. (Only its INFLIGHT_BYTES may exceed the limit, once per
+client.)
 """
 
 from typing import Final, final
@@ -25,9 +26,9 @@ from flowguard.records import Delivery, Settle, StoreOp
 INFLIGHT_BYTES: Final = 800
 """Identifier, position, record, frame and store entry of one message; measured, rounded up."""
 SHARED_BYTES: Final = 4 * 1024
-"""A message is encoded once for all who get it, but for its head, from here on."""
+"""Size from which on a message is encoded once for all clients, except for its head."""
 PLAIN_HEAD_MAX: Final = 128
-"""Beside its payload a plain message has no more than this, encoded, bytes."""
+"""Maximum encoded size of a plain message besides its payload, bytes."""
 
 NONE_SENT: Final[dict[int, Delivery | None]] = {}
 """The messages in flight of all clients without any: shared, and never changed."""
@@ -55,15 +56,15 @@ class Inflight:
     def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
         self.budget = FairBudget(bounds.inflight_bytes)
         self.client_bytes_max = bounds.settings.session.inflight_bytes_max
-        """Of one client, in the same bytes; None: whatever the budget has."""
+        """Limit of one client, in the same bytes, or None for that of the budget."""
         self.plain_bytes_max = SHARED_BYTES if self.client_bytes_max is None else 0
-        """Above it no message is plain: a client with a limit has all of its messages looked at."""
+        """Payload size from which on no message is plain; 0 if clients have limits."""
         self.queue_budget = queue_budget
         self.charges: dict[Delivery, Charge] = {}
-        """Of what is shared."""
+        """Charges of shared messages."""
 
     def has_common_room(self, burst: Burst, receivers: int) -> bool:
-        """Whether so many may have all of it in flight, as plain messages, whoever they are."""
+        """Return True if any `receivers` clients may have a burst in flight, as plain messages."""
         if burst.payload_bytes_max >= self.plain_bytes_max:
             return False
         if burst.head_bytes_max > PLAIN_HEAD_MAX:
@@ -90,7 +91,7 @@ class InflightExchanges:
         """Charges of messages that the formula (`Inflight`) does not account for."""
 
     def add(self, packet_id: int, delivery: Delivery | None) -> None:
-        """A message is in flight now; its place has been charged."""
+        """Add a message in flight whose slot has been charged."""
         if self.messages is NONE_SENT:
             self.messages = {}
         self.messages[packet_id] = delivery
@@ -106,10 +107,10 @@ class InflightExchanges:
         charged: bool,
         keeps_up: bool,
     ) -> bool:
-        """Charge what the hot path does not (`Outbound.send`); False: the message has to wait.
+        """Charge a message that the hot path does not (`Outbound.send`); False if it has to wait.
 
-        `charged`: the budget of the queues holds it already, else its queue has `queue_bytes`.
-        `messages` has it afterwards.
+        If `charged`, the budget of the queues holds it already, else its queue has `queue_bytes`.
+        The caller adds it to `messages` afterwards.
         """
         if account.client_bytes_max is not None and not self._may_have(
             delivery, account.client_bytes_max
@@ -127,7 +128,7 @@ class InflightExchanges:
             return False
         elif charge is None:
             queue_budget, size_bytes = account.queue_budget, delivery.size_bytes
-            # Charged: the queue gives the same number back in this stretch.
+            # If charged, the queue returns the same number in this time slice.
             fits = charged or queue_budget.fits(size_bytes, queue_bytes)
             if not fits and not (keeps_up and queue_budget.has_spare(size_bytes)):
                 return False
@@ -140,16 +141,16 @@ class InflightExchanges:
         return True
 
     def _may_have(self, delivery: Delivery, limit_bytes: int) -> bool:
-        """Whether a client stays within its own limit; one message it may always have."""
+        """Return True if a client stays within its own limit; one message is always allowed."""
         if not self.messages:
             return True
         size_bytes = INFLIGHT_BYTES + content_bytes(delivery)
         return size_bytes + self._size_bytes(limit_bytes) <= limit_bytes
 
     def _fits(self, size_bytes: int, budget: FairBudget) -> bool:
-        """Whether the budget has capacity; the client's bytes are added up only if they matter.
+        """Return True if the budget has capacity; the client's bytes are added up only if needed.
 
-        A client that holds more than what is left by the number of holders may have no more.
+        A client with more than the free bytes divided by the number of holders may have no more.
         """
         if budget.used_bytes + size_bytes <= budget.common_bytes:
             return True
@@ -158,9 +159,9 @@ class InflightExchanges:
         return budget.fits(size_bytes, self._size_bytes(enough_bytes))
 
     def restore_place(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
-        """A store remembers that this was sent: it is in flight even where limits are lower now.
+        """Charge a message that was in flight before a start, even if limits are lower now.
 
-        As with `take_place`, `messages` has it afterwards.
+        As with `take_place`, the caller adds it to `messages` afterwards.
         """
         account.budget.hold(INFLIGHT_BYTES, len(self.messages))
         if delivery is None:
@@ -173,7 +174,7 @@ class InflightExchanges:
         self._hold(packet_id, charge)
 
     def free_content(self, packet_id: int, delivery: Delivery, account: Inflight) -> None:
-        """PUBREC: the content is the client's, the identifier still in use."""
+        """Free the content after PUBREC; the identifier is still in use."""
         charge = self.charges.pop(packet_id, None) if self.charges else None
         if charge is None:
             account.budget.give_back(2 * len(delivery.message.payload), INFLIGHT_BYTES)
@@ -187,16 +188,16 @@ class InflightExchanges:
                 del account.charges[delivery]
 
     def free_place(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
-        """The exchange has ended, and is not in `messages`.
+        """Free the slot of an ended exchange, which is not in `messages`.
 
-        `delivery` None: its content was freed before.
+        `delivery` is None if its content was freed before.
         """
         if delivery is not None:
             self.free_content(packet_id, delivery, account)
         account.budget.give_back(INFLIGHT_BYTES, len(self.messages))
 
     def end(self, packet_id: int, delivery: Delivery | None, account: Inflight) -> None:
-        """PUBACK, PUBCOMP or a PUBREC that rejects the message."""
+        """End an exchange after PUBACK, PUBCOMP or a PUBREC that rejects the message."""
         del self.messages[packet_id]
         if delivery is None or self.charges:
             self.free_place(packet_id, delivery, account)
@@ -209,10 +210,10 @@ class InflightExchanges:
     def end_plain(
         self, pubacks: bytes, account: Inflight, client_id: str, settled: list[StoreOp]
     ) -> int:
-        """End the exchanges that these PUBACKs begin with, while all are of plain messages; add to
-        `settled` what the store need not keep.
+        """End the exchanges of these PUBACKs up to the first one that is not of a plain message.
 
-        Returns how many bytes of them were; the others are for `end`.
+        Add their operations for the store to `settled`. Return the number of bytes that were
+        handled; the others are for `end`.
         """
         if self.charges:
             return 0
@@ -241,7 +242,7 @@ class InflightExchanges:
         self.charges[packet_id] = charge
 
     def _size_bytes(self, enough_bytes: int) -> int:
-        """Bytes in flight, those shared with others included; or more than `enough_bytes`."""
+        """Return the bytes in flight, shared ones included, or any number above `enough_bytes`."""
         charges = self.charges
         held_bytes = INFLIGHT_BYTES * len(self.messages)
         for packet_id, delivery in self.messages.items():
@@ -257,10 +258,10 @@ class InflightExchanges:
 
 
 def plain_bytes(payload_bytes: int, count: int = 1) -> int:
-    """Bytes that so many plain messages count."""
+    """Return the bytes that `count` plain messages count."""
     return INFLIGHT_BYTES * count + 2 * payload_bytes
 
 
 def content_bytes(delivery: Delivery) -> int:
-    """Once as it came, once encoded."""
+    """Return the size of a message as received and as encoded together."""
     return 2 * delivery.size_bytes

@@ -8,7 +8,7 @@ from typing import final
 from flowguard.records import NEVER_S, Delivery
 
 Waiting = tuple[int, Delivery, int]
-"""Position, message, bytes it counts."""
+"""Position, message, and its size in bytes."""
 
 
 @final

@@ -1,13 +1,13 @@
-"""To the client: messages waiting and sent, resends, retained messages, what waits for groups.
+"""To the client: waiting and sent messages, resends, retained messages, messages of groups.
 
-Three places, each bounded, that a message passes on its way out:
+A message passes three bounded stages on its way out:
 
     queue (count, bytes; QoS 1 and 2)  ->  inflight (client's Receive Maximum)  ->  outbox (bytes)
 
 The queue waits while the inflight window is full or the outbox is above its watermark; QoS 0 skips
 the first two and is dropped when the outbox is full. Only the matching event (an acknowledgement,
-a drained socket) moves things on, through one `pump`; `acknowledging` has what acknowledgements do,
-`dispatch` how a message gets into the outbox.
+a drained socket) continues it, through one `pump`. `acknowledging` handles acknowledgements,
+`dispatch` puts messages into the outbox.
 """
 
 from typing import Final, final
@@ -36,7 +36,7 @@ from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, Properties
 
 TELL_MAX: Final = 200
-"""Groups that are told of room in one stretch."""
+"""Maximum number of groups that are woken in one time slice."""
 ASKED: Final = -1
 
 
@@ -49,7 +49,7 @@ class Outbound(Dispatch):
     def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
         super().__init__(connection, node, version)
         self._turn_left = 0
-        """So many messages of the backlog may go in this turn."""
+        """Number of messages of the backlog that may still be sent in this turn."""
         self._resend: Resend | None = None
         self._retained: RetainedSends | None = None
 
@@ -66,7 +66,7 @@ class Outbound(Dispatch):
             self._aliases = TopicAliases(aliases_max, session.account, self.node)
 
     def has_places(self, session: Receiver, count: int) -> bool:
-        """Whether so many messages could be sent now, but for identifiers that are in use."""
+        """Return True if `count` messages could be sent now, if identifiers are free."""
         return (
             self._resend is None
             and len(session.inflight.messages) + count <= self.inflight_max
@@ -74,9 +74,9 @@ class Outbound(Dispatch):
         )
 
     def undelivered(self, session: Receiver) -> Undelivered | None:
-        """Why the next message for the client is not sent; None: it has none.
+        """Return the reason why the next message is not sent, or None if none waits.
 
-        In the order in which `_pump_queue` and `send` ask.
+        The order of the checks is that of `_pump_queue` and `send`.
         """
         queue, inflight = session.queue, session.inflight.messages
         if not self.outbox.takes_more or self.outbox.blocked:
@@ -101,13 +101,13 @@ class Outbound(Dispatch):
     # --- what waits --------------------------------------------------------------------------
 
     def pump(self, now_s: float) -> None:
-        """A new turn: send what may be sent."""
+        """Begin a new turn, and send waiting messages."""
         if self._retained is not None:
             self._retained.new_turn()
         self.send_waiting(now_s)
 
     def send_waiting(self, now_s: float) -> None:
-        """First resends, then the queue, retained messages, and what waits for its groups."""
+        """Send resends, then the queue, retained messages, and messages of its groups."""
         session = self.session
         if session is None:
             return
@@ -154,7 +154,7 @@ class Outbound(Dispatch):
                 return
 
     def _pump_resend(self, session: Receiver, resend: Resend, now_s: float) -> None:
-        """Send again what a former connection sent, as much as may be in flight on this one."""
+        """Send messages of a former connection again, within the in-flight limit of this one."""
         while (
             self.outbox.takes_more
             and len(session.inflight.messages) - len(resend) < self.inflight_max
@@ -176,7 +176,7 @@ class Outbound(Dispatch):
                 self.write_publish(packet_id, with_dup(frame), delivery)
 
     def _pump_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
-        """Retained messages, as far as there is room in this turn."""
+        """Send retained messages within the capacity of this turn."""
         if session.durable:
             if self.node.moving.is_full:
                 self.node.later[self.connection] = None
@@ -197,7 +197,7 @@ class Outbound(Dispatch):
             self.outbox.pump_again()
 
     def _offer_retained(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
-        """Send or drop a retained message that needs no store; False: it waits in the queue."""
+        """Send or drop a retained message that needs no store; False if it waits in the queue."""
         reason = admit_message(session, delivery.size_bytes, self.node, now_s)
         if reason is not None:
             self.node.counters.drop(reason)
@@ -208,13 +208,12 @@ class Outbound(Dispatch):
             return True
         session.queue.put(pos, delivery, delivery.size_bytes, connected=True)
         if not session.inflight.messages:
-            self.outbox.pump_again()  # No acknowledgement will come that does.
+            self.outbox.pump_again()  # No acknowledgement will cause it.
         trim_queue(session, self.node, now_s)
         return False
 
     def _store_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
-        """A page of retained messages, which the client gets when the store has them; those of
-        QoS 0 at once."""
+        """Store a page of retained messages, which are sent after the commit; QoS 0 at once."""
         page: list[Delivery] = []
         page_bytes, subscriptions = 0, session.subscriptions
         count_max = min(PAGE_MAX, self.node.moving.page_max)
@@ -244,7 +243,7 @@ class Outbound(Dispatch):
             self.outbox.pump_again()
 
     def _passes(self, delivery: Delivery, now_s: float) -> bool:
-        """Whether a retained message needs a packet identifier; one of QoS 0 is sent."""
+        """Return True if a retained message needs a packet identifier; one of QoS 0 is sent."""
         if delivery.expires_at_s <= now_s:
             self.node.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
             return False
@@ -254,10 +253,9 @@ class Outbound(Dispatch):
         return True
 
     def _has_place(self, session: Receiver, delivery: Delivery, now_s: float) -> bool:
-        """Keep a place for a retained message that has to be durable first.
+        """Reserve a slot for a retained message that has to be durable first; True if it has one.
 
-        Where there is none while others wait, or the disk is full, it waits, too; else it is
-        dropped, and counted.
+        Without a slot it waits if others wait or the disk is full. Else it is dropped, and counted.
         """
         if self.node.read_only:
             return False
@@ -272,11 +270,11 @@ class Outbound(Dispatch):
         return reason is None
 
     def has_room(self, session: Receiver, membership: Membership) -> bool:
-        """Whether a message of a group could go now, with none of the client's own before it."""
+        """Return True if a message of a group could be sent now, with no own one before it."""
         return not self.has_more and self.has_places(session, 1 + membership.moving_count)
 
     def tell_groups(self, now_s: float) -> None:
-        """There may be room: whoever asked is told, until there is none, or enough are told."""
+        """Wake waiting groups while the client has capacity, up to `TELL_MAX`."""
         session = self.session
         membership = None if session is None else session.membership
         if session is None or membership is None:
@@ -295,9 +293,9 @@ class Outbound(Dispatch):
             self.has_more = True
 
     def _may_send_backlog(self, session: Receiver) -> bool:
-        """Whether the first of the backlog may go now, as far as the node is concerned.
+        """Return True if the node lets the first message of the backlog be sent now.
 
-        By turns, and no faster than its window lets clients publish.
+        Backlogs are sent in turn, and no faster than the node's window lets clients publish.
         """
         if len(session.inflight.messages) >= self.node.window.limit:
             return False
@@ -310,13 +308,13 @@ class Outbound(Dispatch):
         return False
 
     def take_turn(self, now_s: float) -> None:
-        """Go on with the backlog, as far as there is room."""
+        """Go on with the backlog within the capacity of the client."""
         self._turn_left = PIECE_MAX
         self.send_waiting(now_s)
         self._turn_left = min(self._turn_left, 0)
 
     def send_retained(self, wanted: list[tuple[str, RetainedSearch]]) -> None:
-        """Send what these find, by filter, at the client's pace, after its queue."""
+        """Send the results of these searches by filter, at the client's pace, after its queue."""
         self.has_more = True
         if self._retained is None:
             self._retained = RetainedSends()
@@ -325,18 +323,18 @@ class Outbound(Dispatch):
         self.outbox.pump_again()
 
     def sends_retained(self, filter: str) -> bool:
-        """Whether the retained messages of that filter are on their way."""
+        """Return True if the retained messages of that filter are on their way."""
         return self._retained is not None and filter in self._retained
 
     def stop_retained(self, filter: str) -> None:
-        """[MQTT-3.10.4-2] `filter` is no longer subscribed, or anew."""
+        """Stop the search for a filter that is unsubscribed or subscribed again [MQTT-3.10.4-2]."""
         if self._retained is not None:
             self._retained.remove(filter)
 
     # --- resume ------------------------------------------------------------------------------
 
     def resume(self, now_s: float) -> None:
-        """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
+        """Repeat unacknowledged messages in their order [MQTT-4.4.0-1], then go on."""
         session = self.session
         assert session is not None
         for packet_id, delivery in session.inflight.messages.items():
@@ -349,7 +347,7 @@ class Outbound(Dispatch):
     # --- end ---------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """The connection is over: free what it held; the session keeps its messages."""
+        """Free the memory of an ended connection; the session keeps its messages."""
         self.outbox.close()
         self.session = self._retained = self._resend = None
         if self._aliases is not None:

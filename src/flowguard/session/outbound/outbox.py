@@ -1,7 +1,7 @@
 """Outbox: bytes on their way to one client, until its socket takes them.
 
-Answers may exceed the limit for a while, messages may not (`Outbound`). What a socket refuses is
-charged to the node until it takes it, and whoever takes nothing is not read for ever.
+Answers may exceed the limit for a while, messages may not (`Outbound`). Bytes that a socket does
+not accept are charged to the node until then. A client that accepts none is read up to a limit.
 """
 
 from typing import Final, final
@@ -10,20 +10,20 @@ from flowguard.session.conversation import Conversation
 from flowguard.session.node_state import NodeState
 
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
-"""Messages stay in the queue while more than this is unsent: there they can still expire."""
+"""Messages stay in the queue, in which they can expire, while more than this is unsent."""
 OUTBOX_SLACK_BYTES: Final = 64 * 1024
 """Answers may exceed the outbox limit by this much before a client that reads none is not read."""
 JOINED_BYTES: Final = 1024
-"""Answers that nobody reads are kept in pieces of this size, or more."""
+"""Minimum size of the pieces in which unread answers are joined."""
 FRAME_BYTES: Final = 64
-"""The object around each frame that a socket does not take, and its place in the outbox."""
+"""Memory of the object of a frame that a socket does not accept, and its place in the outbox."""
 NO_FRAMES: Final[list[bytes]] = []
-"""The outbox of all to whom nothing is to be sent now: shared, and never changed."""
+"""The outbox of all connections without data to send: shared, and never changed."""
 
 
 @final
 class Outbox:
-    """Encoded packets of one connection, and what they count."""
+    """Encoded packets of one connection, and their account."""
 
     __slots__ = (
         "_drained_bytes",
@@ -48,15 +48,15 @@ class Outbox:
         self.dirty = False
         self.is_closed = False
         self.blocked = False
-        """True while the socket takes nothing more."""
+        """True while the socket accepts no more."""
         self.blocked_bytes = 0
-        """What the node's outbox budget holds for this connection."""
+        """Number of bytes in the node's outbox budget for this connection."""
         self._drained_bytes = 0
-        """What it held before the last send, if the socket was blocked then."""
+        """Value of `blocked_bytes` before the last send, if the socket was blocked then."""
         self.limit_bytes = node.outbox_bytes_max + OUTBOX_SLACK_BYTES
-        """Above it, `may_owe_more` says whether the client is read."""
+        """Limit above which `may_owe_more` decides whether the client is read."""
         self.sent_bytes = 0
-        """To its peer, as far as the socket has taken it."""
+        """Number of bytes to its peer that the socket has accepted."""
 
     def write(self, frame: bytes) -> None:
         """Queue an encoded control packet; answers are as many as the packets they answer."""
@@ -71,21 +71,21 @@ class Outbox:
             self.node.dirty.append(self.connection)
 
     def put(self, frame: bytes) -> None:
-        """The last of the outbox."""
+        """Append a frame."""
         if self.frames is NO_FRAMES:
             self.frames = [frame]
         else:
             self.frames.append(frame)
 
     def write_answers(self, frames: bytes, count: int) -> None:
-        """Queue so many of them, encoded, at once."""
+        """Queue `count` encoded answers at once."""
         self.write(frames)
         self.node.counters.messages_sent += count - 1
 
     def _write_blocked(self, frame: bytes) -> None:
-        """Keep an answer that its client does not read, charged to the node.
+        """Queue an answer that its client does not read, charged to the node.
 
-        Small ones are joined: as objects of their own they would take twenty times as much.
+        Small ones are joined: as objects of their own they would take 20 times the memory.
         """
         if len(self.frames) > 1 and len(self.frames[-1]) < JOINED_BYTES:
             self.frames[-1] += frame
@@ -96,20 +96,22 @@ class Outbox:
 
     @property
     def owes_too_much(self) -> bool:
-        """Whether the client is not read because it does not take its answers."""
+        """True if the client is not read because it does not read its answers."""
         return self.size_bytes > self.limit_bytes and not self.may_owe_more
 
     @property
     def may_owe_more(self) -> bool:
-        """Whether a client that does not take its answers may ask for more of them: half of what
-        the node has for such clients is for their messages."""
+        """True if a client that does not read its answers may cause more of them.
+
+        Half of the node's budget for such clients is for their messages.
+        """
         node = self.node
         budget = node.outbox_budget
         owes_bytes = self.size_bytes - OUTBOX_SLACK_BYTES
         return owes_bytes <= node.outbox_bytes_max and 2 * budget.used_bytes <= budget.limit_bytes
 
     def take(self) -> bytes:
-        """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
+        """Return all data to send now; the caller must `put_back` what the socket rejects."""
         frames = self.frames
         data = frames[0] if len(frames) == 1 else b"".join(frames)
         self.frames = NO_FRAMES
@@ -127,10 +129,10 @@ class Outbox:
         return data
 
     def put_back(self, rest: bytes) -> bool:
-        """The socket takes no more: `rest` goes first once it does.
+        """Put back the rest of the data, to be sent first when the socket accepts more.
 
-        What a socket refuses counts against the node's budget until it takes it; False: the client
-        may not hold so much of it, and the connection has to go. Not if it has taken a part.
+        It counts against the node's budget until then. Return False if it exceeds the client's
+        share, so that the connection must end; but not if the socket has accepted a part.
         """
         self.frames = [rest, *self.frames]
         self.size_bytes += len(rest)
@@ -151,11 +153,11 @@ class Outbox:
 
     @property
     def takes_more(self) -> bool:
-        """Whether little enough is unsent."""
+        """True if messages may be added: few enough bytes are unsent."""
         return self.size_bytes < OUTBOX_WATERMARK_BYTES
 
     def put_burst(self, frames: bytes) -> None:
-        """Queue PUBLISHes that are counted by who gives them to all."""
+        """Queue PUBLISHes that the caller counts for all clients."""
         if self.frames is NO_FRAMES:
             self.frames = [frames]
         else:
@@ -166,7 +168,7 @@ class Outbox:
             self.node.dirty.append(self.connection)
 
     def sent(self, frame_bytes: int, payload_bytes: int) -> None:
-        """A PUBLISH is in the outbox."""
+        """Count a PUBLISH in the outbox."""
         counters = self.node.counters
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
@@ -176,15 +178,15 @@ class Outbox:
             self.node.dirty.append(self.connection)
 
     def pump_again(self) -> None:
-        """`pump`, in a later slice; what waits to be sent is followed by that anyway.
+        """Call `pump` in a later slice; a pending send does that anyway.
 
-        Else two entries of the connection would become four, and then eight.
+        A second entry of the connection would double with each call.
         """
         if not self.dirty:
             self.node.dirty.append(self.connection)
 
     def close(self) -> None:
-        """The connection has ended: free what it held; its last packets are still sent."""
+        """Free the memory of an ended connection; its last packets are still sent."""
         self.is_closed = True
         del self.connection  # A cycle would wait for the garbage collector, frames and all.
         budget = self.node.outbox_budget

@@ -1,7 +1,7 @@
-"""Receiver: a session as the connection of its client sees it ([MQTT 5.0, 4.3]).
+"""Receiver: the parts of a session that its connection needs ([MQTT 5.0, 4.3]).
 
-It has parts: a queue, messages in flight, subscriptions, rights, an account of its memory. It knows
-no connection; `session` does.
+These are a queue, messages in flight, subscriptions, rights and an account of its memory. Only
+`session` has the connection.
 """
 
 from flowguard.access.rights import Rights
@@ -34,31 +34,33 @@ class Receiver(MessageSink):
         super().__init__(client_id, queue, durable=durable)
         self.inflight = InflightExchanges(durable=durable)
         self.membership: Membership | None = None
-        """What it has to do with the queues of shared subscriptions; None: nothing yet."""
+        """Messages from the queues of shared subscriptions, or None before the first one."""
         self.backlog_end = 1
-        """Messages before this position waited for the client to come back."""
+        """Messages before this position waited for the client to reconnect."""
         self.account = StateAccount()
         self.subscriptions = Filters()
         self.rights: Rights | None = None
-        """None: there are no rules, or the client has not been here since the broker's start."""
+        """Rights, or None without rules or before the first CONNECT since the broker's start."""
         self.rights_pos = 1
-        """Messages before this position were routed under other rights: these are asked again."""
+        """Messages before this position were routed under other rights, and are checked again."""
 
     def store_retained(
         self, page: list[Delivery], sends: RetainedSends, node: NodeState, now_s: float
     ) -> None:
-        """Take retained messages that were admitted: sent when the store has them, and knows how
-        far those of each filter have come. Until then `sends` is storing."""
+        """Store admitted retained messages and the progress of their filters, then send them.
+
+        Until then `sends` is storing.
+        """
         raise NotImplementedError
 
     @property
     def window_max(self) -> int:
-        """Cost units that its roles let it have in process."""
+        """Maximum work in process by its roles, cost units."""
         quota = None if self.rights is None else self.rights.quotas.window_max
         return UNBOUNDED if quota is None else quota
 
     def may_receive(self, topic: str) -> bool:
-        """Whether its rights let it; who was not here since the start is asked when it comes."""
+        """Return True if its rights allow the topic, or are not known before it connects."""
         rights = self.rights
         return rights is None or rights.may_receive(topic)
 
@@ -67,7 +69,7 @@ class Receiver(MessageSink):
         return self.inflight.positions
 
     def take_position(self, count: int = 1) -> int:
-        """As for every owner; a single position is skipped if its identifier is in flight.
+        """Take positions as every owner; a single one is skipped if its identifier is in flight.
 
         A free one exists in each QoS, because not all identifiers of a QoS can be in flight.
         """
@@ -79,7 +81,7 @@ class Receiver(MessageSink):
 
 
 def membership_of(member: Receiver) -> Membership:
-    """Its membership, from now on."""
+    """Return the membership of a session; make it if it has none."""
     if member.membership is None:
         member.membership = Membership()
     return member.membership
@@ -88,7 +90,7 @@ def membership_of(member: Receiver) -> Membership:
 def end_exchange(
     member: Receiver, packet_id: int, delivery: Delivery | None, node: NodeState
 ) -> None:
-    """PUBACK, PUBCOMP or a PUBREC that rejects: the store need not keep the message either."""
+    """End an exchange after PUBACK, PUBCOMP or a rejecting PUBREC, in the store as well."""
     inflight, membership = member.inflight, member.membership
     inflight.end(packet_id, delivery, node.inflight)
     loan = membership.loans.pop(packet_id, None) if membership is not None else None

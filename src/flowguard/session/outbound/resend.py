@@ -1,4 +1,4 @@
-"""Messages sent on a former connection and not acknowledged, again on this one [MQTT-4.4.0-1]."""
+"""Resends of unacknowledged messages of a former connection [MQTT-4.4.0-1]."""
 
 from collections import deque
 from typing import Final, final
@@ -21,7 +21,7 @@ class Resend:
         )
 
     def __len__(self) -> int:
-        """The messages that are still to be sent."""
+        """Return the number of messages that remain to be sent."""
         return len(self._packet_ids)
 
     @property
@@ -29,11 +29,11 @@ class Resend:
         return not self._packet_ids
 
     def next(self) -> int | None:
-        """The next identifier, whether it is still in flight or not; None: no more."""
+        """Return the next identifier, still in flight or not, or None after the last one."""
         return self._packet_ids.popleft() if self._packet_ids else None
 
 
 def with_dup(frame: Frame) -> Frame:
-    """[MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again."""
+    """Return a frame with DUP set, as it is sent again [MQTT-3.3.1-1]."""
     head, tail = frame
     return bytes((head[0] | DUP,)) + head[1:], tail

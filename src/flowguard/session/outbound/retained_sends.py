@@ -1,12 +1,11 @@
 """Retained messages on their way to new subscriptions, one filter after the other.
 
-Finding them is work that no window bounds: a filter may look at every topic there is and match
-none. So it is done in slices, and after a few of them the connection has to wait for its next turn.
-Each filter is worked off once at a time: whoever subscribes again starts again.
+No window limits the search for them: a filter may check all topics and match none. So it is done in
+slices, and after a few of them the connection has to wait for its next turn. Each filter has one
+search at a time: a repeated subscription starts it again.
 
-A search ends with the connection. What a durable session is owed at QoS 1 and 2 it remembers
-itself, by filter, and how far that has come (`Filters.retained_after`): so the searches of its next
-connection go on there.
+A search ends with the connection. A durable session records the progress of each filter at QoS 1
+and 2 (`Filters.retained_after`), so that the searches of its next connection continue there.
 """
 
 from collections import OrderedDict
@@ -16,27 +15,26 @@ from flowguard.records import Delivery
 from flowguard.session.host import RetainedSearch
 
 STEPS_MAX: Final = 1_000
-"""Messages per turn, sent or not: some milliseconds."""
+"""Maximum number of messages per turn, sent or not: some milliseconds."""
 SLICE_STEPS: Final = 200
-"""What a slice of searching counts, found or not."""
+"""Steps that a slice of searching counts, with or without a result."""
 
 
 @final
 class RetainedSends:
-    """The retained messages that one connection is still to be sent."""
+    """The retained messages that remain to be sent to one connection."""
 
     __slots__ = ("_by_filter", "_steps_left", "filter", "is_storing", "moved")
 
     def __init__(self) -> None:
         self._by_filter: OrderedDict[str, RetainedSearch] = OrderedDict()
         self.filter = ""
-        """That `peek` found something for."""
+        """The filter of the last result of `peek`."""
         self.moved: dict[str, bool] = {}
-        """Filters for which something was found that the store has not heard of; True: and nothing
-        is left for them."""
+        """Filters with progress that is not stored yet; True if their search is done."""
         self._steps_left = STEPS_MAX
         self.is_storing = False
-        """A page of them is to be durable before more follow."""
+        """True if a page of them must be durable before more follow."""
 
     @property
     def is_done(self) -> bool:
@@ -46,24 +44,24 @@ class RetainedSends:
         self._steps_left = STEPS_MAX
 
     def __contains__(self, filter: str) -> bool:
-        """Whether its messages are being looked for."""
+        """Return True if the search for a filter is under way."""
         return filter in self._by_filter
 
     def add(self, filter: str, search: RetainedSearch) -> None:
         self._by_filter[filter] = search
 
     def remove(self, filter: str) -> None:
-        """Nobody wants it any more."""
+        """Stop the search for a filter."""
         self._by_filter.pop(filter, None)
         self.moved.pop(filter, None)
 
     @property
     def is_tired(self) -> bool:
-        """It has had its share of this turn."""
+        """True if its share of this turn is used up."""
         return self._steps_left <= 0
 
     def peek(self) -> Delivery | None:
-        """The next message, left in place; None: done, or tired."""
+        """Return the next message, left in place, or None if done or tired."""
         while self._by_filter and self._steps_left > 0:
             filter, search = next(iter(self._by_filter.items()))
             delivery = search.peek()
@@ -78,7 +76,7 @@ class RetainedSends:
         return None
 
     def take(self) -> None:
-        """On with the message after the one that `peek` gave."""
+        """Go on to the message after the one that `peek` returned."""
         self._steps_left -= 1
         self.moved[self.filter] = False
         self._by_filter[self.filter].take()
