@@ -1,6 +1,6 @@
 """States of a pair of connections through a proxy.
 
-    OPENED --CONNECT--> OFFERED --place--> DIALING --opened--> CONNECTING --CONNACK--> CONNECTED
+    OPENED --CONNECT--> OFFERED --admit--> DIALING --opened--> CONNECTING --CONNACK--> CONNECTED
        \\__________________\\___________________\\_____________________\\__________________/
                 rejected (0x89, 0x88), expired, closed by either side ---> ENDED
 

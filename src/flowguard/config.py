@@ -468,7 +468,7 @@ class Settings(Section):
         return self
 
     def _follows(self, lesser: str, greater: str) -> bool:
-        """Whether one of the two is not set, and will be given what goes with the other."""
+        """Return True if one of the two is not set, so that it will be derived from the other."""
         if self._value(greater) is None:
             return True
         _, _, name = lesser.partition(".")

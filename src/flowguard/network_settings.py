@@ -63,7 +63,7 @@ class ListenerSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, values: object) -> object:
-        """A listener that is a text is an address, and nothing else is said of it."""
+        """Read a text as a listener with this address and no other settings."""
         return {"address": values} if isinstance(values, str) else values
 
     @field_validator("address")
@@ -123,7 +123,7 @@ class NetworkSettings(Section):
     @field_validator("listeners")
     @classmethod
     def _each_once(cls, listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
-        """No two of one place, whatever is spoken there; port 0 is another one each time."""
+        """Reject two listeners at one place, whatever their scheme; port 0 is always different."""
         places = [Address.parse(each.address) for each in listeners]
         taken = [place.place for place in places if place.port != 0]
         for place in taken:
@@ -139,7 +139,7 @@ class NetworkSettings(Section):
 
     @property
     def asks(self) -> bool:
-        """Whether clients have to prove who they are, by other things than a certificate."""
+        """True if clients must prove their identity by more than a certificate."""
         files = (self.password_file, self.token_keys)
         return any([file is not None for file in files]) or self.allow_anonymous is False
 

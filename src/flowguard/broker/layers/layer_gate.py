@@ -1,11 +1,11 @@
 """LayerGate: limits the TLS and WebSocket handshakes in process, before any CONNECT is read.
 
 A handshake costs more than the rest of a connection's start, so the CONNECT gate acts too late for
-a crowd of them. This gate uses the same rule with another unit. A handshake is in process from its
-admission until our part of it is done and its peer can continue. A connection without a slot stays
-unread: its first bytes wait in the kernel and cost no cryptography. If its client disconnects
-meanwhile, it is closed without a handshake. Handshakes run in slices between the reactor's turns,
-and those that have begun run first.
+a crowd of them. This gate uses the same rule with another unit: a handshake is in process from its
+admission until our part of it is done. Time that the peer takes does not count. A connection
+without a slot stays unread: its first bytes wait in the kernel and cost no cryptography. If its
+client disconnects meanwhile, it is closed without a handshake. Handshakes run in slices between the
+reactor's turns, and those that have begun run first.
 """
 
 from collections import deque
