@@ -161,7 +161,7 @@ TINY = Case("tiny", "flash_crowd", {"clients": 60, "connects_per_s": 3.0}, (OURS
 
 
 def test_a_probe_changes_nothing() -> None:
-    """The same run as without anybody who looks on, invariants and all."""
+    """The run is the same as without a probe, including its invariants."""
 
     watched = observe(Step(TINY, OURS, 1)).summary
     alone = run(load(TINY.scenario, {**TINY.changes, "seed": 1}).scenario, OURS)

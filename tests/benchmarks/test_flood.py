@@ -40,8 +40,7 @@ def narrow() -> Iterator[Instance]:
 
 
 def busy(flood: Flood, kind: Kind, *numbers: float, some: Callable[[Seen], int]) -> Seen:
-    """What was seen of the first such phase in which there was `some`: on a starved machine there
-    may be nothing in a short one."""
+    """Return the first such phase with `some`: on a starved machine a short one may have none."""
     deadline_s = time.monotonic() + HANG_S
     while not some(total := flood.phase(kind, *numbers).total):
         assert time.monotonic() < deadline_s
@@ -49,7 +48,7 @@ def busy(flood: Flood, kind: Kind, *numbers: float, some: Callable[[Seen], int])
 
 
 def settle(flood: Flood, copies: int = 1) -> None:
-    """Until all that was sent is acknowledged, and so many copies of it are delivered."""
+    """Wait until all sent messages are acknowledged, and `copies` copies of them are delivered."""
     sent = sum(phase.total.sent for phase in flood.phases)
 
     def is_done(total: Seen) -> bool:

@@ -1,4 +1,4 @@
-"""The headline and an experiment, short and real; and how they are told."""
+"""The headline and an experiment, short and real; and their reports."""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable

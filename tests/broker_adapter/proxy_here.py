@@ -40,7 +40,7 @@ async def proxying(
     says_address: bool = False,
     on_error: Callable[[Exception], None] | None = None,
 ) -> AsyncIterator[ProxyCore]:
-    """A proxy of this process; at the end nothing is held for anybody."""
+    """Yield a proxy of this process; at its end nothing may be held."""
     flow = FlowSettings(store_objective_s=1e9, loop_objective_s=1e9, unfinished_bytes_max=MIB)
     core = ProxyCore(flow, 64 * MIB, upstreams, draw=lambda: 0.5, on_error=on_error)
     reactor = ProxyReactor(core, monotonic, says_address=says_address)

@@ -1,6 +1,6 @@
 """A stage for the proxy: pairs without sockets, a script for an upstream, a number for time.
 
-The upstream acknowledges when it is told to; both sides' bytes arrive in whatever pieces.
+The upstream acknowledges when the test calls for it; both sides' bytes arrive in any pieces.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from flowguard.types import MQTT_5, Publish
 
 MEMORY_BYTES = 64 * MIB
 SOCKET_BYTES = 300
-"""What a socket takes at once, where it takes anything."""
+"""Maximum number of bytes that a socket takes at once."""
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class ProxyClient:
         self.stage.settle()
 
     def hang_up(self, *, hears: bool = True) -> None:
-        """It sends no more; `hears`: it has closed only that half."""
+        """The client sends no more; if `hears`, it has closed only that half."""
         self.hung_up, self.hears = True, hears
         self.pair.client_ended(self.stage.now_s)
         self.stage.settle()
@@ -129,14 +129,14 @@ class ProxyStage:
         self.fallen: set[Upstream] = set()
         """Upstreams that are not there, while others are."""
         self.silent: set[Place] = set()
-        """Addresses at which nobody is."""
+        """Addresses without a listener."""
         self.lost: set[Place] = set()
         """Addresses that swallow whatever is sent there."""
         self.dialed: list[Place] = []
         """Every address that was dialed."""
         self.dials = 0
         self.in_slice = False
-        """True: several things happen before anybody has a turn, as with what one poll brings."""
+        """True if several events happen before the next turn, as those of one poll."""
 
     def open(self, version: int = MQTT_5, client_id: str = "") -> ProxyClient:
         pair = self.core.opened(None, self.now_s).pair
@@ -245,7 +245,7 @@ class ProxyStage:
 
 
 def acknowledgement(packet: Packet) -> Packet | None:
-    """What an upstream answers; None: nothing."""
+    """Return the answer of an upstream, or None if it has none."""
     if isinstance(packet, Publish) and packet.qos:
         return (Puback if packet.qos == 1 else Pubrec)(packet.packet_id)
     if isinstance(packet, Subscribe):

@@ -94,7 +94,7 @@ class Proxying(RuleBasedStateMachine):
 
     @rule(version=st.sampled_from([MQTT_311, MQTT_5]))
     def a_client_is_let_in(self, version: int) -> None:
-        """Where there is a place: so that most of what happens, happens to clients."""
+        """Admit a client if a slot is free, so that most events happen to clients."""
         self.a_client_connects(version, "")
         client = self.clients[-1]
         connect = bytes(self.unsent[client])
@@ -239,7 +239,8 @@ class Proxying(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def one_more_says_until_its_client_has_enough(self, pick: int) -> None:
-        """What a socket does not take is bounded, for the upstream is not read on."""
+        """Bytes that a socket does not take are bounded, because the upstream is not read any
+        more."""
         client = self.pick(pick, PairState.CONNECTED)
         while client is not None and client.pair.wants_upstream and not self.stage.takes_client:
             client.answer(Publish("to/you", b"z" * 60_000))

@@ -19,7 +19,7 @@ PYTHON = ROOT / ".peers" / "amqtt" / "bin" / "python"
 FLOOD = 200
 LONG_FLOOD = 500
 QUEUE = 100
-"""Of the plugin's queue to subscribers."""
+"""Capacity of the plugin's queue to subscribers."""
 WINDOW = 5
 
 pytestmark = [
@@ -98,7 +98,7 @@ async def flood(port: int, folder: Path) -> tuple[int, list[bytes]]:
             *(Publish("a", b"%d" % number, 1, packet_id=number) for number in range(1, FLOOD + 1))
         )
         await until(lambda: len(acknowledged) >= WINDOW)
-        # Whoever is there and asks is answered after all that could be acknowledged.
+        # A request is answered after all packets that could be acknowledged.
         for _ in range(3):
             await subscriber.send(Pingreq())
             await subscriber.expect(Pingresp)
@@ -165,8 +165,10 @@ def test_a_connection_that_ends_while_its_packet_waits_leaves_nothing_in_process
 
 
 async def place_of_a_quiet_message(port: int, folder: Path, flood: int, held: int) -> int:
-    """Behind how many of a flood one message of somebody else is delivered, which comes when amqtt
-    has worked on `held` of it, and nothing is delivered."""
+    """Return how many messages of a flood are delivered before one of another client.
+
+    It is published when amqtt has processed `held` of the flood, and none is delivered.
+    """
     subscriber = await connect(port, "subscriber")
     await subscriber.subscribe("#", 0)
     (folder / "deliveries").touch()

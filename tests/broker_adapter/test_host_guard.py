@@ -24,7 +24,7 @@ TICK_S = 0.1
 
 
 class ToyHost(RuleBasedStateMachine):
-    """A host that remembers what it was told."""
+    """A host that records its verdicts."""
 
     @initialize(
         window_max=st.sampled_from([1, 3, 100]),
@@ -159,7 +159,7 @@ class ToyHost(RuleBasedStateMachine):
     def packets_keep_their_order(self) -> None:
         if hasattr(self, "guard"):
             for packets in self.offered.values():
-                # Refused ones aside, whoever waits came after all that are admitted.
+                # Rejected ones aside, a waiting client arrived after all that are admitted.
                 states = [p.admission.verdict for p in packets]
                 waits = [i for i, state in enumerate(states) if state is Verdict.DELAY]
                 admits = [i for i, state in enumerate(states) if state is Verdict.ADMIT]

@@ -52,7 +52,7 @@ async def open_wire(port: int, version: int = MQTT_5) -> Wire:
 
 
 async def attempt(port: int, client_id: str, version: int = MQTT_5) -> tuple[Wire, int | None]:
-    """A connection, and what its CONNACK says; None: there was none."""
+    """Return a connection, and the reason code of its CONNACK, or None without one."""
     wire = await open_wire(port, version)
     try:
         await wire.send(connect_packet(client_id, version))
@@ -69,7 +69,7 @@ async def conversation(port: int, version: int) -> bytes:
     received = bytearray()
 
     async def say(answer: int, *packets: object) -> None:
-        """Say it, and wait for so many bytes of answer."""
+        """Send packets, and wait for `answer` bytes."""
         await stream.send_all(b"".join(encode(packet, version) for packet in packets))  # type: ignore
         wanted = len(received) + answer
         while len(received) < wanted:
@@ -185,7 +185,7 @@ async def test_a_crowd_is_let_in_few_at_a_time_and_told_when_to_come_back(
 async def test_the_upstream_is_killed_and_started_again_and_everybody_is_back(
     upstream: Mosquitto, tmp_path: Path
 ) -> None:
-    """Ten times; clients hear of it by the end of their connection, wait, and are served again."""
+    """Ten times; the connections of clients end, they wait, and are served again."""
     clients = 30
     with proxy(tmp_path, upstream.port, connect_patience_s=60) as port, trio.fail_after(TEST_S):
         for turn in range(10):

@@ -39,7 +39,7 @@ async def open_wire(port: int) -> Wire:
 
 
 async def listening(port: int) -> Wire:
-    """A client that hears what is published."""
+    """Return a subscriber."""
     wire = await open_wire(port)
     await wire.send(connect_packet("witness"))
     assert (await wire.expect(Connack)).reason_code == 0
@@ -48,7 +48,7 @@ async def listening(port: int) -> Wire:
 
 
 async def what_comes(wire: Wire) -> list[type[Packet]]:
-    """What is heard until the other end ends."""
+    """Return the packets received until the other end closes."""
     kinds: list[type[Packet]] = []
     while (packet := await wire.receive()) is not None:
         kinds.append(type(packet))
@@ -58,7 +58,7 @@ async def what_comes(wire: Wire) -> list[type[Packet]]:
 @pytest.mark.peers
 @pytest.mark.skipif(MOSQUITTO is None, reason="needs Mosquitto")
 async def test_quick_publishers_lose_nothing_before_mosquitto(tmp_path: Path) -> None:
-    """Those who close at once, those who half-close at once, and those who do after CONNACK."""
+    """Clients that close at once, half-close at once, or half-close after CONNACK."""
     with mosquitto(tmp_path) as behind, proxy(tmp_path, behind.port) as port:
         witness = await listening(behind.port)
         (message,) = publishes(1)
@@ -177,7 +177,7 @@ async def test_the_end_comes_to_the_upstream_behind_everything_and_its_answers_c
 
 
 async def test_a_client_that_resets_its_connection_is_forgotten(authority: Authority) -> None:
-    """Its upstream hears of it, and `proxying` waits until nobody is left."""
+    """The upstream notices it, and `proxying` waits until no client is left."""
     before = doorways(authority, f"{HOST}:0")
     with socket.create_server((HOST, 0)) as server:
         server.setblocking(False)

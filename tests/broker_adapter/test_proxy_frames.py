@@ -1,4 +1,4 @@
-"""Packets are told from each other however the bytes are split, and no byte is lost."""
+"""Packets are separated for any split of the bytes, and no byte is lost."""
 
 import pytest
 from hypothesis import given

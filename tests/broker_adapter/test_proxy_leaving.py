@@ -1,4 +1,4 @@
-"""Clients that send no more, or hear no more, on virtual time: what becomes of their pairs."""
+"""Clients that stop sending or reading, on virtual time, and the fate of their pairs."""
 
 import pytest
 
@@ -183,7 +183,7 @@ def test_every_acknowledgement_is_awaited_of_an_upstream_that_cannot_be_half_clo
 
 @pytest.mark.parametrize("window_max", [1, 2])
 def test_a_packet_that_will_never_be_whole_is_not_waited_for(window_max: int) -> None:
-    """Whether it has room in the window, or waits when its client ends."""
+    """The packet fits into the window, or waits when its client ends."""
     stage = ProxyStage(FlowSettings(window_max=window_max), half_closes=False)
     client = stage.connect()
     client.send(MESSAGE)

@@ -219,7 +219,7 @@ def test_half_connects_take_no_more_than_their_share_and_others_get_in_when_they
 def test_clients_that_read_nothing_hold_no_more_than_their_share() -> None:
     stage = ProxyStage()
     slow = [stage.connect() for _ in range(100)]
-    stage.in_slice = True  # Their sockets take nothing.
+    stage.in_slice = True  # The sockets take nothing.
     for _ in range(5):
         for client in slow:
             if client.pair.wants_upstream:

@@ -1,4 +1,4 @@
-"""The bytes by which an upstream is told where a client comes from."""
+"""The bytes that carry a client's address to an upstream."""
 
 import pytest
 

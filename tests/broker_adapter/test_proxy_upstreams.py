@@ -78,11 +78,11 @@ def test_one_that_is_gone_is_tried_now_and_then_by_one_who_goes_elsewhere() -> N
 
 def test_a_dial_that_takes_too_long_goes_elsewhere() -> None:
     stage = ProxyStage(upstreams=2)
-    stage.in_slice = True  # Nobody dials yet.
+    stage.in_slice = True  # No dial yet.
     client = stage.open()
     client.send(Connect("", MQTT_5))
     silent = client.pair.broker
-    stage.core.to_dial.clear()  # Its SYNs are lost.
+    stage.core.to_dial.clear()  # The SYNs are lost.
     stage.in_slice = False
     stage.advance(DIAL_S + 0.2)
     assert client.pair.state is PairState.CONNECTING
@@ -118,10 +118,10 @@ def test_an_upstream_is_gone_where_none_of_its_addresses_answers() -> None:
 
 def test_an_address_that_takes_too_long_is_followed_by_the_next_one() -> None:
     stage = ProxyStage(addresses=2)
-    stage.in_slice = True  # Nobody dials yet.
+    stage.in_slice = True  # No dial yet.
     client = stage.open()
     client.send(Connect("", MQTT_5))
-    stage.core.to_dial.clear()  # Its SYNs are lost.
+    stage.core.to_dial.clear()  # The SYNs are lost.
     stage.in_slice = False
     stage.advance(DIAL_S + 0.2)
     assert client.pair.state is PairState.CONNECTING

@@ -27,7 +27,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 def example(library: str) -> tuple[Callable[[], Any], int]:
-    """Its `main`, and the port that it will listen on."""
+    """Return the `main` of an example, and the port that it will listen on."""
     text = README.read_text() + EMBEDDING.read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (source,) = [block for block in blocks if f"{library}_guard" in block]
@@ -40,7 +40,7 @@ def example(library: str) -> tuple[Callable[[], Any], int]:
 
 @asynccontextmanager
 async def server_on_trio() -> AsyncIterator[int]:
-    """Its port, once it listens."""
+    """Yield the port of a server, once it listens."""
     main, port = example("trio")
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:

@@ -23,7 +23,7 @@ from tests.broker_adapter.toy_host import (
 from tests.support.virtual_loop import run
 
 BACKLOG_S = FLOODING * OUTSTANDING * WORK_S
-"""What a packet waits for where all of the flood goes before it."""
+"""Wait of a packet behind the whole flood."""
 
 
 def check_guarded(seen: Seen, guard: AsyncGuard) -> None:

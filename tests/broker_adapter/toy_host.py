@@ -22,7 +22,7 @@ ROUNDS = 12
 
 @dataclass
 class Seen:
-    """What came of it."""
+    """The result of the run."""
 
     quiet_s: list[float] = field(default_factory=list)
     served: int = 0
@@ -42,7 +42,7 @@ async def open_door() -> AsyncIterator[None]:
 async def request(
     guard: AsyncGuard, door: Door, client: GuardedClient, work: Callable[[], object], seen: Seen
 ) -> float | None:
-    """One packet: how long it took; None: it was refused."""
+    """Process one packet. Return its duration, or None if it was rejected."""
     began_s = guard.clock()
     try:
         async with door(client):

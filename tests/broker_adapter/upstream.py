@@ -44,7 +44,7 @@ class Mosquitto:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Process id of the running upstream."""
         assert self._process is not None
         return self._process.pid
 

@@ -92,7 +92,7 @@ def test_panels_of_the_board_have_a_place_of_their_own_and_say_what_they_show() 
 
 
 def program(name: str) -> str:
-    """A program of Debian's package prometheus; skips where it is not installed."""
+    """Return a program of Debian's package prometheus. Skips if it is not installed."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"no {name} here: apt-get install prometheus")
@@ -137,7 +137,8 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes `target` four times a second, with the rules of the house."""
+    """Yield a Prometheus that scrapes `target` four times a second, with the rules of the
+    project."""
     config = folder / "prometheus.yml"
     config.write_text(
         "global: {scrape_interval: 250ms, evaluation_interval: 250ms}\n"

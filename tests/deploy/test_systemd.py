@@ -19,7 +19,7 @@ UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "flowguard.service"
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket of somebody who starts brokers."""
+    """The socket of a supervisor that starts brokers."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
         opened.settimeout(PATIENCE_S)
         opened.bind(str(tmp_path / "notify"))

@@ -28,7 +28,7 @@ COUNTED: Final = {
     "decode": ("codec",),
     "converse": ("codec", "flow", "session", "routing", "node"),
 }
-"""The rooms whose branches count."""
+"""The packages whose branches count."""
 
 
 def rooms(target: str) -> Path:

@@ -98,9 +98,9 @@ def say(words: bytes, stranger: Stranger, options: int, seed: int) -> None:
 
 
 def assert_at_rest(stage: Stage, others: list[Client]) -> None:
-    """Nothing of the strangers is left in process, and the others are served.
+    """Check that no work of the strangers is left in process, and the others are served.
 
-    When these have gone, too, and all sessions with them, nothing is held for anybody.
+    When these have disconnected, too, and all sessions have ended, nothing is held.
     """
     node = stage.node
     assert node.guard.window.in_process == 0

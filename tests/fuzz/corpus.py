@@ -11,7 +11,7 @@ WIDTH_MAX = 256
 
 
 def read(target: str) -> list[bytes]:
-    """What is kept for `target`."""
+    """Return the inputs kept for `target`."""
     lines = (FOLDER / f"{target}.txt").read_text().split()
     return [bytes.fromhex(line) for line in lines]
 
@@ -24,7 +24,7 @@ def write(target: str, inputs: Iterable[bytes]) -> None:
 
 
 def unpack(target: str, folder: Path) -> None:
-    """As files, with the seeds, where a fuzzer looks for them."""
+    """Write them as files, with the seeds, into the fuzzer's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, each in enumerate([*seeds(), *read(target)]):
         (folder / f"kept-{number}").write_bytes(each)

@@ -11,12 +11,12 @@ from typing import Final
 from tests.fuzz import build, corpus
 
 MEMORY_MAX_MIB: Final = 512
-"""Of the process: many times what a segment needs."""
+"""Memory limit of the process: many times the need of a segment."""
 OPTIONS: Final = (
     f"-max_len={corpus.WIDTH_MAX}",
     f"-rss_limit_mb={MEMORY_MAX_MIB}",
-    "-entropic=0",  # Its statistics cost up to ten times what an input does.
-    "-reload=0",  # Nobody else writes to the corpus.
+    "-entropic=0",  # Its statistics cost up to ten times the input.
+    "-reload=0",  # The corpus has no other writer.
     "-print_final_stats=1",
 )
 FACTS: Final = {
@@ -29,21 +29,21 @@ FACTS: Final = {
 
 
 class Failure(Exception):
-    """Something is wrong with what was fuzzed, or with the fuzzer; the text says what."""
+    """The fuzzed code or the fuzzer failed; the text explains how."""
 
 
 class Fuzzer:
     """libFuzzer with one target."""
 
     def __init__(self, target: str) -> None:
-        """Compiles the rooms if they have changed."""
+        """Compile the packages if they have changed."""
         self.target = target
         self.rooms = build.rooms(target)
         self.work = build.WORK / target
         self.found = self.work / "corpus"
 
     def segment(self, inputs: int, seed: int) -> dict[str, int]:
-        """So many inputs; the value of each of `FACTS` that it tells. Raises Failure."""
+        """Run `inputs` inputs and return the values of its `FACTS`. Raises Failure."""
         artifacts = f"-artifact_prefix={self.work}/"
         said = self._run(f"-runs={inputs}", f"-seed={seed}", artifacts, str(self.found))
         facts = {name: fact.search(said) for name, fact in FACTS.items()}
@@ -65,7 +65,7 @@ class Fuzzer:
         return [inputs[int(note[1])] for note in notes if note[0] == "FT" and len(note) > 2]
 
     def _run(self, *options: str) -> str:
-        """What it says."""
+        """Return its output."""
         log = self.work / "fuzzer.log"
         command = [sys.executable, "-P", str(Path(__file__).with_name("run.py")), self.target]
         with log.open("w") as output:

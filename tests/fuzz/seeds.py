@@ -1,4 +1,4 @@
-"""Where a fuzzer begins: one of everything that a client says, in each version."""
+"""The first inputs of a fuzzer: each packet of a client, in each version."""
 
 from collections.abc import Iterator
 

@@ -1,11 +1,11 @@
-"""What both targets read an input as: options, a seed of how the stream is split, the stream."""
+"""The form of an input for both targets: options, a seed of the splits, the stream."""
 
 from collections.abc import Iterator
 from typing import Final
 
 VERSIONS: Final = (0, 3, 4, 5)
 HEAD_BYTES: Final = 2
-"""Options and seed; shorter inputs say nothing."""
+"""Size of options and seed; shorter inputs are ignored."""
 ANOTHER: Final = b"\xff\xff"
 """Behind it another connection goes on; no packet begins so."""
 

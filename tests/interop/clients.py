@@ -1,4 +1,4 @@
-"""Who takes part, and the marks that run a test once for each of them."""
+"""The clients under test, and the marks that run a test once for each of them."""
 
 import importlib
 from collections.abc import Iterator

@@ -56,7 +56,7 @@ def topic() -> str:
 
 @pytest.fixture
 def peer(request: pytest.FixtureRequest, broker: Broker, engines: Engines) -> Iterator[Peer]:
-    """The client that `every_peer` and its like name; skips where it is not installed."""
+    """Return the client that `every_peer` and its like name. Skips if it is not installed."""
     made = make_peer(request.param, broker.port, engines)
     yield made
     made.close()

@@ -20,7 +20,7 @@ NO_RECONNECT = {"reconnect_retries": -2}
 """0 would still try once, -1 is for ever."""
 MANY = ("subscription_identifier", "user_property")
 OWN_KEYS = ("dup", "retain", "topic_alias")
-"""What gmqtt adds to the properties, and what it has done with."""
+"""Keys that gmqtt adds to the properties."""
 OWN_NAMES = {"payload_format_indicator": "payload_format_id"}
 NAMES = {own: name for name, own in OWN_NAMES.items()}
 

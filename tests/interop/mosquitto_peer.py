@@ -69,7 +69,7 @@ class MosquittoConnection(Connection):
         self._granted: queue.Queue[str] = queue.Queue()
         if not opening.subscriptions:
             return
-        # Into a pipe it would say nothing before it ends.
+        # Into a pipe it would write nothing before it ends.
         words = [
             "stdbuf",
             "-oL",

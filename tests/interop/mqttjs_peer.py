@@ -102,7 +102,7 @@ class Node:
                 self._listeners[said["handle"]](said)
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> int:
-        """A number for a new connection, whose events go to `listener`."""
+        """Return a number for a new connection, whose events go to `listener`."""
         handle = next(self._numbers)
         self._listeners[handle] = listener
         return handle

@@ -33,7 +33,7 @@ NAMES = {
 
 
 def to_paho(packet_type: int, properties: dict[str, Any]) -> Any:
-    """paho's properties; None where there are none."""
+    """Return paho's properties, or None without any."""
     if not properties:
         return None
     result = Properties(packet_type)
@@ -76,9 +76,8 @@ def identifier_of(subscriptions: tuple[Subscription, ...]) -> Any:
 
 
 def end_loop(client: Any) -> None:
-    """Waits until paho's thread has ended. It ends by itself when the connection does, and
-    forgets itself then: where that falls between loop_stop's look and its join, there is no
-    thread left to join."""
+    """Wait until paho's thread has ended. It ends by itself with the connection, and then forgets
+    itself: if that happens between loop_stop's check and its join, no thread is left to join."""
     with suppress(AttributeError):
         client.loop_stop()
 

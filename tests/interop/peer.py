@@ -1,7 +1,8 @@
-"""What every other client looks like to the tests: one small interface, one adapter per client.
+"""The common interface of all foreign clients in the tests, with one adapter per client.
 
 A `Peer` is a client library (or a pair of programs) that speaks one version of MQTT; it opens
-`Connection`s."""
+`Connection`s.
+"""
 
 import abc
 import itertools
@@ -40,7 +41,7 @@ class Subscription:
     retain_handling: int = 0
     identifier: int = 0
     start_time: int | None = None
-    """Milliseconds since the epoch, or negative: before now; None: it starts now."""
+    """Milliseconds since the epoch, negative for a time before now, or None for now."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,10 @@ class Connection(abc.ABC):
     def __init__(self) -> None:
         self.inbox: queue.Queue[Message] = queue.Queue()
         self.ended: queue.Queue[int | None] = queue.Queue()
-        """Gets the reason of the server's DISCONNECT (None: it sent none) when all is over."""
+        """Gets the reason of the server's DISCONNECT (None without one) at the end of the
+        connection."""
         self.session_present: bool | None = None
-        """None: this client does not tell."""
+        """True if the server had the session, or None if this client does not report it."""
 
     def receive(self) -> Message:
         """The next message."""

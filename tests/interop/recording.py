@@ -21,7 +21,7 @@ class Recording:
     to_client: list[bytearray] = field(default_factory=list)
 
     def forget(self) -> None:
-        """Begin anew; what connections from before may still say is not recorded."""
+        """Start again; bytes of earlier connections are not recorded any more."""
         self.to_broker.clear()
         self.to_client.clear()
 
@@ -70,7 +70,7 @@ class Recorder:
                         return
 
     def _pass(self, source: socket.socket, sink: socket.socket, record: bytearray) -> bool:
-        """What is there; False: this connection is over."""
+        """Pass the available bytes. Return False if this connection has ended."""
         try:
             data = source.recv(READ_BYTES)
             record.extend(data)

@@ -31,11 +31,11 @@ def named() -> dict[str, object]:
 @pytest.mark.parametrize(("qos", "end"), [(1, "cut"), (2, "disconnect")])
 @every_peer_with_5
 def test_from_a_time_on_and_after_a_resume(peer: Peer, topic: str, qos: int, end: str) -> None:
-    peer.open(Subscription(topic, qos), **named()).disconnect()  # Somebody wants it.
+    peer.open(Subscription(topic, qos), **named()).disconnect()  # A durable subscriber.
     sent = [Message(topic, b"%d" % number, qos) for number in range(60)]
     publisher = peer.open()
     publisher.publish(*sent[:10])
-    time.sleep(0.01)  # A millisecond is what start-time can tell apart.
+    time.sleep(0.01)  # start-time has a resolution of a millisecond.
     since_ms = int(time.time() * 1_000)
     publisher.publish(*sent[10:40])
     mine = named()

@@ -1,4 +1,4 @@
-"""`flowguard simulate --out`: every run is a directory that says how to run it again."""
+"""`flowguard simulate --out`: every run is a directory with the command that repeats it."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What clients, nodes and faults do besides connecting and publishing."""
+"""Behaviour of clients, nodes and faults besides connecting and publishing."""
 
 import pytest
 

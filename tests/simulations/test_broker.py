@@ -4,7 +4,7 @@ from simulations.world import World
 
 
 def queued_connection() -> tuple[World, Connection]:
-    """Of a client that has sent a PUBLISH, and is to be run in the next turn."""
+    """Return a connection that has sent a PUBLISH, and is to be run in the next turn."""
     crowd = PopulationPlan(clients=1, start_over_s=0.0, publish=PublishPlan(rate_per_s=0.001))
     world = World(Scenario(populations={"crowd": crowd}, duration_s=1.0), "flowguard")
     world.engine.run(0.5)

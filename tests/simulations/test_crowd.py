@@ -46,7 +46,7 @@ def run(scenario: Scenario, policy: PolicyName) -> tuple[World, list[Attempt]]:
 
 
 def assert_each_attempt_has_one_outcome(world: World, attempts: list[Attempt]) -> None:
-    """Those that were under way when the run was over have none."""
+    """Attempts that were under way at the end of the run have none."""
     (population,) = world.populations
     ended = Counter((attempt.client, attempt.number) for attempt in attempts)
     under_way = Counter(

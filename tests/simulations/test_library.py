@@ -19,7 +19,7 @@ CROWD = {"clients": 4_000, "connects_per_s": 33.5}
 def both(
     name: str, control: PolicyName, changes: Mapping[str, Any] | None = None
 ) -> tuple[Summary, Summary]:
-    """The same scenario under flowguard and under somebody else."""
+    """Run the same scenario under flowguard and under another policy."""
     scenario = load(name, changes).scenario
     runs = run(scenario, "flowguard"), run(scenario, control)
     for summary in runs:
@@ -158,7 +158,7 @@ def test_noisy_neighbour_the_quiet_ones_are_heard() -> None:
 
 @pytest.mark.slow
 def test_noisy_neighbour_a_quiet_client_waits_for_a_slice_of_the_flood_not_for_all_of_it() -> None:
-    """A round of all who flood takes 100 ms here, a quiet client alone 5 ms."""
+    """A round of all flooding clients takes 100 ms, a quiet client alone 5 ms."""
     changes = {
         "populations.noisy.clients": 250,
         "populations.noisy.start_over_s": 1.0,

@@ -1,4 +1,4 @@
-"""What work costs the simulated loop besides its packets."""
+"""Costs of the simulated loop besides those of its packets."""
 
 import pytest
 

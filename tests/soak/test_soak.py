@@ -1,4 +1,4 @@
-"""What people run first repeats its examples; `make soak` draws others, and names what it finds."""
+"""The default run repeats its examples; `make soak` draws others, and names its findings."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ OWN = ("HYPOTHESIS_PROFILE", "CI", "PYTEST_XDIST_WORKER")
 
 
 def run(*words: str) -> "subprocess.CompletedProcess[str]":
-    """A module of Python's, in a process that nobody has told how hard to try."""
+    """Run a Python module, in a process without a profile in its environment."""
     clean = {name: text for name, text in os.environ.items() if name not in OWN}
     return subprocess.run(
         [sys.executable, "-m", *words],

@@ -51,5 +51,5 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def analysis(spark: SparkSession, crowd: Path) -> Analysis:
-    """What comes out of it; asking takes seconds, too."""
+    """The analysis of the crowd; it takes seconds, too."""
     return analyse(spark, *examine(find_runs([crowd])))

@@ -48,7 +48,7 @@ def runs(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
 
 
 def answer(found: DataFrame, *key: str) -> dict[Any, Row]:
-    """What came out, by key (by default by run); every key has one row."""
+    """Return the results by key (by default by run); every key has one row."""
     key = key or ("run_id",)
     rows = [row.asDict(recursive=True) for row in found.collect()]
     by_key = {}

@@ -1,4 +1,4 @@
-"""Which live runs had about the same to do."""
+"""Live runs with about the same load."""
 
 from itertools import pairwise
 

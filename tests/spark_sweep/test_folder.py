@@ -14,7 +14,7 @@ WRITES_S = 0.5
 
 
 def given_up_run(folder: SweepFolder) -> threading.Thread:
-    """A run that writes on for half a second, though nobody waits for it."""
+    """A run that writes for half a second more, though no process waits for it."""
     begun = threading.Event()
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a grid file is one line that names file and key."""
+"""An error of a grid file is one line that names file and key."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What becomes of a sweep that cannot go on."""
+"""Ends of a sweep that cannot go on."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ def plan(grid: dict[str, Any]) -> SweepPlan:
 
 
 def wait_until_idle(spark: SparkSession) -> None:
-    """Until Spark has no job: who has waited for one hears of its end before the list does."""
+    """Wait until Spark has no job; a waiting caller learns of a job's end before the list does."""
     deadline_s = time.monotonic() + HANG_S
     while spark.sparkContext.statusTracker().getActiveJobsIds():
         assert time.monotonic() < deadline_s

@@ -1,4 +1,4 @@
-"""Which runs there are, and in which order they begin."""
+"""The runs of a plan, and the order in which they begin."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which sets of limits are tried."""
+"""The sets of limits that are tried."""
 
 from random import Random
 

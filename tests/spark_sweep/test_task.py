@@ -35,7 +35,7 @@ def crowd() -> PlannedRun:
 
 @dataclass(frozen=True)
 class Failing(PlannedRun):
-    """Its scenario cannot be had; what happens instead is up to the test."""
+    """A run whose scenario cannot be loaded; the test decides the effect."""
 
     happens: Callable[[], Any] = lambda: None
 

@@ -286,7 +286,8 @@ GROUP = key_of(SinkKind.SHARED, FILTER)
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """Of one group and its member: one message has moved to it, two wait for anybody."""
+    """A store with one group and its member: one message has moved to it, two wait for any
+    member."""
     folder = tmp_path / "shared"
     store = open_store(folder)
     store.commit([PutSession(name, 0xFFFF_FFFF, None) for name in (GROUP, "member")])

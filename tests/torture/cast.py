@@ -1,4 +1,4 @@
-"""Who takes part in a run, and the settings of its brokers."""
+"""The players of a run, and the settings of its brokers."""
 
 from random import Random
 from selectors import BaseSelector
@@ -10,7 +10,7 @@ from tests.torture.players import Mortal, Player, Publisher, Reader, Subscriber,
 from tests.torture.wire import Line
 
 DURABILITIES = ("fsync", "os")
-"""Of one broker after the other: a killed process must not need more than the second."""
+"""Durabilities of successive brokers: a killed process must not need more than the second."""
 SETTINGS: dict[str, dict[str, Any]] = {
     # Queues that take whatever a sleeper misses.
     "session": {"queue_messages_max": 1_000_000, "queue_bytes_max": 2**30, "inflight_max": 100},
@@ -25,18 +25,20 @@ LENT = {"$share/h/t/#": 1}
 
 
 LOG_THRESHOLDS = (0, 1, 4, 8)
-"""Of one broker after the other: topics change between client queues and the durable log."""
+"""Thresholds of successive brokers: topics change between client queues and the durable log."""
 LOG_LAYOUTS = ("bitmask", "skipstream")
-"""Of the generations that it begins."""
+"""Layouts of the generations that a broker begins."""
 APPLICATIONS = ("s5", "one5", "lazy4", "few5", "sleeper4", "member5", "visitor5")
-"""Of brokers whose applications have their queues in Kafka: these clients, and so a group."""
+"""Clients that are applications, with queues in Kafka, and so a group."""
 
 
 def settings(
     random: Random, *, logs: bool = False, applications: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Of the next broker; `logs`: it may keep messages in the durable log; `applications`: it has
-    some, in Kafka."""
+    """Return the settings of the next broker.
+
+    If `logs`, it may keep messages in the durable log. If `applications`, it has some, in Kafka.
+    """
     store = SETTINGS["store"] | {"durability": random.choice(DURABILITIES)}
     chosen = SETTINGS | {"store": store}
     if logs:

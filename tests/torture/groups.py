@@ -37,19 +37,19 @@ BURST: Final = 10
 """Messages of a publisher that are not acknowledged, at most."""
 PACE_S: Final = 0.05
 DOWN_S: Final = 2.0
-"""A killed broker is away for so long at most; others have its partitions after ten seconds."""
+"""Maximum time for which a killed broker is down; others get its partitions after ten seconds."""
 UP_S: Final = 12.0
 LONG_DOWN: Final = 4
-"""Every fourth time it is away until others have them."""
+"""Every fourth time it is down until others have its partitions."""
 LONG_DOWN_S: Final = 14.0
 IDLE_S: Final = 90.0
-"""What has not come when nothing has for so long is lost: longer than any partitions wait."""
+"""Silence after which missing messages count as lost: longer than any wait for partitions."""
 LASTING: Final = Properties(session_expiry_interval=100_000)
 
 
 @dataclass
 class Ledger:
-    """Who was told what; all of it by payload."""
+    """Acknowledged and received messages, by payload."""
 
     acknowledged: set[bytes] = field(default_factory=set)
     got: dict[int, Counter[bytes]] = field(default_factory=lambda: {1: Counter(), 2: Counter()})
@@ -79,7 +79,7 @@ class Ledger:
 
 
 class GroupTorture:
-    """Two brokers on a Kafka that is there."""
+    """Two brokers on an existing Kafka."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GroupTorture:
         self._ledger = Ledger()
         self._lock = threading.Lock()
         self._stops, self._ends = threading.Event(), threading.Event()
-        """No more is published; all is over."""
+        """Publishing stops; all tasks end."""
         self._members = 0
         self._joined = threading.Condition(self._lock)
 
@@ -175,7 +175,7 @@ class GroupTorture:
     # --- clients -----------------------------------------------------------------------------
 
     def _connect(self, name: str, client_id: str, *, lasts: bool) -> Caller | None:
-        """A client of a broker, which may be gone."""
+        """Return a client of a broker, or None if the broker is down."""
         broker = self._brokers.get(name)
         if broker is None:
             return None

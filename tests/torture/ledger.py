@@ -55,7 +55,7 @@ def matches(filter: str, topic: str) -> bool:
 
 @dataclass(eq=False)
 class Account:
-    """What one session is owed, or the members of one shared group together."""
+    """The messages owed to one session, or to the members of one shared group together."""
 
     name: str
     shared: bool = False
@@ -64,11 +64,12 @@ class Account:
     overtaken: dict[int, Message] = field(default_factory=dict)
     """Awaited, and a later one of the line has come: lost, or out of order."""
     refused: set[int] = field(default_factory=set)
-    """The broker had no room: it may come once, of an attempt before, or not."""
+    """Messages rejected by the broker: each may arrive once, from an earlier attempt, or not."""
     early: set[int] = field(default_factory=set)
-    """What came before it was owed, as a will does whose client sees its end later; or again."""
+    """Messages that arrived before they were owed, such as a will whose client sees its end later;
+    or again."""
     after: int | None = None
-    """The session began after this number was acknowledged; None: it has not subscribed yet."""
+    """The session began after this number was acknowledged; None before its first subscription."""
     older: frozenset[int] = frozenset()
     """Up to `after`, but not acknowledged then."""
     doubtful: bool = False
@@ -101,7 +102,7 @@ class Account:
         self._lines[message.line].append(message.number)
 
     def refuse(self, number: int) -> None:
-        """Nobody owes it any more."""
+        """The message is not owed any more."""
         was_awaited = self.awaited.pop(number, None) or self.overtaken.pop(number, None)
         if was_awaited is not None:
             self.refused.add(number)
@@ -114,7 +115,7 @@ class Account:
                 del self.awaited[message.number]
 
     def reset(self) -> None:
-        """The session is over."""
+        """The session has ended."""
         self.awaited.clear()
         self.overtaken.clear()
         self.refused.clear()
@@ -214,14 +215,14 @@ class Ledger:
     # --- what is sent ------------------------------------------------------------------------
 
     def message(self, publisher: str, topic: str, qos: int, size_bytes: int) -> Message:
-        """A message with a number of its own, which nobody is owed yet."""
+        """Return a message with a number of its own, which is not owed yet."""
         self._last += 1
         return Message(self._last, (publisher, topic, qos), size_bytes)
 
     def publish(
         self, publisher: str, topic: str, qos: int, size_bytes: int, *, retain: bool = False
     ) -> Publish:
-        """A message that is sent now, owed to all whose subscription stands."""
+        """Return a message that is sent now, owed to all standing subscriptions."""
         message = self.message(publisher, topic, qos, size_bytes)
         self._unacknowledged[message.number] = message
         self.owe(message)
@@ -233,7 +234,7 @@ class Ledger:
                 account.owe(message)
 
     def bequeath(self, will: Message, *, owed: bool) -> None:
-        """A client has left its will; not `owed`: nobody has told it that it was taken."""
+        """A client has left its will; not `owed` if its client got no CONNACK for it."""
         if owed:
             will.acknowledged = True
             self.owe(will)
@@ -299,13 +300,13 @@ class Ledger:
 
     @property
     def is_settled(self) -> bool:
-        """Everybody has got what he is owed."""
+        """True if all sessions have received the messages owed to them."""
         return not any(account.awaited for account in self._accounts.values())
 
     # --- what must not be --------------------------------------------------------------------
 
     def note(self, when: str) -> None:
-        """What is found from now on, was found then."""
+        """Findings from now on are dated `when`."""
         self._when = when
 
     def find(self, finding: str) -> None:

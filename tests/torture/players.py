@@ -1,7 +1,7 @@
 """Players: clients with a character, each a legal peer (`support.peer`) on TCP.
 
-`act` is called every turn of the run, `night` before every start of a broker. What a player does is
-drawn from the run's seed; none of it depends on what the broker does, but for its answers.
+`act` is called every turn of the run, `night` before every start of a broker. A player's actions
+are drawn from the run's seed; they depend on the broker only by its answers.
 """
 
 from collections import Counter
@@ -47,10 +47,10 @@ class Player:
             packet_id_max=PACKET_ID_MAX,
         )
         self.calm = False
-        """True at the end: no new work, and everybody comes to get what is left."""
+        """True at the end: no new work, and all players connect to get the remaining messages."""
 
     def start(self) -> None:
-        """Make the session that is to last; called each turn until everybody `is_ready`."""
+        """Make the durable session; called each turn until all players are ready (`is_ready`)."""
         peer = self.peer
         if peer.online and peer.expiry_s and not peer.is_durable:
             peer.disconnect()  # 3.1.1 had to start clean; the next connection may be durable.
@@ -102,7 +102,7 @@ class Publisher(Player):
             self.publish(self.random.randint(1, BURST_MAX))
 
     def publish(self, count: int) -> None:
-        """So many messages, or as many as may be."""
+        """Publish `count` messages, or as many as allowed."""
         peer = self.peer
         room = min(peer.may_publish, OUTSTANDING_MAX - len(peer.unacked), count)
         messages = []
@@ -141,7 +141,7 @@ class Subscriber(Player):
         self._laziness = laziness
         self._sleeps = sleeps
         self._nights = 0
-        """So many brokers will start before it comes back."""
+        """Number of broker starts before it reconnects."""
 
     def start(self) -> None:
         super().start()

@@ -36,7 +36,7 @@ CONTEXT.set_forkserver_preload([__name__])
 
 @dataclass(frozen=True)
 class Start:
-    """What a broker is started with."""
+    """The arguments of a broker's start."""
 
     port: int
     folder: Path
@@ -63,7 +63,7 @@ class Broker:
 
     @property
     def serving_s(self) -> float | None:
-        """When it began to serve; None: not yet."""
+        """When it began to serve, or None if it has not."""
         if self._serving_s is None and not self._reader.closed:
             try:
                 if self._reader.poll():
@@ -90,7 +90,7 @@ class Broker:
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit code: negative, the signal that it died of."""
+        """Wait for its end and return its exit code, or the negative signal."""
         self._process.join(HANG_S)
         code = self._process.exitcode
         assert code is not None, "the process does not end"
@@ -109,7 +109,7 @@ def main(start: Start, report: Connection) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who runs the test.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process of the test.
     gc.set_threshold(*GC_THRESHOLDS)
     settings = Settings.model_validate(start.settings)
     listener = listen(HOST, start.port)

@@ -29,7 +29,7 @@ from tests.torture.verdict import Moment
 
 PAUSE_S: Final = 10.0
 FULL_S: Final = 2.0
-"""Twice as long as a broker needs to see it, and to see that it is over."""
+"""Twice the time that a broker needs to notice it, and to notice its end."""
 FULL_BYTES: Final = 64 * 1024
 CUT_S: Final = 0.5
 SPLIT_S: Final = 0.03
@@ -47,7 +47,7 @@ WITH_BROKER: Final = ("kill", "fail-over")
 
 
 class Place(Protocol):
-    """Where the servers are."""
+    """The place of the servers."""
 
     @property
     def unix_url(self) -> str: ...
@@ -55,7 +55,7 @@ class Place(Protocol):
 
 @contextmanager
 def place_for(fault: str, level: str, folder: Path) -> Iterator[Any]:
-    """What a fault needs: a server, a pair, or a cluster."""
+    """Yield the servers of a fault: one, a pair, or a cluster."""
     needs_redis()
     settings = LEVELS[level]
     if fault == "split":
@@ -107,7 +107,7 @@ class RedisTorture(Torture):
 
     @property
     def refused_count(self) -> int:
-        """Messages for which there was no room."""
+        """Number of messages that did not fit."""
         return self._ledger.refused_count
 
     @property
@@ -121,7 +121,7 @@ class RedisTorture(Torture):
         return self._place
 
     def _with_it(self, verdict: Any) -> None:
-        """A broker has been killed; with its server there is nobody who could write again."""
+        """A broker has been killed; without it and its server nothing is written again."""
         self._tell(verdict)
         if self._is_cut:
             self.fail_over()

@@ -102,7 +102,7 @@ def _client_id(number: int) -> str:
 
 
 def _fill(start: Start, sessions: int, messages: int) -> None:
-    """In a process that kills itself: whoever comes next finds what a crash leaves."""
+    """Fill a store in a process that kills itself, so that the next start finds a crash."""
     process = CONTEXT.Process(target=_fill_and_die, args=(start, sessions, messages), daemon=True)
     process.start()
     process.join(HANG_S)

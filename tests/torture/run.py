@@ -1,10 +1,11 @@
-"""Run: a broker that is killed again and again, and players who must not notice.
+"""Run: a broker that is killed again and again, and players that must not notice.
 
-A broker's life: it starts; when its moment has come, SIGKILL; what it had sent before is read to
-the last byte; the next one starts on the same directory. At the end nobody does anything new and
-everybody comes to get what is owed; then an orderly end, after which nothing may come again.
+The life of a broker: it starts; at a random moment it gets SIGKILL; the bytes that it had sent
+before are read to the last one; the next one starts on the same directory. At the end there is no
+new work, and all players connect to get the messages owed to them. Then the broker ends properly,
+after which nothing may come again.
 
-The same seed gives the same players, plans and moments; what a kill hits depends on clocks.
+The same seed gives the same players, plans and moments; the effect of a kill depends on clocks.
 """
 
 import math
@@ -31,11 +32,11 @@ from tests.torture.wire import TcpWire, reserve_port
 TURN_S = 0.002
 """A turn waits no longer than that for something to come."""
 PATIENCE_S = 120.0
-"""At the end: nothing has come for so long, nothing will."""
+"""Silence at the end after which nothing more will arrive."""
 CONTROL_PATIENCE_S = 30.0
 """For controls, which may wait in vain: what was lost may be what a broker needs to go on."""
 IN_A_MOMENT_S = 0.5
-"""Until a process is seen to be gone whose connections are; patience where all is lost anyway."""
+"""Time until a process whose connections have ended is gone; also if all is lost anyway."""
 
 MOMENTS = {Moment.START: 0.2, Moment.CONNECT: 0.1, Moment.LOAD: 0.64, Moment.DRAIN: 0.06}
 FIRST_KILLS = 3
@@ -45,16 +46,16 @@ ORDERLY = 0.04
 LOAD_S = (0.002, 0.2)
 LONG = 0.05
 LONG_S = (0.2, 1.0)
-"""So long that housekeeping gets somewhere, and that share of the lives."""
+"""Long enough for housekeeping to progress, in that share of the lives."""
 DRAIN_S = 0.02
 
 
 class Found(Exception):
-    """The run is over: a broker that cannot go on."""
+    """The run has ended, because a broker cannot go on."""
 
 
 class Torture:
-    """One run, in `folder`, which stays for whoever wants to look."""
+    """One run, in `folder`, which is kept for inspection."""
 
     def __init__(
         self,
@@ -160,7 +161,8 @@ class Torture:
         self._turns_until(time.monotonic() + seconds)
 
     def _settle(self) -> None:
-        """Everybody gets what he is owed; then an orderly end, and nothing comes again."""
+        """Let all players get the messages owed to them, and end the broker; nothing may come
+        again."""
         ledger = self._ledger
         self._be_calm(True)
         self._start()
@@ -174,7 +176,7 @@ class Torture:
         self._turns_until_quiet()
         for player in self._players:
             if isinstance(player, Publisher):
-                player.publish(1)  # Whatever is repeated comes before it.
+                player.publish(1)  # All repeated messages come before it.
         self._turns_until_quiet()
         ledger.close()
         if ledger.repeated != repeated:
@@ -222,7 +224,7 @@ class Torture:
         self.verdict.orderly_ends += 1
 
     def _reap(self, code: int) -> bool:
-        """The process is gone; was it killed?"""
+        """The process has ended. Return True if it was killed."""
         broker, self._broker = self._current, None
         if broker.serving_s is not None:
             self.verdict.restarts_s.append(broker.serving_s - broker.started_s)
@@ -249,7 +251,7 @@ class Torture:
             self._turn(min(TURN_S, left_s))
 
     def _turns(self, done: Callable[[], bool], failure: str) -> None:
-        """Until `done`; it fails where the broker takes too long, or ends."""
+        """Run turns until `done`. Fails if the broker takes too long, or ends."""
         end_s = time.monotonic() + self._patience_s
         while not done():
             if time.monotonic() > end_s:
@@ -297,7 +299,7 @@ class Torture:
             self._fail(f"{player.peer.client_id}: the broker ended its connection")
 
     def _part(self, player: Player, *, killed: bool) -> None:
-        """A connection is over on the broker's side; all that it had sent has arrived."""
+        """A connection has ended on the broker's side; all bytes that it had sent have arrived."""
         wire = player.line.wire
         if wire is not None:
             self._drop_farewell(wire)
@@ -311,12 +313,13 @@ class Torture:
         player.line.hang_up()
 
     def _drop_farewell(self, wire: TcpWire) -> None:
-        """An ending broker says so; a peer takes no DISCONNECT."""
+        """Drop the DISCONNECT of an ending broker, because a peer takes none."""
         if self._is_ending:
             wire.inbox[:] = [each for each in wire.inbox if not isinstance(each, Disconnect)]
 
     def _judge(self, player: Player, act: Callable[[], object]) -> None:
-        """A peer asserts that its server keeps the rules; where it does not, the peer is out."""
+        """Run an action of a peer, which asserts the rules for its server; on a failure the peer is
+        out."""
         try:
             act()
         except AssertionError as error:

@@ -45,7 +45,7 @@ LATE_BATCHES = 3
 STATUS = {"layout": "status"}
 REDIS_FILE = "redis"
 RESERVE = 2**20
-"""Of a Redis that has a limit, bytes."""
+"""Reserve of a Redis with a limit, bytes."""
 KAFKA_FILE = "kafka-place"
 ROLLING = "rocks-log"
 APPLYING = ("kafka", "late-kafka", "no-release-kafka")
@@ -54,8 +54,8 @@ LOGGING = (ROLLING, "no-place")
 """Those of which brokers may keep messages in the durable log."""
 GENERATION_BYTES = 96 * 1024
 GENERATIONS_MAX = 20
-"""Beyond that the oldest is dropped, once everybody has read it: on a busy machine brokers live too
-briefly for a sleeper to catch up."""
+"""Number beyond which the oldest is dropped after all have read it: on a busy machine brokers live
+too briefly for a sleeper to catch up."""
 
 
 class LogStore(MemoryStore):
@@ -82,7 +82,8 @@ class LogStore(MemoryStore):
         fresh = folder / "snapshot.new"
         fresh.write_bytes(_pickled(state))
         fresh.replace(snapshot)
-        # Of another generation until it is truncated: nobody applies it to the new snapshot.
+        # It has another generation until it is truncated, so that it is not applied to the new
+        # snapshot.
         self._log: BinaryIO = log.open("wb", buffering=0)
         self._log.write(struct.pack(">Q", generation))
 
@@ -219,7 +220,7 @@ class RollingStore(Wrapped):
 
 
 class LateStore(Wrapped):
-    """Says that a batch is durable while the last few are in its memory, until somebody reads."""
+    """Reports a batch as durable while the last few are in memory, until the next read."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

@@ -67,7 +67,7 @@ class Tap:
 
 
 class Conversation:
-    """One connection; its first byte each way says what begins and ends being in process."""
+    """One connection; its first byte each way begins and ends its time in process."""
 
     def __init__(self, tap: Tap, client: trio.SocketStream, upstream: trio.SocketStream) -> None:
         self._tap = tap

@@ -1,6 +1,6 @@
-"""The same promise to somebody else's clients: paho-mqtt on both sides of a broker that is killed.
+"""The same promise to foreign clients: paho-mqtt on both sides of a broker that is killed.
 
-paho keeps its half of the session in memory and repeats by itself what was not acknowledged.
+paho keeps its half of the session in memory and repeats unacknowledged packets by itself.
 """
 
 import time
@@ -27,7 +27,7 @@ from paho.mqtt.properties import Properties  # noqa: E402
 KILLS = 10
 BURST = 5
 BURST_SHARE = 0.3
-"""Of the turns in which the publisher is connected."""
+"""Share of the turns in which the publisher is connected."""
 OUTSTANDING_MAX = 20
 LIFE_S = (0.005, 0.15)
 TURN_S = 0.002
@@ -40,9 +40,9 @@ Message = tuple[str, bytes, int]
 class Client:
     """A paho client with a durable session, in the thread of the test.
 
-    Two things that paho 2.2 cannot do are not asked of it: what is published between CONNECT and
-    CONNACK overtakes what is to be repeated; and a second attempt to connect before a CONNACK makes
-    it forget its PUBRECs, so that it publishes anew what it should only release.
+    It avoids two things that paho 2.2 cannot do. A message published between CONNECT and CONNACK
+    overtakes the repeated ones. A second attempt to connect before a CONNACK makes it forget its
+    PUBRECs, so that it publishes messages again that it should only release.
     """
 
     def __init__(self, client_id: str, protocol: int, port: int) -> None:
@@ -81,7 +81,7 @@ class Client:
         self.paho.loop(TURN_S)
 
     def read_rest(self) -> None:
-        """What a dead broker had sent."""
+        """Read the bytes that a dead broker had sent."""
         while self.paho.socket() is not None:
             self.paho.loop(TURN_S)
 
@@ -141,7 +141,7 @@ def test_paho_loses_nothing_and_gets_nothing_twice(protocol: int, tmp_path: Path
 
 
 def check(sent: list[Message], received: list[Message]) -> None:
-    """All is there, QoS 2 once, each line in its order."""
+    """Check that all messages are there, QoS 2 once, each line in its order."""
     counts = Counter(received)
     assert counts.keys() == set(sent)
     assert not [message for message in sent if message[2] == 2 and counts[message] > 1]

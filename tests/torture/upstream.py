@@ -42,7 +42,7 @@ RATE_PER_S = 0.5
 
 @dataclass
 class Findings:
-    """What came of it."""
+    """The result of the run."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -160,7 +160,7 @@ def tapped(upstream: int, findings: Findings) -> Iterator[int]:
 
 
 async def torture(upstream: Upstream, port: int, clients: int, findings: Findings) -> None:
-    """Load, kill, wait for everybody; as often as `findings` wants no more."""
+    """Load, kill, wait for all clients, until `findings` needs no more."""
     retry = RetryPolicy(RetryMode.BACKOFF, 0.2, 2.0)
     plan = CrowdPlan(clients, retry, timeout_s=BACK_S, seconds=BACK_S, returns=True, durable=True)
     crowd = Crowd(Target.resolve("127.0.0.1", port), plan, trio.current_time)

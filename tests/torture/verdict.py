@@ -1,4 +1,4 @@
-"""What a run has shown, in one sentence."""
+"""The result of a run, in one sentence."""
 
 import statistics
 from collections import Counter
@@ -19,7 +19,7 @@ class Moment(Enum):
 
 @dataclass
 class Verdict:
-    """Of one run; `findings` must be empty."""
+    """The result of one run; `findings` must be empty."""
 
     seed: int
     store: str

@@ -82,7 +82,7 @@ class Line:
         self._dialled: socket.socket | None = None
 
     def dial(self) -> bool:
-        """Whether somebody listens."""
+        """Return True if the address has a listener."""
         self.hang_up()
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

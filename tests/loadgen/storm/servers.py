@@ -1,4 +1,4 @@
-"""What storms are thrown at in these tests: a real broker, and servers that misbehave."""
+"""Targets of storms in these tests: a real broker, and servers that misbehave."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,11 +1,11 @@
-"""What is due is done, however late the loop comes to it."""
+"""Due calls are made, however late the loop is."""
 
 from loadgen.storm.loop import ClientLoop
 from tests.loadgen.storm.servers import target
 
 
 async def test_what_is_due_when_time_is_over_is_done_once() -> None:
-    """As where the machine was busy with others from the first moment of a run to its last."""
+    """As on a machine that is busy with other work during the whole run."""
     loop = ClientLoop(target(("127.0.0.1", 1)), clock=lambda: 10.0)
     called_at: list[float] = []
     loop.call_at(1.0, called_at.append)

@@ -65,7 +65,7 @@ def test_a_storm_that_sent_nothing_has_rates_of_zero() -> None:
 def test_a_share_of_all_clients_is_in_when_the_last_of_it_is(
     after_s: list[float], clients: int, percent: int
 ) -> None:
-    """Also where many are not in: a share is one of all clients, not of those that got in."""
+    """A share is one of all clients, even if many are not connected."""
     tally = ConnectTally(clients)
     for each_s in after_s[:clients]:
         tally.after_start.record(each_s)

@@ -39,7 +39,7 @@ async def test_every_message_is_accounted_for(
 
 
 async def test_a_publisher_stays_within_what_is_outstanding() -> None:
-    """Nobody acknowledges here, so what was sent is what may be outstanding."""
+    """The server acknowledges nothing, so the sent messages are the outstanding ones."""
     async with broker() as running:
         plan = TrafficPlan(3, 1, 1, qos=1, outstanding=7, seconds=0.1)
         storm = traffic(running.address, plan)
@@ -116,7 +116,7 @@ async def test_refused_subscriptions_are_counted_and_nobody_waits_for_them() -> 
 
 
 async def test_a_message_that_nobody_sent_to_its_subscriber_is_a_stray() -> None:
-    """Of another group, with a number that was not sent yet, and with no number at all."""
+    """A message of another group, one with a future number, and one without a number."""
     async with broker() as running:
         storm = traffic(running.address, TrafficPlan(2, 1, 1, seconds=0.1, late_s=TEST_S))
         with trio.fail_after(TEST_S):

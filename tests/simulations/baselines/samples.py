@@ -17,5 +17,5 @@ def under(pressure: float, now_s: float = 0.0) -> Sample:
 
 
 def ticks(seconds: float, start_s: float = 0.0) -> Iterator[float]:
-    """The times of all ticks in so many seconds."""
+    """Yield the times of all ticks in `seconds`."""
     return (start_s + number * TICK_S for number in range(round(seconds / TICK_S)))

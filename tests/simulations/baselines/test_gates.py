@@ -1,4 +1,4 @@
-"""What each gate without a buffer does; what all gates promise is in test_policies."""
+"""Behaviour of each gate without a connect queue; test_policies has the promises of all gates."""
 
 import pytest
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.spark
 
 
 def sample(run_id: str, node: int, t_s: float, memory: int | None) -> Row:
-    """`memory` of 100; None: the process is dead."""
+    """A sample with `memory` of 100, or None if the process is dead."""
     return {
         "run_id": run_id,
         "node": node,

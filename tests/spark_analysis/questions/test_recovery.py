@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def course(run_id: str, per_second: Sequence[int | None]) -> list[Row]:
-    """A run's goodput, second by second; None: no row."""
+    """A run's goodput, second by second; None for no row."""
     return [
         {
             "run_id": run_id,

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 
 def course(run_id: str, windows: Sequence[float | None], node: int = 0) -> list[Row]:
-    """A window, second by second; None: the node is dead."""
+    """A window, second by second; None if the node is dead."""
     return [
         {
             "run_id": run_id,

@@ -188,7 +188,7 @@ class Site:
     # --- messages -----------------------------------------------------------------------------
 
     def publish(self, client_ids: list[str], size_bytes: int = 0, qos: int = 2) -> int:
-        """The same message to all of them; its payload begins with its token."""
+        """Publish one message to all of them; its payload begins with its token."""
         token = self.world.now_ms + 1
         message = Publish("t", b"%d " % token + bytes(size_bytes), qos)
         ops: list[StoreOp] = []
@@ -201,7 +201,7 @@ class Site:
         return token
 
     def send(self, client_id: str, messages: int) -> None:
-        """So many that were not sent yet."""
+        """Send `messages` messages that were not sent yet."""
         for record in self.store.sessions():
             if record.client_id == client_id:
                 waiting = self.store.fetch(client_id, record.sent_pos, messages)

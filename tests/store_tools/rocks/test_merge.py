@@ -61,7 +61,8 @@ async def resumed(wire: Wire) -> None:
 
 
 async def given_to_subscriber(world: World, folder: Path, payload: bytes) -> Publish:
-    """A broker on `folder` takes a message, and sends it to the subscriber, who says nothing."""
+    """Run a broker on `folder` that takes a message, and sends it to a subscriber that does not
+    answer."""
     async with broker(store=world.open(folder), calm=True) as running:
         publisher = await connect(running, "publisher")
         await publisher.send(*publishes("t", 1, payload=payload))
@@ -172,7 +173,7 @@ def test_where_the_winner_has_nothing_new_the_other_side_keeps_its_places_too(
 
 
 def test_what_either_side_has_sent_was_sent(world: World, pair: tuple[Site, Site]) -> None:
-    """In flight is more than waiting: it may come to the client again, so it must say so."""
+    """In flight outranks waiting: the message may be sent again, so it must be marked as sent."""
     first, _ = pair
     for _ in range(3):
         first.publish(["a"])

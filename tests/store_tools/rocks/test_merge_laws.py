@@ -28,7 +28,7 @@ from store_tools.rocks import merge_queue
 from tests.store_tools.rocks.replicas import Model, Seen, Site, World, look, merged
 
 EXAMPLES = settings.default.max_examples
-"""Of the profile; each of them makes stores, which is dear."""
+"""Share of the profile's examples, because each of them makes stores, which is costly."""
 CLIENTS = ["a", "ab"]
 FILTERS = ["t", "t/#"]
 IDS = [1, 2]
@@ -121,7 +121,7 @@ def check_places(first: Seen, second: Seen, found: Seen) -> None:
 
 
 def keeps(winner: Seen, found: Seen, here: set[tuple[str, int]]) -> bool:
-    """All of its entries are where they were, in flight if they were."""
+    """Return True if all of its entries are unchanged, in flight if they were."""
     return all(
         found.places[key] == winner.places[key]
         and (winner.places[key] > winner.sent[key[0]] or found.places[key] <= found.sent[key[0]])

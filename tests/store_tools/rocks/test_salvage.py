@@ -1,4 +1,4 @@
-"""Of a damaged store all that is wrong is found, and all that can be read is saved."""
+"""All damage of a store is found, and all readable data is saved."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from store_tools.rocks.verification import Verification, verify
 from tests.flowguard.stores.rocks.damage import SETTINGS, build, contents, with_byte_changed
 
 POSITIONS = max(2, settings.default.max_examples // 12)
-"""Of each file, from its first to its last byte."""
+"""Number of positions in each file, from its first to its last byte."""
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["closed", "killed"])
