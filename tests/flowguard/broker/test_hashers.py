@@ -1,4 +1,5 @@
-"""The thread that hashes passwords: one on a spare processor, or else the one with low priority."""
+"""The choice of the thread that hashes: the idle one if processor time is left, else the nice
+one."""
 
 import os
 import threading

@@ -88,7 +88,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
         (3, False),
         (4, False),
     ]
-    again.commit([Settle("c", 3)])  # This one is not committed at once, so it may be lost.
+    again.commit([Settle("c", 3)])  # No caller waits for it: 3 may come again.
     crash(again)
     last = open_store(base, place)
     assert positions(last)[-1] == 4
