@@ -1,15 +1,15 @@
-"""Routing: from a topic to those who want it. Sans-IO, no clock.
+"""Routing: from a topic to its subscribers. Sans-IO, no clock.
 
-- `filters`: valid, shared, matching: the rules for one filter
-- `index`: who subscribed to what, found by topic
+- `filters`: rules for one filter: valid, shared, matching
+- `index`: the subscriptions of a node, found by topic
 - `shared`: shared subscriptions, one member per message
-- `changed_filters`: which topics a change of subscriptions concerns
+- `changed_filters`: the topics that a change of subscriptions concerns
 - `table`: plain and shared subscriptions of a node behind one `match`
 - `retained`: the last message of each topic, bounded
 - `few`: the mapping that makes ten thousand lone subscribers cheap
 
-Left to others: options of a subscription (qos, no local, identifiers) are opaque values here, and
-so are subscribers. Authorization, and limits on levels and subscriptions, are the caller's.
+Subscribers, and the options of a subscription (QoS, No Local, identifiers), are opaque values. The
+caller checks rights, and limits on levels and subscriptions.
 """
 
 from flowguard.routing.changed_filters import ChangedFilters

@@ -1,14 +1,13 @@
-"""The topics that a change of subscriptions concerns, for users who keep what `match` returned.
+"""The topics that a change of subscriptions concerns, for callers that keep results of `match`.
 
-A filter without wildcard concerns one topic: whoever keeps a result for that topic drops it
-directly. Filters with wildcards are kept here with the version at which each changed last. What
-was worked out for a topic at some version is still right if no filter that matches it has
-changed since: a walk over the changed filters, however many topics are kept and however many
-subscribers they have. So nothing is done for all topics at once, and only what is asked for
-again is looked at again.
+A filter without wildcard concerns one topic, and the caller drops the result for that topic itself.
+`ChangedFilters` has the filters with wildcards and the version at which each changed last. A result
+is still right if no filter that matches its topic has changed since. The check walks over the
+changed filters; its cost does not depend on the number of topics and subscribers. So no change
+costs work for all topics at once, and a result is only checked when it is needed again.
 
-Only the last `CHANGES_MAX` filters are known, and no more than `bytes_max` of them. With one
-more all of them are forgotten, and with them everything that was worked out before.
+Only the last `CHANGES_MAX` filters are known, and at most `bytes_max` of them. One more filter
+clears them, and outdates all earlier results.
 """
 
 from typing import Final, final
@@ -21,7 +20,7 @@ FILTER_BYTES: Final = 150
 LEVEL_BYTES: Final = 200
 """Memory for a filter, and for each of its levels, besides its text, rounded up."""
 ANYBODY: Final = ""
-"""Stands for the subscriber where it does not matter whose subscription changed."""
+"""Replaces the subscriber, as only the filter of a changed subscription matters."""
 
 
 @final
@@ -36,7 +35,7 @@ class ChangedFilters:
         self._known_since = 0
 
     def note(self, filter: str) -> None:
-        """Note that somebody has subscribed to `filter` anew, or no longer does. O(levels)."""
+        """Note a new or removed subscription to `filter`. O(levels)."""
         self.version += 1
         size_bytes = FILTER_BYTES + filter.__sizeof__() + LEVEL_BYTES * filter.count("/")
         if len(self._filters) == CHANGES_MAX or self.size_bytes + size_bytes > self._bytes_max:
@@ -47,7 +46,7 @@ class ChangedFilters:
             self.size_bytes += size_bytes
 
     def concern(self, topic: str, version: int) -> bool:
-        """Whether `topic` may be matched by a filter that has changed after `version`."""
+        """Return True if a filter that has changed after `version` may match `topic`."""
         if version < self._known_since:
             return True
         return any([changed > version for _, changed in self._filters.match(topic)])

@@ -1,10 +1,10 @@
-"""A mapping that is nothing when empty, a tuple while it holds one pair, a dict from two on.
+"""A mapping that is None if empty, a tuple for one pair, and a dict for two or more.
 
-Most filters have one subscriber and most levels of a topic tree one child: a pair costs 56 bytes
-where the smallest dict costs 232. The functions return what the owner has to store in place of
-what it passed in; a dict is changed in place.
+Most filters have one subscriber, and most levels of a topic tree have one child. A pair costs 56
+bytes, the smallest dict 232. The functions return the value that the owner must store instead of
+the argument; a dict is changed in place.
 
-Order is insertion order; a value replaced keeps its place.
+Order is insertion order; a replaced value keeps its place.
 """
 
 from typing import Final, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ Many: TypeAlias = tuple[K, V] | dict[K, V]
 Few: TypeAlias = tuple[K, V] | dict[K, V] | None
 
 SPARSE_BYTES_PER_PAIR: Final = 256
-"""A dict twice as large as any that CPython makes for its number of pairs is worth a copy."""
+"""Size from which on a dict is copied: twice the largest of CPython for that number of pairs."""
 
 
 def few_has(few: Few[K, V], key: K) -> bool:
@@ -46,7 +46,7 @@ def few_put(few: Few[K, V], key: K, value: V) -> Many[K, V]:
 
 
 def few_without(few: Few[K, V], key: K) -> Few[K, V]:
-    """O(1) amortised; `key` must be there."""
+    """Remove a pair, which must exist. O(1) amortised."""
     assert few_has(few, key)
     if not isinstance(few, dict):
         return None
@@ -54,8 +54,8 @@ def few_without(few: Few[K, V], key: K) -> Few[K, V]:
     count = len(few)
     if count == 1:
         return next(iter(few.items()))
-    # A dict never shrinks by itself, and reading it costs its largest size ever. Looking only at
-    # powers of two, and copying only what is sparse, keeps removal O(1) amortised.
+    # A dict never shrinks by itself, and reading it costs its largest size ever. Removal stays
+    # O(1) amortised, as only sparse dicts are copied, and only at powers of two.
     if count & (count - 1) == 0 and few.__sizeof__() > SPARSE_BYTES_PER_PAIR * count:
         return dict(few)
     return few
@@ -66,14 +66,14 @@ def few_count(few: Few[K, V]) -> int:
 
 
 def few_keys(few: Few[K, V]) -> list[K]:
-    """A copy, as `few_values`."""
+    """Return a copy, as `few_values`."""
     if isinstance(few, dict):
         return list(few)
     return [] if few is None else [few[0]]
 
 
 def few_values(few: Few[K, V]) -> list[V]:
-    """A copy, safe to walk while the mapping changes."""
+    """Return a copy, which is safe to walk while the mapping changes."""
     if isinstance(few, dict):
         return list(few.values())
     return [] if few is None else [few[1]]

@@ -1,8 +1,8 @@
-"""Topic filters as text: which are valid, which are shared, which match a topic.
+"""Topic filters as text: checks whether they are valid, shared, or match a topic.
 
 `matches` is the naive rule of the standard for one filter and one topic. The index and the
-retained store answer the same question for many at once, and are tested against it. Nothing here
-normalizes anything: names are compared as the characters that arrived ([MQTT-4.7.3-4]).
+retained store have the same rule for many at once, and are tested against it. Names are not
+normalized: they are compared as the characters that arrived ([MQTT-4.7.3-4]).
 """
 
 from typing import Final
@@ -12,9 +12,9 @@ SHARE_PREFIX: Final = "$share/"
 
 
 def valid_filter(filter: str) -> bool:
-    """Whether `filter` may stand in a SUBSCRIBE; `$share/` gets no special treatment here.
+    """Return True if `filter` is allowed in SUBSCRIBE; `$share/` gets no special treatment.
 
-    Well-formed UTF-8 is the codec's concern.
+    The codec checks for well-formed UTF-8.
     """
     if not filter or "\0" in filter:  # [MQTT-4.7.3-1], [MQTT-4.7.3-2]
         return False
@@ -35,14 +35,14 @@ def has_wildcard(filter: str) -> bool:
 
 
 def levels_count(filter: str) -> int:
-    """The number of levels of a filter or topic; `$share/{name}/` counts like any other text."""
+    """Return the number of levels of a filter or topic; `$share/{name}/` counts as any text."""
     return filter.count("/") + 1
 
 
 def parse_shared(filter: str) -> tuple[str, str] | None:
-    """`$share/{name}/{rest}` as (name, rest); None for a filter that is not shared.
+    """Return (name, rest) of `$share/{name}/{rest}`, or None for a filter that is not shared.
 
-    Raises ValueError for one that starts as a shared filter and is none.
+    Raises `ValueError` if it starts as a shared filter and is none.
     """
     if not filter.startswith(SHARE_PREFIX):
         return None
@@ -59,7 +59,7 @@ def parse_shared(filter: str) -> tuple[str, str] | None:
 
 
 def matches(filter: str, topic: str) -> bool:
-    """Whether a valid, not shared filter matches a topic name; O(length)."""
+    """Return True if a valid filter, not shared, matches a topic name; O(length)."""
     if topic.startswith("$") and filter[0] in "+#":  # [MQTT-4.7.2-1]
         return False
     wanted = filter.split("/")

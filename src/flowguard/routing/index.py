@@ -2,14 +2,14 @@
 
 Theory of operation. A filter without wildcard is a key of a plain dict, so that ten thousand
 clients with a topic of their own cost one dict entry and one tuple each. Filters with wildcards
-form a trie by level; a node knows the subscribers whose filter ends at it (`here`) and those
-whose filter goes on with a last `#` (`below`). A topic walks the trie with a frontier of nodes,
+form a trie by level; a node has the subscribers of the filter that ends at it (`here`) and of
+the filter that goes on with a last `#` (`below`). A topic walks the trie with a frontier of nodes,
 one level at a time: no recursion, and never more work than the trie has nodes at that depth.
 Filters that start with `$` have a trie of their own, the only one that such topics see:
 [MQTT-4.7.2-1].
 
-Filters come in valid (`filters.valid_filter`) and without `$share/...` (see `table`). How many
-levels a filter may have is the caller's limit: each one of a wildcard filter costs a node.
+Filters must be valid (`filters.valid_filter`) and without `$share/...` (see `table`). The caller
+limits the levels of a filter: each one of a wildcard filter costs a node.
 """
 
 from typing import Generic, TypeVar, final
@@ -40,7 +40,7 @@ class FilterNode(Generic[S, V]):
         return self.plus if level == "+" else few_get(self.children, level)
 
     def grow(self, level: str) -> "FilterNode[S, V]":
-        """The next node, made if it is missing."""
+        """Return the next node; make it if it is missing."""
         node = self.step(level)
         if node is None:
             node = FilterNode()
@@ -90,11 +90,11 @@ class TopicIndex(Generic[S, V]):
         self._count = 0
 
     def __len__(self) -> int:
-        """Pairs of filter and subscriber."""
+        """Number of pairs of filter and subscriber."""
         return self._count
 
     def subscribe(self, filter: str, subscriber: S, value: V) -> bool:
-        """True: a new subscription; False: `value` replaced an old one. O(levels)."""
+        """Return True for a new subscription, False if `value` replaced an old one. O(levels)."""
         assert valid_filter(filter), filter
         if has_wildcard(filter):
             levels, below = _split(filter)
@@ -111,7 +111,7 @@ class TopicIndex(Generic[S, V]):
         return is_new
 
     def unsubscribe(self, filter: str, subscriber: S) -> bool:
-        """Remove the subscription; False: there was none. O(levels), amortised."""
+        """Remove the subscription; return False if there was none. O(levels), amortised."""
         if has_wildcard(filter):
             removed = self._remove_wildcard(filter, subscriber)
         else:
@@ -122,7 +122,7 @@ class TopicIndex(Generic[S, V]):
         return removed
 
     def match(self, topic: str) -> list[tuple[S, V]]:
-        """Every (subscriber, value) of every matching filter: once per filter, in a fixed order.
+        """Return (subscriber, value) of every matching filter, in a fixed order.
 
         Cost: O(levels x matching branches + results); without wildcard filters O(results).
         """
@@ -178,7 +178,7 @@ class TopicIndex(Generic[S, V]):
 def _advance(
     frontier: list[FilterNode[S, V]], level: str, found: list[tuple[S, V]]
 ) -> list[FilterNode[S, V]]:
-    """The nodes one level on; what matches already at this one goes to `found`."""
+    """Return the nodes of the next level; matches at this one are added to `found`."""
     following: list[FilterNode[S, V]] = []
     for node in frontier:
         if node.below is not None:
@@ -196,7 +196,7 @@ def _advance(
 
 
 def _split(filter: str) -> tuple[list[str], bool]:
-    """The levels before a last `#`, and whether there is one."""
+    """Return the levels before a last `#`, and True if there is one."""
     levels = filter.split("/")
     below = levels[-1] == "#"
     if below:

@@ -3,16 +3,16 @@
 Theory of operation. Entries are found by topic in a dict; a trie by level answers filters with
 wildcards, so that `a/+/b` walks one branch and an exact filter none. `RetainedWalk` does the
 walking in slices of bounded work, because a wildcard over a million topics must not stop the loop.
-A walk sees the store as it is when it gets there: what is put meanwhile at a place it has passed is
-missed, which is right, since the subscriber already gets that message as a live one. One that
-another may have to go on with later goes in the order of topics, level by level, whatever has been
-put and removed since; that takes several times as long.
+A walk does not find a message that is put meanwhile at a place it has passed. This is right, since
+the subscriber already gets that message as a live one. A walk that may have to be continued later
+goes in the order of topics, level by level, even if topics were added and removed since. This takes
+several times as long.
 
-Time is an argument; nothing is removed for its age except by `expire`, but what is too old is never
-shown. Expiry order is a heap with lazy deletion, rebuilt when half of it is stale.
+Time is an argument. Only `expire` removes expired messages, but they are never returned. Expiry
+order is a heap with lazy deletion, rebuilt when half of it is stale.
 
-Limits are memory: an entry counts what it really costs here, levels of its topic included, so that
-a topic of thirty thousand empty levels is as expensive in the books as it is in the process.
+Limits are memory: an entry counts its real cost, including the levels of its topic. So a topic of
+thirty thousand empty levels counts as much as it costs the process.
 """
 
 from collections.abc import Iterator
@@ -44,14 +44,14 @@ WALK_SLICE: Final = 1_000
 """Nodes per step of `slices`."""
 
 LOOK_NODES: Final = 20
-"""Nodes of one level that `may_match` looks at."""
+"""Nodes of one level that `may_match` checks."""
 
 
 class RetainOutcome(StrEnum):
     KEPT = "kept"
-    REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
+    REMOVED = "removed"  # an empty payload: the topic has no retained message now
     COUNT_FULL = "count_full"  # rejected: the store has no slot for another topic
-    BYTES_FULL = "bytes_full"  # refused: too large; an older message of the topic stays
+    BYTES_FULL = "bytes_full"  # rejected: too large; an older message of the topic stays
 
     @property
     def is_refusal(self) -> bool:
@@ -60,7 +60,7 @@ class RetainOutcome(StrEnum):
 
 @dataclass(init=False, slots=True)
 class RetainedMessage:
-    """A message as it was published; `expires_at_s` may be NEVER_S. Immutable by house rule."""
+    """A message as it was published; `expires_at_s` may be NEVER_S. Immutable by convention."""
 
     publish: Publish
     expires_at_s: float
@@ -101,7 +101,7 @@ class TopicNode:
 
 
 def _in_order(children: Few[str, TopicNode], first: str) -> Iterator[str | None]:
-    """Names from `first` on, in order; many are sorted piece by piece, with None after each."""
+    """Yield names from `first` on, in order; many are sorted in pieces, with None after each."""
     names = few_keys(children)
     pieces: list[list[str]] = []
     for start in range(0, len(names), WALK_SLICE):
@@ -125,15 +125,17 @@ class _Visit:
         self.node = node
         self.names = names
         self.depth = depth
-        """So many levels of the filter lead to them."""
+        """Number of levels of the filter that lead to them."""
         self.has_passed = has_passed
-        """The topic after which the walk goes on is below the node."""
+        """True if the topic after which the walk continues is below the node."""
 
 
 @final
 class RetainedWalk:
-    """The entries that match one filter with wildcards, a slice at a time: in no order, or those
-    after a topic in the order of topics."""
+    """A walk, in slices, over the entries that match one filter with wildcards.
+
+    It has no order, or returns those after a topic in the order of topics.
+    """
 
     __slots__ = ("_after", "_is_ordered", "_levels", "_stack")
 
@@ -148,7 +150,7 @@ class RetainedWalk:
         return not self._stack
 
     def take(self, now_s: float, visits_max: int) -> list[RetainedMessage]:
-        """The entries at the next `visits_max` nodes; an empty list is not the end."""
+        """Return the entries at the next `visits_max` nodes; an empty list is not the end."""
         found: list[RetainedMessage] = []
         for _ in range(visits_max):
             if not self._stack:
@@ -163,7 +165,7 @@ class RetainedWalk:
                 break
             node = few_get(visit.node.children, name)
             if node is None:
-                continue  # It has gone meanwhile.
+                continue  # It was removed meanwhile.
             at = len(self._stack) - 1
             has_passed = visit.has_passed and at < len(self._after) and name == self._after[at]
             if self._enter(node, visit.depth, has_passed=has_passed) and not has_passed:
@@ -173,7 +175,7 @@ class RetainedWalk:
         return found
 
     def _enter(self, node: TopicNode, depth: int, *, has_passed: bool) -> bool:
-        """Whether `node`, reached by `depth` levels of the filter, matches; queues its children."""
+        """Queue the children of `node`, at `depth` levels of the filter; True if it matches."""
         if depth == len(self._levels):
             return True
         at, level = len(self._stack), self._levels[depth]
@@ -190,7 +192,7 @@ class RetainedWalk:
         return False
 
     def _names(self, node: TopicNode, first: str) -> Iterator[str | None]:
-        """Names of its children; in order from `first` on."""
+        """Return the names of the children of a node, from `first` on if the walk is ordered."""
         if self._is_ordered:
             return _in_order(node.children, first)
         names: list[str] = few_keys(node.children)
@@ -213,14 +215,15 @@ class RetainedMessages:
         self._expiring = 0
 
     def __len__(self) -> int:
-        """Topics, expired ones included until `expire` has met them."""
+        """Number of topics, including expired ones that `expire` has not removed."""
         return len(self._entries)
 
     def put(self, publish: Publish, expires_at_s: float) -> RetainOutcome:
         """Keep the message in place of any older one; an empty payload only removes.
 
-        Replacing by a message that is not larger is never refused. A refusal changes nothing: the
-        caller answers 0x97, or calls `discard` where the publisher cannot be told. O(levels).
+        A message that is not larger than the older one is never rejected. A rejection changes
+        nothing: the caller answers 0x97, or calls `discard` if the client can get no code.
+        O(levels).
         """
         topic = publish.topic
         if not publish.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
@@ -229,7 +232,7 @@ class RetainedMessages:
         old = self._entries.get(topic)
         entry = RetainedMessage(publish, expires_at_s, retained_size_bytes(publish))
         growth = entry.size_bytes - (0 if old is None else old.size_bytes)
-        is_own = topic.startswith("$SYS/")  # The broker's: no client may publish there.
+        is_own = topic.startswith("$SYS/")  # Only the broker may publish there.
         if old is None and not is_own and len(self) - self._own_count >= self._messages_max:
             return RetainOutcome.COUNT_FULL
         if self.size_bytes + growth > self._bytes_max:
@@ -238,11 +241,11 @@ class RetainedMessages:
         return RetainOutcome.KEPT
 
     def restore(self, publish: Publish, expires_at_s: float) -> None:
-        """Keep a message that the store remembers, even where limits are lower now."""
+        """Keep a message that the store has, even if limits are lower now."""
         self._keep(RetainedMessage(publish, expires_at_s, retained_size_bytes(publish)))
 
     def discard(self, topic: str) -> bool:
-        """Remove what is retained for the topic, if anything. O(levels), amortised."""
+        """Remove the message of the topic, if any. O(levels), amortised."""
         entry = self._entries.get(topic)
         if entry is None:
             return False
@@ -250,13 +253,15 @@ class RetainedMessages:
         return True
 
     def walk(self, filter: str, after: str | None = None) -> RetainedWalk:
-        """A walk for a filter with wildcards, where the caller bounds the work itself; `after`: a
-        topic that it goes on after, in order; empty: in order from the first."""
+        """Return a walk for a filter with wildcards; the caller limits the work itself.
+
+        With `after` it is in the order of topics, after that one, or from the first if "".
+        """
         assert has_wildcard(filter), filter
         return RetainedWalk(self._root_of(filter), filter, after)
 
     def match(self, filter: str, now_s: float) -> Iterator[RetainedMessage]:
-        """Living messages of every topic that matches; valid while the store changes (see above).
+        """Yield unexpired messages of matching topics; valid while the store changes (see above).
 
         O(levels) for an exact filter; else O(nodes of the branches that match).
         """
@@ -266,8 +271,10 @@ class RetainedMessages:
     def slices(
         self, filter: str, now_s: float, after: str | None = None
     ) -> Iterator[list[RetainedMessage]]:
-        """`match` in steps of bounded work, each of which may have found nothing; with `after` in
-        the order of topics, those after that one, which need not match."""
+        """`match` in steps of bounded work, each of which may yield an empty list.
+
+        With `after`, only topics after that one, in their order; it need not match itself.
+        """
         if not has_wildcard(filter):
             entry = self._entries.get(filter) if after != filter else None
             yield [entry] if entry is not None and entry.is_alive(now_s) else []
@@ -277,7 +284,7 @@ class RetainedMessages:
             yield walk.take(now_s, WALK_SLICE)
 
     def may_match(self, filter: str) -> bool:
-        """Whether a message may match; False: none does, and a short look was enough to see it."""
+        """Return False if a short search shows that no message matches, else True."""
         if not has_wildcard(filter):
             return filter in self._entries
         nodes = [self._root_of(filter)]
@@ -307,11 +314,11 @@ class RetainedMessages:
         return list(self._entries)
 
     def holds(self, entry: RetainedMessage) -> bool:
-        """Whether `entry` is still the last message of its topic."""
+        """Return True if `entry` is still the last message of its topic."""
         return self._entries.get(entry.publish.topic) is entry
 
     def expire(self, now_s: float, limit: int) -> list[str]:
-        """Remove up to `limit` entries that are too old; their topics, oldest first."""
+        """Remove up to `limit` expired entries, and return their topics, oldest first."""
         topics: list[str] = []
         while self._heap and self._heap[0][0] <= now_s and len(topics) < limit:
             at_s, topic = heappop(self._heap)

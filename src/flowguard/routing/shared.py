@@ -1,23 +1,23 @@
 """One shared subscription: each message goes to one of its members.
 
-Theory of operation. `pick` asks the caller how well a member could take the message now, because
-only the caller knows sessions: 0 is best (online, with room), higher is worse (online but full,
-offline with a queue), negative is not at all. Members stand in one of two rings. The *hopeful*
-were fit when last asked, or were never asked; picking takes them in turn. One that is not fit when
-its turn comes is *parked*, and every pick looks at a few parked ones, so that they come back
-without anybody telling us. Each move out of the hopeful ring was paid for by a move into it: a
-pick costs O(1) amortised, also with thousands of members offline.
+Theory of operation. `pick` asks the caller for the rank of a member, because only the caller knows
+sessions. Rank 0 is best (online, with capacity), a higher rank is worse (online but full, offline
+with a queue), a negative rank excludes the member. Members are in one of two rings. The *hopeful*
+ones had rank 0 at the last check, or were never checked; `pick` takes them in turn. A member with
+another rank at its turn is *parked*. Every pick checks a few parked ones, so that they return
+without a notification. Each move out of the hopeful ring follows a move into it, so a pick costs
+O(1) amortised, also with thousands of members offline.
 
-Only while no hopeful member is left do messages go to parked ones, the best of the first
-`PROBES_MAX`, or the first beyond them that can take it at all. A larger group can have an online
-member beyond those: `wake` it when it connects.
+If no hopeful member is left, messages go to parked ones: the best of the first `PROBES_MAX`, or the
+first beyond them that can take it at all. A larger group can have an online member beyond those:
+`wake` it when it connects.
 
-Where a group has a queue of its own (`flowguard.node.shared.shared_queue`), `first`, `turn` and
-`park` are the same without parked members: they are woken when they have room.
+If a group has a queue of its own (`flowguard.node.shared.shared_queue`), `first`, `turn` and `park`
+do the same without checks of parked members: these are woken when they have capacity.
 
-What the standard decides elsewhere: a QoS 2 message stays with the member that has it
-([MQTT-4.8.2-4], [MQTT-4.8.2-5]), and one refused by a member is not tried again
-([MQTT-4.8.2-6]); both are the session's to keep.
+The session enforces two rules of the standard: a QoS 2 message stays with the member that has it
+([MQTT-4.8.2-4], [MQTT-4.8.2-5]), and a message that a member rejects is not tried again
+([MQTT-4.8.2-6]).
 """
 
 from collections import OrderedDict
@@ -28,10 +28,10 @@ S = TypeVar("S")
 V = TypeVar("V")
 
 PROBES_MAX: Final = 64
-"""Parked members asked when no hopeful one is left: a pick stays below some ten microseconds."""
+"""Parked members checked if no hopeful one is left; a pick takes some ten microseconds at most."""
 
 PROBES_BESIDE: Final = 2
-"""Parked members asked by every other pick; two, so that members return faster than they leave one
+"""Parked members checked by every other pick; with two, members return faster than they leave one
 by one."""
 
 
@@ -52,7 +52,7 @@ class SharedGroup(Generic[S, V]):
         return len(self._hopeful) + len(self._parked)
 
     def add(self, member: S, options: V) -> bool:
-        """True: a new member; False: new options for an old one, which keeps its turn. O(1)."""
+        """Return True for a new member, False for an old one, which keeps its turn. O(1)."""
         if member in self._parked:
             self._parked[member] = options
             return False
@@ -61,7 +61,7 @@ class SharedGroup(Generic[S, V]):
         return is_new
 
     def remove(self, member: S) -> bool:
-        """Remove the member; False: it was none. O(1)."""
+        """Remove the member; return False if it was none. O(1)."""
         for ring in (self._hopeful, self._parked):
             if member in ring:
                 del ring[member]
@@ -72,15 +72,15 @@ class SharedGroup(Generic[S, V]):
         return [*self._hopeful.items(), *self._parked.items()]
 
     def wake(self, member: S) -> None:
-        """The member may be fit again (it has connected, its window has opened). O(1)."""
+        """Return a parked member to the ring after a connect or when its window opens. O(1)."""
         if member in self._parked:
             self._hopeful[member] = self._parked.pop(member)
 
     def pick(self, ready: Callable[[S], int]) -> tuple[S, V] | None:
-        """The member whose turn it is among the fittest; None: nobody can take the message.
+        """Return the next member of the best rank, or None if no member can take the message.
 
-        `ready`: 0 best, higher worse, negative not at all; it must not change the group. The same
-        calls always give the same answers: no chance is involved.
+        `ready` returns the rank: 0 is best, negative excludes. It must not change the group. The
+        results are deterministic.
         """
         self._probe_beside(ready)
         chosen = self.first(ready)
@@ -90,9 +90,9 @@ class SharedGroup(Generic[S, V]):
         return chosen
 
     def first(self, ready: Callable[[S], int]) -> tuple[S, V] | None:
-        """The hopeful member whose turn it is, and remains until `turn`; None: nobody is fit.
+        """Return the next hopeful member, which remains first until `turn`, or None.
 
-        For callers that wake a member when it becomes fit: parked ones are not asked.
+        Parked members are not checked: the caller must wake a member that has capacity again.
         """
         while self._hopeful:
             member = next(iter(self._hopeful))
@@ -102,11 +102,11 @@ class SharedGroup(Generic[S, V]):
         return None
 
     def turn(self, member: S) -> None:
-        """A hopeful member has had its turn. O(1)."""
+        """Move a hopeful member to the end after its turn. O(1)."""
         self._hopeful.move_to_end(member)
 
     def park(self, member: S) -> None:
-        """A hopeful member was not fit after all. O(1)."""
+        """Park a hopeful member that cannot take the message. O(1)."""
         self._parked[member] = self._hopeful.pop(member)
 
     def _probe_beside(self, ready: Callable[[S], int]) -> None:
@@ -120,7 +120,7 @@ class SharedGroup(Generic[S, V]):
                 self._parked.move_to_end(member)
 
     def _pick_parked(self, ready: Callable[[S], int]) -> tuple[S, V] | None:
-        """The fittest of the first few; it and the worse ones before it go to the end."""
+        """Return the best of the first few; it and the worse ones before it go to the end."""
         best_rank = -1
         best_position = -1
         probed: list[S] = []

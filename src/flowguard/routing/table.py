@@ -1,7 +1,7 @@
 """All subscriptions of a node, plain and shared, behind one `match`.
 
-A node keeps one table. `match(topic)` gives the plain subscribers, each with the options of its
-subscription, and beside them the shared groups that match; for each group the node then calls
+A node has one table. `match(topic)` returns the plain subscribers, each with the options of its
+subscription, and the shared groups that match. For each group the node then calls
 `group.pick(ready)` *per message*, and gets one member with its options:
 
     routes = table.match(topic)             # may be kept per topic: see `changed_filters`
@@ -10,8 +10,8 @@ subscription, and beside them the shared groups that match; for each group the n
     for group in routes.groups:
         chosen = group.pick(session_rank)   # never kept: the turn moves on
 
-Members that join or leave a group which stays do not change `match`, because routes hold the
-group itself. Groups live in an index of their own: plain fan-out pays nothing for them.
+If members join or leave a group that remains, `match` does not change, because routes have the
+group itself. Groups have an index of their own, so they cost a plain fan-out nothing.
 """
 
 from typing import Generic, TypeVar, final
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 @final
 class Routes(Generic[S, V]):
-    """The receivers of messages of one topic. Immutable by house rule.
+    """The receivers of messages of one topic. Immutable by convention.
 
     `plain` has a row per matching filter: a subscriber with overlapping filters appears more
     than once, and the caller merges its rows or not ([MQTT-3.3.4-2]).
@@ -41,8 +41,7 @@ class Routes(Generic[S, V]):
 
 @final
 class SubscriptionTable(Generic[S, V]):
-    """Subscriptions by filter; filters come as clients send them: valid, `$share/{name}/{filter}`
-    or not."""
+    """Subscriptions by valid filter, with or without `$share/{name}/`, as clients send it."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -53,18 +52,18 @@ class SubscriptionTable(Generic[S, V]):
         self._members_count = 0
 
     def __len__(self) -> int:
-        """Subscriptions: pairs of filter and subscriber, shared ones included."""
+        """Number of subscriptions: pairs of filter and subscriber, shared ones included."""
         return len(self._plain) + self._members_count
 
     @property
     def shared_count(self) -> int:
-        """Shared subscriptions among them."""
+        """Number of shared subscriptions among them."""
         return self._members_count
 
     def subscribe(self, filter: str, subscriber: S, options: V) -> bool:
-        """True: a new subscription; False: `options` replaced old ones.
+        """Return True for a new subscription, False if `options` replaced old ones.
 
-        Raises ValueError for an invalid shared filter (`filters.parse_shared`).
+        Raises `ValueError` for an invalid shared filter (`filters.parse_shared`).
         """
         key = parse_shared(filter)
         if key is None:
@@ -81,7 +80,7 @@ class SubscriptionTable(Generic[S, V]):
         return is_new
 
     def unsubscribe(self, filter: str, subscriber: S) -> bool:
-        """False: there was no such subscription. Raises ValueError like `subscribe`."""
+        """Remove a subscription; False if there was none. Raises `ValueError` as `subscribe`."""
         key = parse_shared(filter)
         if key is None:
             removed = self._plain.unsubscribe(filter, subscriber)
@@ -98,10 +97,10 @@ class SubscriptionTable(Generic[S, V]):
         return True
 
     def match(self, topic: str) -> Routes[S, V]:
-        """The subscribers of `topic`. Cost as `TopicIndex.match`; groups count as one each."""
+        """Return the subscribers of `topic`. Cost as `TopicIndex.match`; a group counts as one."""
         groups = [group for group, _ in self._shared.match(topic)]
         return Routes(self._plain.match(topic), groups)
 
     def group(self, name: str, filter: str) -> SharedGroup[S, V] | None:
-        """The shared group of that name and filter, to `wake` a member that has connected."""
+        """Return the shared group of that name and filter, or None."""
         return self._groups.get((name, filter))
