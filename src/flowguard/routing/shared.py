@@ -72,7 +72,7 @@ class SharedGroup(Generic[S, V]):
         return [*self._hopeful.items(), *self._parked.items()]
 
     def wake(self, member: S) -> None:
-        """Return a parked member to the ring after a connect or when its window opens. O(1)."""
+        """Unpark a member that has connected, or that has a window with capacity. O(1)."""
         if member in self._parked:
             self._hopeful[member] = self._parked.pop(member)
 

@@ -8,8 +8,8 @@ from flowguard.stores import Store
 
 # Not final: tests have a smaller one, and the compiled code should look at it.
 MOVING_MAX = 500
-"""Number of messages on their way from the log into queues above which no page follows. Live work
-waits for the commit that they are in, and then for the next one."""
+"""Number of messages on their way from the log into queues from which on no page follows. Live
+work waits for the commit that they are in, and then for the next one."""
 MOVING_PAGE: Final = 70
 """Maximum number of messages in a page while live work shares the commits."""
 MOVING_SHARE: Final = 0.25
