@@ -146,11 +146,11 @@ class Outlook:
     def is_too_long(self, ahead: int, waited_s: float = 0.0) -> bool:
         """Return True if a client would time out at the best recent rate, as others have lately.
 
-        It is behind `ahead` others, and has waited for `waited_s`. Without a recent timeout, the
-        result is False.
+        It is behind `ahead` others, and has waited for `waited_s`. Without others or a recent
+        timeout, the result is False.
         """
         rate = self._best_rate if self._at_s - self._late_s < LATE_MEMORY_S else 0.0
-        return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
+        return rate > 0.0 and ahead > 0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
     def retry_after_s(self, draw: float, waiting: int, outside_s: float = 0.0) -> float:
         """Return the retry-after time: that of serving the waiting clients and those rejected

@@ -165,6 +165,13 @@ def test_who_would_be_late_is_told_so_for_ten_seconds_after_somebody_was() -> No
     assert not outlook.is_too_long(10_000)
 
 
+def test_first_waiting_client_is_not_rejected_by_a_forecast() -> None:
+    outlook = crowd_of(0.2, 10.0)
+    outlook.was_late()
+    assert outlook.is_too_long(ahead=3, waited_s=0.9 * PATIENCE_S)
+    assert not outlook.is_too_long(ahead=0, waited_s=0.9 * PATIENCE_S)
+
+
 # --- the hint ---
 
 
