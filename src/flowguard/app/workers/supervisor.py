@@ -35,7 +35,7 @@ from flowguard.ops.web.reload import Reloaded
 PAUSE_MIN_S: Final = 0.1
 PAUSE_MAX_S: Final = 10.0
 """Pause before a worker is started again: the shortest, and the longest after repeated ends."""
-STEADY_S: Final = 60.0
+STEADY_S: Final = 10.0
 """Time that a worker must have lived for the shortest pause, in seconds."""
 PING_S: Final = 1.0
 """Interval of the pings of a worker, in seconds."""
