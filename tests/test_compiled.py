@@ -82,7 +82,6 @@ def imported(path: Path) -> Iterator[str]:
         "flowguard/node",
         "flowguard/flow",
         "flowguard/cluster",
-        "flowguard/workers",
         "flowguard/codec",
         "flowguard/routing",
         "flowguard/session",
@@ -104,14 +103,6 @@ def test_programs_that_tests_start_run_on_the_compiled_rooms() -> None:
     with start("--version") as process:
         output, _ = process.communicate()
     assert "(compiled)" in output
-
-
-def test_foreign_clients_find_the_same_broker_on_pure_rooms() -> None:
-    """The broker of interop is a program of its own, compiled if possible; this test runs it
-    uncompiled."""
-    options = ["-q", "-p", "no:cacheprovider"]
-    tests = [f"tests/interop/test_{name}.py" for name in ("messages", "together")]
-    run("-m", "pytest", *options, *tests, BUILD_UNDER_TEST="pure Python")
 
 
 def test_what_a_compiler_that_was_killed_left_is_deleted(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.changing import ChangingTorture
 
-KILLS = 8
+KILLS = 6
 
 
 @pytest.mark.once

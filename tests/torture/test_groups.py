@@ -13,7 +13,7 @@ from tests.flowguard.stores.kafka.benches import new_prefix
 from tests.support.kafka import shared_kafka
 from tests.torture.groups import GroupTorture, Ledger
 
-KILLS = 4
+KILLS = 3
 
 
 @pytest.mark.once

@@ -16,8 +16,8 @@ from tests.torture.stores import ROLLING
 
 IS_INSTALLED = build.name() == "compiled"
 """Most kills hit the build that is installed."""
-KILLS = 200 if IS_INSTALLED else 30
-LOG_KILLS = 40 if IS_INSTALLED else 20
+KILLS = 120 if IS_INSTALLED else 30
+LOG_KILLS = 30 if IS_INSTALLED else 20
 SEED = int(os.environ.get("FLOWGUARD_TORTURE_SEED", "1"))
 
 

@@ -14,8 +14,8 @@ from tests.torture.redis_faults import RedisTorture, place_for
 from tests.torture.run import CONTROL_PATIENCE_S
 from tests.torture.test_kills import SEED
 
-KILLS = 40
-SERVER_KILLS_MIN = 20
+KILLS = 20
+SERVER_KILLS_MIN = 8
 FAULT_KILLS = 8
 PAUSE_S = 1.0
 CONTROL_KILLS = 10

@@ -406,7 +406,7 @@ TestSharedSessions = SharedSessions.TestCase
 TestSharedSessionsOnDisk = SharedSessionsOnDisk.TestCase
 TestOneGroup = OneGroup.TestCase
 TestSharedSessions.settings = TestSharedSessionsOnDisk.settings = TestOneGroup.settings = settings(
-    stateful_step_count=100, max_examples=2 * settings.default.max_examples
+    stateful_step_count=100, max_examples=settings.default.max_examples
 )
 TestFullSharedQueues = FullSharedQueues.TestCase
 TestFullSharedQueuesOnDisk = FullSharedQueuesOnDisk.TestCase
