@@ -26,6 +26,10 @@ class Message:
     size_bytes: int
     acknowledged: bool = False
 
+    @property
+    def is_will(self) -> bool:
+        return self.line[1].startswith("w/")
+
     def __str__(self) -> str:
         publisher, topic, qos = self.line
         return f"message {self.number} ({publisher}, {topic}, QoS {qos})"
@@ -177,7 +181,7 @@ class Ledger:
         self.refused_count = 0
         self._applications = applications
         self.findings: list[str] = []
-        self.repeated = 0
+        self.repeated: list[Message] = []
         """Deliveries of what had come before."""
         self.retained: Counter[str] = Counter()
         """Highest acknowledged number by topic, of retained messages."""
@@ -287,7 +291,8 @@ class Ledger:
         came = message_of(publish)
         account = self._accounts[peer.client_id]
         self._delivered_count += 1
-        self.repeated += not account.doubtful and came.number not in account.awaited
+        if not account.doubtful and came.number not in account.awaited:
+            self.repeated.append(came)
         exact = publish.qos == 2  # It is never delivered above the QoS that it was sent with.
         wrong = account.deliver(peer.client_id, came, exact=exact)
         if wrong is not None:
@@ -324,5 +329,5 @@ class Ledger:
         verdict.published = self._last
         verdict.acknowledged = self._acknowledged_count
         verdict.delivered = self._delivered_count
-        verdict.repeated = self.repeated
+        verdict.repeated = len(self.repeated)
         verdict.torn = sum(account.again_count for account in set(self._accounts.values()))

@@ -133,6 +133,8 @@ def wait_for_end(pid: int) -> None:
 class WorkersTorture(Torture):
     """One run with several workers."""
 
+    ends_in_turn = True
+
     def __init__(self, folder: Path, *, kills: int, seed: int, workers: int = 2) -> None:
         super().__init__(folder, kills=kills, seed=seed, store="rocks", refuses=True)
         # A new subscription may get what another worker still owed (docs/explain/cluster.md).
