@@ -23,7 +23,7 @@ from .brokers import Broker, Running
 from .build import Unavailable, build
 from .checks import Check, Columns, Grid, Report, at_least, at_most
 from .parts import Strict, Write
-from .peers import COMPILED, Flowguard, FlowguardCompiled
+from .peers import BUILT
 from .placement import owned
 from .report import short
 from .runner import Bench
@@ -39,7 +39,6 @@ STORM_CLIENTS = 5_000
 OTHER_COST, ANY_SHARE, SAME_SHARE, TLS_COST, IDLE_COST, SPREAD = 2.5, 0.7, 0.97, 1.1, 1.1, 0.15
 MACHINES = (2, 4, 8, 16)
 console = pages.console()
-OURS: Flowguard = FlowguardCompiled() if COMPILED.is_dir() else Flowguard()
 
 
 class Workers(Broker):
@@ -54,12 +53,12 @@ class Workers(Broker):
         """The largest distance of a worker's processor time from the mean, in the last run."""
 
     def prepare(self) -> str:
-        return OURS.prepare()
+        return BUILT.prepare()
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         words = ["--workers", str(self.workers)] if self.workers > 1 else []
         calm = [f"FLOWGUARD_FLOW__{name}=1e9" for name in CALM]
-        return ["env", *calm, *OURS.command(port, folder, scenario), *words]
+        return ["env", *calm, *BUILT.command(port, folder, scenario), *words]
 
     @contextmanager
     def running(self, core: int | None, scenario: str) -> Iterator[Running]:
@@ -224,9 +223,9 @@ class Costs:
         return Report(
             KEY,
             "Several workers beside one",
-            f"flowguard ({OURS.name}), each sample with fresh processes, interleaved, medians. All "
-            "processes of the broker share one core, and the generator has another. So the clock "
-            "shows no gain of several workers here.",
+            f"flowguard ({BUILT.name}), each sample with fresh processes, interleaved, medians. "
+            "All processes of the broker share one core, and the generator has another. So the "
+            "clock shows no gain of several workers here.",
             tuple(self.checks()),
             (Grid.of(columns, self.rows), Grid.of(machines, self.pairs)),
             (

@@ -73,6 +73,10 @@ class FlowguardCompiled(Flowguard):
         return ["env", f"PYTHONPATH={COMPILED}", *super().command(port, folder, scenario)]
 
 
+BUILT: Flowguard = FlowguardCompiled() if COMPILED.is_dir() else Flowguard()
+"""The compiled build if there is one."""
+
+
 class Mosquitto(Broker):
     name = "mosquitto"
     remark = (

@@ -8,7 +8,6 @@ have passed.
 import json
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import trio
@@ -24,7 +22,7 @@ import trio
 from benchmarks.brokers import HOST, Broker, free_port
 from benchmarks.checks import Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
-from benchmarks.peers import COMPILED
+from benchmarks.peers import BUILT
 from flowguard.app.workers.seat import name_of
 from flowguard.cluster.members import owner_among
 from flowguard.codec import Packet, Puback
@@ -36,7 +34,6 @@ from loadgen.storm.plan import CrowdPlan, Target
 from loadgen.storm.tally import LatencyHistogram
 
 KEY = "overload-restarts"
-ROOT = Path(__file__).resolve().parents[2]
 WORKERS, CLIENTS, KILLS = 2, 2_000, 20
 PERIOD_S = 1.0
 CALM_S, PAUSE_S, BACK_MAX_S = 30.0, 6.0, 120.0
@@ -51,25 +48,17 @@ class TwoWorkers(Broker):
         self.http_port = 0
 
     def prepare(self) -> str:
-        return ""
+        return BUILT.prepare()
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         self.http_port = free_port()
-        source = COMPILED if (COMPILED / "flowguard").is_dir() else ROOT / "src"
-        words = ["env", f"PYTHONPATH={source}", sys.executable, "-m", "flowguard", "serve"]
-        words += ["--workers", str(WORKERS), "--data", str(folder / "data")]
-        return [*words, "--listen", f"mqtt://{HOST}:{port}", "--http", f"{HOST}:{self.http_port}"]
+        words = BUILT.command(port, folder, scenario)
+        return [*words, "--workers", str(WORKERS), "--http", f"{HOST}:{self.http_port}"]
 
-    def pids(self) -> dict[int, int]:
-        """The process of each worker that answers."""
-        found = {}
-        for index in range(WORKERS):
-            try:
-                with urlopen(f"http://{HOST}:{self.http_port}/workers/{index}/status") as answer:
-                    found[index] = json.load(answer)["pid"]
-            except URLError:  # It is down.
-                continue
-        return found
+    def pid_of(self, worker: int) -> int:
+        """The process of a worker that serves."""
+        with urlopen(f"http://{HOST}:{self.http_port}/workers/{worker}/status") as answer:
+            return int(json.load(answer)["pid"])
 
 
 @dataclass(frozen=True)
@@ -199,12 +188,12 @@ class Run:
     async def _kill(self, worker: int) -> Kill:
         """Kill a worker, and wait until its clients are back."""
         tally = self.crowd.tally
-        pids = await trio.to_thread.run_sync(self._broker.pids)
+        pid = await trio.to_thread.run_sync(self._broker.pid_of, worker)
         attempts, rejected = tally.attempts, tally.busy + tally.refused.total()
         lost, connections = tally.lost, self._connections()
         with self._latencies() as latencies:
             began_s = time.monotonic()
-            os.kill(pids[worker], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             until_s = began_s + BACK_MAX_S
             await self.crowd.loop.run(lambda now_s: tally.lost > lost or now_s >= until_s)
             await self.crowd.loop.run(lambda now_s: tally.settled or now_s >= until_s)
