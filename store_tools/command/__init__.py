@@ -5,6 +5,7 @@
 - `info`     counts of the contents of a store
 - `export`   export of sessions and messages as JSON lines
 - `imports`  import of data of other brokers
+- `salvage`  copies of what can be read
 - `copy`     copies of a store
 - `backup`   copies of a data directory
 - `workers`  a change of the number of workers

@@ -1,11 +1,9 @@
 """Copies of a store, or of those of several workers, while no broker runs on them."""
 
-import os
 from pathlib import Path
 
-from flowguard.app.workers.data_folder import lock, stored_count, take
-from flowguard.errors import ConfigError, StoreError
-from store_tools.command.parts import existing, stores_in
+from flowguard.app.workers.data_folder import stored_count, take
+from store_tools.command.parts import existing, held, stores_in
 from store_tools.rocks.copying import back_up_files
 from store_tools.rocks.reader import StoreReader
 
@@ -24,16 +22,10 @@ def back_up(data: Path, folder: Path) -> None:
 
 def _back_up_workers(data: Path, folder: Path) -> None:
     """Copy one store after the other, and write the note of their number last."""
-    try:
-        held = lock(data)
-    except ConfigError as error:
-        raise StoreError(f"{error}; let it make the copy: --url HOST:PORT") from error
-    try:
+    with held(data, "let it make the copy: --url HOST:PORT"):
         folder.mkdir()
         stores = stores_in(data, "backup")
         for store in stores:
             with StoreReader(store):
                 back_up_files(store, folder / store.name)
         take(folder, len(stores))
-    finally:
-        os.close(held)

@@ -6,11 +6,22 @@ non-ASCII characters escaped.
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Final
 
-from flowguard.records import NEVER_S, Delivery, QueueEntry, WillRecord, is_group, label_of
+from flowguard.node.peers.messages import decode_forwarded
+from flowguard.records import (
+    NEVER_S,
+    Delivery,
+    QueueEntry,
+    SinkKind,
+    WillRecord,
+    is_group,
+    label_of,
+    sink_of,
+)
 from flowguard.stores.rocks.layouts.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 from store_tools.rocks.reader import StoredSession, StoreReader
@@ -19,11 +30,14 @@ PROGRESS_LINES: Final = 1_000
 Record = dict[str, Any]
 
 
-def export_lines(reader: StoreReader, progress: Callable[[int, int], None]) -> Iterator[str]:
+def export_lines(
+    readers: Sequence[StoreReader], progress: Callable[[int, int], None]
+) -> Iterator[str]:
     """Yield the lines; the last has the number of others. Without it the export is incomplete."""
-    estimate = reader.engine.queues.rows_estimate + reader.engine.retained.rows_estimate
+    engines = [reader.engine for reader in readers]
+    estimate = sum(each.queues.rows_estimate + each.retained.rows_estimate for each in engines)
     count = 0
-    for record in _records(reader):
+    for record in chain.from_iterable(map(_records, readers)):
         yield json.dumps(record, separators=(",", ":")) + "\n"
         count += 1
         if count % PROGRESS_LINES == 0:
@@ -42,7 +56,9 @@ def _records(reader: StoreReader) -> Iterator[Record]:
         "seen": {node.hex(): hlc.hex() for node, hlc in reader.identity.seen.items()},
     }
     for session in reader.sessions():
-        if is_group(session.client_id):
+        if sink_of(session.client_id)[0] is SinkKind.PEER:
+            yield from _of_peer(reader, session)
+        elif is_group(session.client_id):
             yield from _of_group(reader, session)
         else:
             yield from _of_session(reader, session)
@@ -89,6 +105,22 @@ def _of_group(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
             yield {**found, "status": "moved"}
         else:
             yield {**found, "status": "waiting", **_delivery(delivery)}
+
+
+def _of_peer(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
+    peer = label_of(session.client_id)
+    yield {"type": "peer", "peer": peer, "next_pos": session.queue.next_pos}
+    for entry in reader.entries(session):
+        assert entry.delivery is not None
+        owed = decode_forwarded(entry.delivery.message.payload)
+        yield {
+            "type": "entry",
+            "peer": peer,
+            "pos": entry.pos,
+            "status": "owed",
+            "expires_at_s": _instant(owed.expires_at_s),
+            "message": message_fields(owed.message),
+        }
 
 
 def _will(will: WillRecord) -> Record:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.app.failures import SALVAGE
-from flowguard.app.workers.data_folder import stored_count
+from flowguard.app.workers.data_folder import lock, stored_count
 from flowguard.app.workers.seat import name_of
 from flowguard.cli.console import refused, shown
 from flowguard.errors import ConfigError, CorruptionError, LeasedError, LockedError, StoreError
@@ -46,6 +46,19 @@ def existing(directory: Path, command: str) -> Path:
         what = "it has the stores of several workers: name one of them"
         raise wrong(command, f"{directory}: {what}, {directory}/worker-0")
     return directory
+
+
+@contextmanager
+def held(data: Path, advice: str) -> Iterator[None]:
+    """Keep brokers from the directory of several workers. Raises `StoreError` if one has it."""
+    try:
+        descriptor = lock(data)
+    except ConfigError as error:
+        raise StoreError(f"{error}; {advice}") from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _until_it_ends(error: LockedError) -> str:

@@ -6,7 +6,7 @@ Each command imports the engine when it runs, because loading it takes time.
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from flowguard.app.workers.data_folder import stored_count
 from flowguard.cli.console import plain
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask
@@ -140,18 +141,11 @@ def salvage(
     ),
 ) -> None:
     """Copy what can be read of a damaged store; the exit code is 1 if something is lost."""
-    from store_tools.rocks import salvage as saving
+    from store_tools.command.salvage import save
 
     with complaints("salvage"):
-        folder = existing(directory, "salvage")
         with progress_bar("saving") as progress:
-            found = saving.salvage(
-                folder,
-                out.absolute(),
-                wall_s=time.time,
-                random_node=partial(secrets.randbits, 32),
-                progress=progress,
-            )
+            found = save(directory, out.absolute(), progress)
         console = plain()
         console.print(
             f"{out} has {count(found.sessions, 'session')}, "
@@ -160,11 +154,13 @@ def salvage(
         )
         list_problems(console, found.problems)
         if found.problems_count:
+            number = stored_count(out)
+            workers = "" if number is None else f"--workers {number} "
             raise StoreError(
                 f"not everything could be saved: {count(found.problems_count, 'problem')}; "
                 f"lost: {count(found.lost_entries, 'queued message')}, "
                 f"{count(found.lost_queues, 'queue')} of lost sessions. "
-                f"To serve the rest: flowguard serve --data {out}"
+                f"To serve the rest: flowguard serve {workers}--data {out}"
             )
         console.print("Everything could be read.", style="green")
 
@@ -181,15 +177,17 @@ def export(
     from store_tools.command.export import export_lines
     from store_tools.rocks.reader import StoreReader
 
-    with complaints("export"), StoreReader(existing(directory, "export")) as reader:
+    with complaints("export"), ExitStack() as stack:
+        stores = stores_in(directory, "export")
+        readers = [stack.enter_context(StoreReader(store)) for store in stores]
         if out is None:
             with progress_bar("exporting") as progress:
-                to_stdout(export_lines(reader, progress))
+                to_stdout(export_lines(readers, progress))
             return
         if out.exists():
             raise wrong("export", f"{out} exists; name a new file")
         with out.open("w", encoding="ascii") as file, progress_bar("exporting") as progress:
-            file.writelines(export_lines(reader, progress))
+            file.writelines(export_lines(readers, progress))
 
 
 @store.command()

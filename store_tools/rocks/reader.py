@@ -15,7 +15,7 @@ from typing import Final, Self, final
 
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
-from flowguard.records import QueueEntry, SessionRecord, owner_name
+from flowguard.records import QueueEntry, SessionRecord, SinkKind, owner_name, sink_of
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format
 from flowguard.stores.rocks.database.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
@@ -49,6 +49,12 @@ class Findings:
     retained: int = 0
     problems: list[str] = field(default_factory=list)
     problems_count: int = 0
+
+    def count_owner(self, key: str) -> None:
+        """Count the owner of a queue."""
+        kind, _ = sink_of(key)
+        self.sessions += kind is SinkKind.SESSION
+        self.groups += kind in (SinkKind.SHARED, SinkKind.SPREAD)
 
     def wrong(self, problem: str) -> None:
         self.problems_count += 1

@@ -42,6 +42,18 @@ class Salvage(Findings):
     lost_queues: int = 0
     """Number of lost queues without a known owner: the session's own row could not be read."""
 
+    def add(self, other: "Salvage", name: str) -> None:
+        """Add the counts and problems of the store `name`."""
+        self.sessions += other.sessions
+        self.groups += other.groups
+        self.entries += other.entries
+        self.retained += other.retained
+        self.lost_entries += other.lost_entries
+        self.lost_queues += other.lost_queues
+        for problem in other.problems:
+            self.wrong(f"{name}: {problem}")
+        self.problems_count += other.problems_count - len(other.problems)
+
 
 def salvage(
     folder: Path,
@@ -164,10 +176,7 @@ class _Saving:
             ops += _own_ops(self._reader.record(session))
         except CorruptionError as error:
             self._found.wrong(f"{error}; its subscriptions and its will are not saved")
-        if records.is_group(client_id):
-            found.groups += 1
-        else:
-            found.sessions += 1
+        found.count_owner(client_id)
         count = 0
         last_pos = 0
         for entry in _entries(self._reader, queue):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.records import is_group, owner_name
+from flowguard.records import owner_name
 from flowguard.stores.messages import decode_message
 from flowguard.stores.rocks.database.engine import KEYS_END
 from flowguard.stores.rocks.layouts.codec import UID_BYTES
@@ -52,10 +52,7 @@ class _Reading:
     def run(self) -> Verification:
         with self._told("sessions: "):
             for client_id, row in self._reader.rows():
-                if is_group(client_id):
-                    self._found.groups += 1
-                else:
-                    self._found.sessions += 1
+                self._found.count_owner(client_id)
                 with self._told():
                     self._read_session(self._reader.session(client_id, row))
         with self._told("queues: "):

@@ -214,7 +214,11 @@ def test_export_writes_everything(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_names_all_that_an_export_has(folder: Path) -> None:
-    _, shown, _ = run_here("store", "export", str(folder))
+    check_named(run_here("store", "export", str(folder))[1])
+
+
+def check_named(shown: str) -> None:
+    """Check that the page names all types and fields of an export."""
     page = PAGE.read_text()
     for line in shown.splitlines():
         record = json.loads(line)

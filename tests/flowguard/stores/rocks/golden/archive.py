@@ -19,4 +19,4 @@ def open_store(folder: Path, layout: str) -> RocksStore:
 def exported(folder: Path) -> str:
     """All that a store has, as `flowguard store export` writes it."""
     with StoreReader(folder) as reader:
-        return "".join(export_lines(reader, lambda done, of: None))
+        return "".join(export_lines([reader], lambda done, of: None))
