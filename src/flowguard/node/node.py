@@ -365,7 +365,7 @@ class Node(Lifecycle[ServerConnection]):
             partial(self.guard.tick, now_s, heard_s),
             partial(self.full_queues.tick, heard_s),
             partial(self.router.peers.tick, now_s),
-            partial(self.subscriptions.searches.tick, now_s),
+            self.subscriptions.searches.tick,
             self.router.plans.tidy,
             self.router.log.tick,
             self.state.wake_later,

@@ -4,7 +4,8 @@ A durable session also continues searches that were not finished when its client
 """
 
 from functools import partial
-from typing import final
+from itertools import islice
+from typing import Final, final
 
 from flowguard.node.peers.peers import Peers
 from flowguard.records import Delivery
@@ -14,6 +15,9 @@ from flowguard.session.host import RetainedSearch
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import SubscriptionOptions
+
+SESSIONS_PIECE: Final = 100
+"""Sessions whose searches begin in one time slice: up to three milliseconds."""
 
 
 @final
@@ -99,14 +103,27 @@ class Searches:
         else:
             self._begin_piece(session, filters, now_s)
 
-    def tick(self, now_s: float) -> None:
-        """Begin searches that have waited, for connected clients; called every 100 ms."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, {}
-        for session, filters in waiting.items():
+    def tick(self) -> None:
+        """Every 100 ms: begin searches that have waited, or forget some clients that have left."""
+        if self._waiting and self._peers.knows_retained:
+            waiting, self._waiting = self._waiting, {}
+            self._node.chores.add(Pieces(partial(self._begin_waiting, waiting)))
+        elif self._waiting:
+            self._forget_some()
+
+    def _begin_waiting(self, waiting: dict[Session, dict[str, None]], now_s: float) -> bool:
+        """Begin the searches of a piece of the sessions; True if there are more."""
+        for session in list(islice(waiting, SESSIONS_PIECE)):
+            self.begin(session, list(waiting.pop(session)), now_s)
+        return len(waiting) > 0
+
+    def _forget_some(self) -> None:
+        """Forget the sessions without a client among those that were looked at longest ago."""
+        waiting = self._waiting
+        for session in list(islice(waiting, SESSIONS_PIECE)):
+            filters = waiting.pop(session)
             if session.outbound is not None:
-                self.begin(session, list(filters), now_s)
+                waiting[session] = filters  # Behind all others.
 
     def _begin_some(self, session: Session, filters: list[str], now_s: float) -> bool:
         """Remove the first of `filters`, and begin their searches; True if there are more."""

@@ -3,9 +3,11 @@
 import pytest
 
 from flowguard.codec.packets import Puback, Suback, Subscribe
+from flowguard.node.subscribe.searches import SESSIONS_PIECE
 from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.types import SubscriptionOptions
 from tests.support.machine import Machine, answers
+from tests.support.stage import TICK_S
 
 
 def retained(machine: Machine) -> list[dict[str, bytes]]:
@@ -154,6 +156,30 @@ def test_subscriber_of_a_node_that_starts_gets_what_changed_while_it_was_down() 
     for client in clients:
         received = {each.topic: each.payload for each in client.publishes()}
         assert received == dict.fromkeys(topics[:10], b"2")
+
+
+def test_clients_that_have_left_are_forgotten_in_pieces_while_others_wait() -> None:
+    machine = Machine("a", "b")
+    topic = machine.owned_by("a")
+    machine["a"].connect("p").publish(topic, b"1", retain=True)
+    machine.kill("b")
+    machine.is_carrying = False
+    machine.start("b").hold_chores = True  # It does not compare the messages of its store yet.
+    machine.is_carrying = True
+    clients = [machine["b"].connect(f"s{n}") for n in range(2 * SESSIONS_PIECE)]
+    for client in clients:
+        client.subscribe(topic)
+    for client in clients[::2]:
+        client.disconnect()
+    waiting = machine["b"].node.subscriptions.searches._waiting
+    machine.advance(TICK_S)
+    assert len(waiting) == 3 * SESSIONS_PIECE // 2
+    machine.advance(TICK_S)
+    assert len(waiting) == SESSIONS_PIECE
+    machine["b"].hold_chores = False
+    machine.advance(2 * TICK_S)
+    for client in clients[1::2]:
+        assert [each.payload for each in client.publishes()] == [b"1"]
 
 
 def test_nodes_that_have_died_are_not_waited_for() -> None:
