@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,7 +37,7 @@ from .slowed_store import COMMIT_S, FACTOR, MESSAGE_S, SITE, TRIGGER
 KEY = "overload-workers"
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, PAIRS, OUTSTANDING = 2, 50, 10
-FULL_S, LOOK_S, DOWN_S = 20.0, 0.1, 1.0
+FULL_S, LOOK_S, DOWN_S, WARMUP_S = 20.0, 0.1, 1.0, 1.0
 APART_SHARE, GOODPUT_SHARE, DOWN_SHARE = 90.0, 95.0, 0.5
 
 
@@ -140,9 +141,11 @@ def measure(conditions: Conditions) -> Law:
         with broker.running(conditions.broker_core, KEY) as running:
             overload = three_times(running, conditions)
         with broker.running(conditions.broker_core, KEY) as running:
-            calm = throughput(running, folder, seconds)
-            with looking(broker.http_port, folder / "trigger", seconds / 4) as looks:
-                slowed = throughput(running, folder, seconds)
+            with looking(broker.http_port, folder / "trigger", inf):
+                calm = throughput(running, folder, seconds, WARMUP_S)
+            slowed_s = seconds / 4
+            with looking(broker.http_port, folder / "trigger", slowed_s) as looks:
+                slowed = throughput(running, folder, seconds, slowed_s + WARMUP_S)
     return Law(*overload, calm[0], slowed[0], calm[1], slowed[1], tuple(looks))
 
 
@@ -156,9 +159,12 @@ def three_times(running: Running, conditions: Conditions) -> tuple[float, float,
         return peak.goodput_per_s, total.goodput_per_s, total.probe_acknowledgement.p99
 
 
-def throughput(running: Running, folder: Path, seconds: float) -> list[float]:
-    """Messages in and out per second of pairs apart and of those that touch the second worker."""
-    processes = [load(running, folder, seconds, owner) for owner in range(WORKERS)]
+def throughput(running: Running, folder: Path, seconds: float, warmup_s: float) -> list[float]:
+    """Messages in and out per second of pairs apart and of those that touch the second worker.
+
+    They are counted after `warmup_s`.
+    """
+    processes = [load(running, folder, seconds, warmup_s, owner) for owner in range(WORKERS)]
     found = []
     for process in processes:
         output, errors = process.communicate()
@@ -169,7 +175,9 @@ def throughput(running: Running, folder: Path, seconds: float) -> list[float]:
     return found
 
 
-def load(running: Running, folder: Path, seconds: float, owner: int) -> "subprocess.Popen[str]":
+def load(
+    running: Running, folder: Path, seconds: float, warmup_s: float, owner: int
+) -> "subprocess.Popen[str]":
     """Durable pairs whose publishers are at the first worker, and their subscribers at `owner`."""
     path = folder / f"numbers-{owner}"
     # Clients of both generators have their own numbers.
@@ -186,6 +194,7 @@ def load(running: Running, folder: Path, seconds: float, owner: int) -> "subproc
         "w": OUTSTANDING,
         "durable": 1,
         "first-topic": owner * PAIRS,
+        "warmup": warmup_s,
         "seconds": seconds,
     }
     command = [str(build("loadgen")), "pairs", *options(values), "--numbers", str(path)]
@@ -195,7 +204,7 @@ def load(running: Running, folder: Path, seconds: float, owner: int) -> "subproc
 
 @contextmanager
 def looking(port: int, trigger: Path, after_s: float) -> Iterator[list[Look]]:
-    """Read the windows of the workers all the time; the store becomes slower after a while."""
+    """Read the windows of the workers all the time; the store becomes slower after `after_s`."""
     found: list[tuple[float, list[tuple[float, str]]]] = []
     looks: list[Look] = []
     is_over = threading.Event()
