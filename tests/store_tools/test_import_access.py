@@ -12,6 +12,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -31,9 +32,9 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.types import MQTT_311
 from store_tools.mosquitto.command import import_conf
-from tests.interop.broker import start
 from tests.store_tools.mosquitto_files import DEFAULT_PORT, EQUAL, LINES, NARROWER, UNREADABLE
 from tests.support.authority import Authority
+from tests.support.commands import started
 from tests.support.patience import HANG_S
 
 pytestmark = pytest.mark.slow
@@ -242,18 +243,16 @@ def of_mosquitto(place: Place, conf: Path) -> set[Decision]:
 def of_flowguard(place: Place, out: Path) -> set[Decision]:
     """All that is let in by the result of an import; it must start."""
     count = len(tomllib.loads(out.read_text())["network"]["listeners"])
-    with (place.folder / "stderr").open("w") as stderr:
-        files = ("--config", str(out), "--data", str(place.folder / "data"))
-        process = start("serve", *files, "--http", "none", stderr=stderr)
-    try:
-        assert process.stdout is not None
-        for _ in range(count):
-            line = process.stdout.readline()
-            assert line.startswith("listening on"), (place.folder / "stderr").read_text()
-        return decisions(place, listening(process.pid))
-    finally:
-        process.kill()
-        process.communicate()
+    words = ("--config", str(out), "--data", str(place.folder / "data"), "--http", "none")
+    with started("serve", *words) as command:
+        until_s = time.monotonic() + HANG_S
+        while command.stdout.count("listening on") < count:
+            assert command.process.is_alive(), command.stderr
+            assert time.monotonic() < until_s
+            time.sleep(0.005)
+        pid = command.process.pid
+        assert pid is not None
+        return decisions(place, listening(pid))
 
 
 def imported(place: Place, template: str) -> tuple[Path, Path, int, str]:

@@ -26,12 +26,10 @@ from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.stores import Store
+from tests.support.fork_server import CONTEXT
 from tests.support.patience import HANG_S
 from tests.torture.stores import STORES
 from tests.torture.wire import HOST
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.interop.broker import PATIENCE_S, Broker, start
+from tests.interop.broker import Broker
+from tests.support.commands import flowguard
 
 ANNOUNCEMENT = "http on "
 
@@ -17,7 +18,6 @@ def http_address(broker: Broker) -> str:
 
 def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of `flowguard ARGUMENTS`."""
-    process = start(*arguments, environment={"COLUMNS": "100"})
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    code, stdout, stderr = flowguard(*arguments, environment={"COLUMNS": "100"})
     assert "Traceback" not in stderr, stderr
-    return process.returncode, stdout, stderr
+    return code, stdout, stderr

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +13,8 @@ import pytest
 
 from flowguard.codec.packets import Connack
 from tests.flowguard.cli.http_port import http_address
-from tests.interop.broker import PATIENCE_S, Broker, running_broker
+from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
+from tests.support import commands
 from tests.support.caller import Caller
 
 RULES = '[roles.guest]\nanonymous = true\npublish = ["a"]\n'
@@ -23,14 +22,8 @@ RULES = '[roles.guest]\nanonymous = true\npublish = ["a"]\n'
 
 def flowguard(*arguments: str) -> tuple[int, str]:
     """Exit code, and what was said."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "flowguard", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return ended.returncode, (ended.stdout + ended.stderr).strip()
+    code, stdout, stderr = commands.flowguard(*arguments)
+    return code, (stdout + stderr).strip()
 
 
 def write(folder: Path, text: str, rules: str = RULES) -> Path:
@@ -104,18 +97,16 @@ def test_a_wrong_one_is_refused_with_what_is_wrong(
             assert (f"{config} is wrong\n" in said) == (complaint != NO_ROOM)
 
 
-def test_what_this_machine_lacks_is_no_fault_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_this_machine_lacks_is_no_fault_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "aiokafka.py").write_text("raise ModuleNotFoundError(name='aiokafka')\n")
     (tmp_path / "argon2.py").write_text("raise ModuleNotFoundError(name='argon2')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "users").write_text("")
     text = '[network]\npassword_file = "HERE/users"\nacl_file = "HERE/acl.toml"\n'
     text += "[node]\ndescriptors_reserve = 99999999\n" + KAFKA
     config = str(write(tmp_path, text))
-    code, said = flowguard("check", config)
-    assert code == 2
+    with start("check", config, environment={"PYTHONPATH": str(tmp_path)}) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
     heading, *lacking = said.splitlines()
     assert heading == f"{config} is good, but this machine is not ready for it"
     for line, what in zip(lacking, ("[passwords]'", "[kafka]'", NO_ROOM), strict=True):

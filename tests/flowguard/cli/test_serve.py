@@ -37,17 +37,17 @@ from flowguard.types import (
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, address_in, running_broker, start
 from tests.support.caller import Caller
+from tests.support.commands import flowguard
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code and complaint of a broker that must not start; not at the port that all have."""
     if "--listen" not in arguments:
         arguments = ("--listen", "127.0.0.1:0", *arguments)
-    process = start("serve", *arguments, environment=environment)
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    code, stdout, stderr = flowguard("serve", *arguments, environment=environment)
     assert stdout == ""
     assert "Traceback" not in stderr
-    return process.returncode, stderr
+    return code, stderr
 
 
 @pytest.mark.slow
