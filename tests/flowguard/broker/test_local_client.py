@@ -38,10 +38,11 @@ WRONG_CALLS: list[tuple[Callable[[LocalClient], Awaitable[None]], type[Exception
 async def test_wrong_arguments_cost_nothing(
     call: Callable[[LocalClient], Awaitable[None]], kind: type[Exception], says: str
 ) -> None:
-    settings = {"session": {"maximum_qos": 1, "retain_available": False}}
+    settings = {"session": {"maximum_qos": 1, "retain_available": False, "receive_maximum": 2}}
     with trio.fail_after(TEST_S):
         async with flowguard.open_broker(settings) as broker, broker.client() as client:
             places = client._quota.value
+            assert places == 2
             for _ in range(places + 1):
                 with pytest.raises(kind, match=says):
                     await call(client)
