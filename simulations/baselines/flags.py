@@ -18,12 +18,11 @@ whatever is ready to run.
 """
 
 from collections import deque
-from typing import Final, Protocol, TypeVar, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Grant, Rung
 from simulations.baselines.gates import OpenGate
-from simulations.baselines.static import Baseline, Judge
 
 K = TypeVar("K")
 
@@ -105,18 +104,17 @@ class DriftFlag:
 
 
 @final
-class Flagged(Baseline[K]):
+class Flagged(Generic[K]):
     """The largest window for every client, always; sockets are closed while the flag is up."""
 
-    def __init__(self, name: str, window: int, flag: Flag, judge: Judge) -> None:
-        self._doors: OpenGate[K] = OpenGate()
-        super().__init__(name, self._doors, judge)
+    def __init__(self, window: int, flag: Flag, gate: OpenGate[K]) -> None:
         self._window = float(window)
         self._flag = flag
+        self._gate = gate
 
-    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
+    def grant(self, sample: Sample, pressure: Pressure) -> Grant:
         """The flag sets the gate's rung. The window never changes."""
         is_up = self._flag.look(sample.drift_s, sample.now_s)
-        self._doors.climb(Rung.CLOSE if is_up else Rung.BUFFER)
+        self._gate.climb(Rung.CLOSE if is_up else Rung.BUFFER)
         why = "flag is up: new sockets close" if is_up else "no flag"
         return Grant(self._window, pressure, why)

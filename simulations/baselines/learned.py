@@ -16,13 +16,10 @@ limits. The numbers are the library's defaults.
 """
 
 from math import ceil, log10
-from typing import Final, Protocol, TypeVar, final
+from typing import Final, Protocol, final
 
 from flowguard.flow.load.signals import Pressure, Sample
-from flowguard.flow.policy import Gate, Grant
-from simulations.baselines.static import Baseline, Judge
-
-K = TypeVar("K")
+from flowguard.flow.policy import Grant
 
 LIMIT_START: Final = 20.0
 COMPLETED_MIN: Final = 10
@@ -119,20 +116,17 @@ class Gradient2:
 
 
 @final
-class Learned(Baseline[K]):
+class Learned:
     """The node's learned limit, in equal parts for the clients that are active."""
 
-    def __init__(
-        self, name: str, limit: Limit, window_max: int, gate: Gate[K], judge: Judge
-    ) -> None:
-        super().__init__(name, gate, judge)
+    def __init__(self, limit: Limit, window_max: int) -> None:
         self._limit = limit
         self._window_max = float(window_max)
         self._completed = 0
         self._in_process = 0
         self._response_s = 0.0
 
-    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
+    def grant(self, sample: Sample, pressure: Pressure) -> Grant:
         """The limit ignores the pressure."""
         self._gather(sample)
         limit = self._limit.value

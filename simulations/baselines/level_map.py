@@ -26,15 +26,15 @@ and credits spent beyond those of a tick are owed: a client that publishes to 10
 a weight of 101, may do so ten times a second.
 """
 
-from abc import abstractmethod
+from collections.abc import Callable
 from math import exp, floor, log, log2
-from typing import Final, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 from flowguard.cluster.pressure import Cluster
 from flowguard.flow.adaptive import Tell, tell_nobody
 from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Gate, Grant
-from simulations.baselines.static import WINDOW_UNLIMITED, Baseline, Judge
+from simulations.baselines.static import WINDOW_UNLIMITED
 
 K = TypeVar("K")
 
@@ -88,34 +88,30 @@ class Levels:
         return level, allowance_of(level, self._allowance_max)
 
 
-class Levelled(Baseline[K]):
+@final
+class Levelled(Generic[K]):
     """A law by levels: the node's own pressure limits CONNECTs, the cluster's level limits
     packets."""
 
-    def __init__(self, name: str, levels: Levels, gate: Gate[K], judge: Judge) -> None:
-        super().__init__(name, gate, judge)
+    def __init__(
+        self, levels: Levels, gate: Gate[K], allowed: Callable[[int, Pressure, str], Grant]
+    ) -> None:
+        """`allowed` returns the limits for an allowance, a pressure and a reason."""
         self._levels = levels
+        self._gate = gate
+        self._allowed = allowed
 
-    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
-        level, allowance = self._levels.tick(pressure, self.gate.limit, sample.now_s)
+    def grant(self, sample: Sample, pressure: Pressure) -> Grant:
+        level, allowance = self._levels.tick(pressure, self._gate.limit, sample.now_s)
         return self._allowed(allowance, pressure, f"level {level} of {LEVEL_MAX}")
 
-    @abstractmethod
-    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant: ...
+
+def level_map(allowance: int, pressure: Pressure, why: str) -> Grant:
+    """Grant the window of the present level, for every client."""
+    return Grant(float(allowance), pressure, why)
 
 
-@final
-class LevelMap(Levelled[K]):
-    """The window of the present level, for every client."""
-
-    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
-        return Grant(float(allowance), pressure, why)
-
-
-@final
-class RateLimit(Levelled[K]):
-    """Credits of the present level; the window is unlimited."""
-
-    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
-        words = f"{why}: {allowance} PUBLISH a tick"
-        return Grant(float(WINDOW_UNLIMITED), pressure, words, allowance)
+def rate_limit(allowance: int, pressure: Pressure, why: str) -> Grant:
+    """Grant the credits of the present level; the window is unlimited."""
+    words = f"{why}: {allowance} PUBLISH a tick"
+    return Grant(float(WINDOW_UNLIMITED), pressure, words, allowance)

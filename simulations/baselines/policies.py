@@ -19,12 +19,12 @@ from flowguard.config import PolicyName
 from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.load.pressure import objectives_of, pressure_of
 from flowguard.flow.policies import Order, adaptive
-from flowguard.flow.policy import Policy
+from flowguard.flow.policy import Gate, Policy
 from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from simulations.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from simulations.baselines.learned import Gradient2, Learned, Limit, Vegas
-from simulations.baselines.level_map import CREDITS_MAX, LevelMap, Levels, RateLimit
-from simulations.baselines.static import WINDOW_UNLIMITED, Judge, Static
+from simulations.baselines.level_map import CREDITS_MAX, Levelled, Levels, level_map, rate_limit
+from simulations.baselines.static import WINDOW_UNLIMITED, Baseline, Law, Static
 
 
 def _reject_at_limit(order: Order) -> Policy[Any]:
@@ -32,39 +32,42 @@ def _reject_at_limit(order: Order) -> Policy[Any]:
 
 
 def _unlimited(order: Order) -> Policy[Any]:
-    return Static(order.name, WINDOW_UNLIMITED, OpenGate(), _judge(order))
+    return _baseline(order, OpenGate(), Static(WINDOW_UNLIMITED))
 
 
 def _static(order: Order) -> Policy[Any]:
     window = int(order.name.removeprefix("static-"))
-    gate: ConnectGate[Any] = ConnectGate(order.settings)
-    return Static(order.name, window, gate, _judge(order))
+    return _baseline(order, ConnectGate(order.settings), Static(window))
 
 
 def _rate_limit(order: Order) -> Policy[Any]:
     levels = Levels(CREDITS_MAX, order.cluster, order.tell)
-    return RateLimit(order.name, levels, TokenBucketGate(), _judge(order))
+    gate: TokenBucketGate[Any] = TokenBucketGate()
+    return _baseline(order, gate, Levelled(levels, gate, rate_limit))
 
 
 def _level_map(order: Order) -> Policy[Any]:
     levels = Levels(order.settings.window_max, order.cluster, order.tell)
-    return LevelMap(order.name, levels, ConnectGate(order.settings), _judge(order))
+    gate: ConnectGate[Any] = ConnectGate(order.settings)
+    return _baseline(order, gate, Levelled(levels, gate, level_map))
 
 
 def _flagged(order: Order) -> Policy[Any]:
     drift_max_s = order.settings.loop_objective_s
     flag: Flag = RunQueueFlag(drift_max_s) if order.name == "emqx-flag" else DriftFlag()
-    return Flagged(order.name, order.settings.window_max, flag, _judge(order))
+    gate: OpenGate[Any] = OpenGate()
+    return _baseline(order, gate, Flagged(order.settings.window_max, flag, gate))
 
 
 def _learned(order: Order) -> Policy[Any]:
     limit: Limit = Vegas() if order.name == "vegas" else Gradient2()
-    gate: ConnectGate[Any] = ConnectGate(order.settings)
-    return Learned(order.name, limit, order.settings.window_max, gate, _judge(order))
+    law = Learned(limit, order.settings.window_max)
+    return _baseline(order, ConnectGate(order.settings), law)
 
 
-def _judge(order: Order) -> Judge:
-    return partial(pressure_of, objectives=objectives_of(order.settings))
+def _baseline(order: Order, gate: Gate[Any], law: Law) -> Policy[Any]:
+    judge = partial(pressure_of, objectives=objectives_of(order.settings))
+    return Baseline(order.name, gate, judge, law)
 
 
 OTHERS: Final[dict[PolicyName, Callable[[Order], Policy[Any]]]] = {

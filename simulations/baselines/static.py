@@ -5,9 +5,8 @@ Mosquitto `max_inflight_messages`). The best of them, found by search, is the me
 E1 (docs/develop/benchmarks.md). `unlimited` shows that a test can fail.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.flow.load.signals import Pressure, Sample
 from flowguard.flow.policy import Gate, Grant
@@ -20,31 +19,34 @@ WINDOW_UNLIMITED: Final = 65_535
 """The largest Receive Maximum that MQTT 5.0 can express: no client has more in process."""
 
 
-class Baseline(ABC, Generic[K]):
+class Law(Protocol):
+    def grant(self, sample: Sample, pressure: Pressure) -> Grant:
+        """Return the limits until the next sample."""
+
+
+@final
+class Baseline(Generic[K]):
     """Another broker's overload law, as a `flow.policy.Policy`."""
 
-    def __init__(self, name: str, gate: Gate[K], judge: Judge) -> None:
+    def __init__(self, name: str, gate: Gate[K], judge: Judge, law: Law) -> None:
         self.name = name
         self.gate: Gate[K] = gate
         self._judge = judge
+        self._law = law
 
     def tick(self, sample: Sample) -> Grant:
         """Judge the pressure for the record and for the gate, even if the law ignores it."""
         pressure = self._judge(sample)
         self.gate.tick(sample, pressure)
-        return self._grant(sample, pressure)
-
-    @abstractmethod
-    def _grant(self, sample: Sample, pressure: Pressure) -> Grant: ...
+        return self._law.grant(sample, pressure)
 
 
 @final
-class Static(Baseline[K]):
-    def __init__(self, name: str, window: int, gate: Gate[K], judge: Judge) -> None:
+class Static:
+    def __init__(self, window: int) -> None:
         assert 1 <= window <= WINDOW_UNLIMITED
-        super().__init__(name, gate, judge)
         self._window = float(window)
         self._why = "no limit" if window == WINDOW_UNLIMITED else f"fixed at {window}"
 
-    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
+    def grant(self, sample: Sample, pressure: Pressure) -> Grant:
         return Grant(self._window, pressure, self._why)

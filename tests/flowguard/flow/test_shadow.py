@@ -16,7 +16,7 @@ from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Grant
 from flowguard.flow.shadow import Shadow
 from simulations.baselines.gates import OpenGate
-from simulations.baselines.static import Static
+from simulations.baselines.static import Baseline, Static
 from tests.flowguard.flow.crowd import Crowd
 from tests.simulations.baselines.samples import judge
 
@@ -75,9 +75,9 @@ class Asked:
         return sum(in_process > window for in_process in (3, 30, 80))
 
 
-def fixed(window: int) -> Static[int]:
+def fixed(window: int) -> Baseline[int]:
     gate: OpenGate[int] = OpenGate()
-    return Static(f"static-{window}", window, gate, judge)
+    return Baseline(f"static-{window}", gate, judge, Static(window))
 
 
 def test_clients_above_the_window_of_a_stricter_shadow_count_as_paused() -> None:

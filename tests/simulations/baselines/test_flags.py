@@ -7,6 +7,8 @@ import pytest
 from flowguard.flow.load.signals import TICK_S, Sample
 from flowguard.flow.policy import Rung
 from simulations.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
+from simulations.baselines.gates import OpenGate
+from simulations.baselines.static import Baseline
 from tests.simulations.baselines.samples import judge, ticks
 
 OBJECTIVE_S = 0.05
@@ -72,7 +74,8 @@ def test_flashmq_remembers_a_long_standstill_by_its_average() -> None:
 
 @pytest.mark.parametrize("flag", [run_queue_flag(), DriftFlag()], ids=["emqx", "flashmq"])
 def test_a_flag_closes_new_sockets_and_never_touches_a_window(flag: Flag) -> None:
-    policy: Flagged[str] = Flagged("flag", 100, flag, judge)
+    gate: OpenGate[str] = OpenGate()
+    policy = Baseline("flag", gate, judge, Flagged(100, flag, gate))
     grants = []
     rungs = []
     for now_s in ticks(20.0):

@@ -23,39 +23,42 @@ from flowguard.flow.policy import Policy
 from simulations.baselines.gates import OpenGate
 from simulations.baselines.level_map import (
     CREDITS_MAX,
-    LevelMap,
+    Levelled,
     Levels,
-    RateLimit,
     allowance_of,
+    level_map,
     level_of,
+    rate_limit,
 )
-from simulations.baselines.static import WINDOW_UNLIMITED, Static
+from simulations.baselines.static import WINDOW_UNLIMITED, Baseline, Static
 from tests.simulations.baselines.samples import judge, under
 
 PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
 
 
-def levels(cluster: Cluster | None = None) -> LevelMap[str]:
+def levels(cluster: Cluster | None = None) -> Baseline[str]:
     gate: OpenGate[str] = OpenGate()
-    return LevelMap("level-map", Levels(100, cluster), gate, judge)
+    law = Levelled(Levels(100, cluster), gate, level_map)
+    return Baseline("level-map", gate, judge, law)
 
 
-def rates(cluster: Cluster | None = None) -> RateLimit[str]:
+def rates(cluster: Cluster | None = None) -> Baseline[str]:
     gate: OpenGate[str] = OpenGate()
-    return RateLimit("rate-limit-v1", Levels(CREDITS_MAX, cluster), gate, judge)
+    law = Levelled(Levels(CREDITS_MAX, cluster), gate, rate_limit)
+    return Baseline("rate-limit-v1", gate, judge, law)
 
 
 @pytest.mark.parametrize("window", [1, 10, 100, WINDOW_UNLIMITED])
 @given(pressure=PRESSURES)
 def test_a_fixed_window_stays_whatever_is_seen(window: int, pressure: float) -> None:
     gate: OpenGate[str] = OpenGate()
-    policy = Static("static", window, gate, judge)
+    policy = Baseline("static", gate, judge, Static(window))
     assert policy.tick(under(pressure)).window == window
 
 
 def test_a_fixed_window_still_reports_the_pressure_and_its_cause() -> None:
     gate: OpenGate[str] = OpenGate()
-    grant = Static("static-10", 10, gate, judge).tick(under(3.0))
+    grant = Baseline("static-10", gate, judge, Static(10)).tick(under(3.0))
     assert grant.pressure.value == pytest.approx(3.0)
     assert grant.pressure.cause == "queue"
     assert grant.why == "fixed at 10"
@@ -125,7 +128,8 @@ def test_a_node_tells_the_others_of_its_own_level_and_not_of_the_clusters() -> N
     cluster = Cluster("own", 1, FlowSettings())
     cluster.merge(PressureRecord("worst", 1, 1, 1.0, 4.1, Signal.STORE, 16), 0.0)
     gate: OpenGate[str] = OpenGate()
-    policy = LevelMap("level-map", Levels(100, cluster, told.append), gate, judge)
+    law = Levelled(Levels(100, cluster, told.append), gate, level_map)
+    policy = Baseline("level-map", gate, judge, law)
     assert policy.tick(under(1.0)).window == 1
     (record,) = told
     assert (record.window, record.cause) == (22.0, Signal.QUEUE)

@@ -16,14 +16,15 @@ from simulations.baselines.learned import (
     Limit,
     Vegas,
 )
+from simulations.baselines.static import Baseline
 from tests.simulations.baselines.samples import judge, ticks
 
 BUSY = 10_000
 
 
-def learned(limit: Limit) -> Learned[str]:
+def learned(limit: Limit) -> Baseline[str]:
     gate: OpenGate[str] = OpenGate()
-    return Learned("learned", limit, 100, gate, judge)
+    return Baseline("learned", gate, judge, Learned(limit, 100))
 
 
 class Told:
