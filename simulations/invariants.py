@@ -21,6 +21,7 @@ from simulations.crowd.connection import (
     SERVED,
     WAITING,
     Connection,
+    ServerEnd,
 )
 from simulations.process.wide import is_wide
 
@@ -95,34 +96,37 @@ class Invariants:
         world.invariants = self
         self._watch(self._census_s)
 
-    def _violate(self, broker: "Broker", invariant: str, detail: str) -> None:
-        self._world.violate(broker.node, invariant, detail)
-
     # --- after every step of a loop ----------------------------------------------------------
 
-    def after_step(self, broker: "Broker") -> None:
+    def _broker(self, node: int) -> "Broker":
+        broker = self._world.machines[node].broker
+        assert broker is not None
+        return broker
+
+    def after_step(self, node: int) -> None:
         """Check after a turn, or after the tasks between two turns."""
+        broker = self._broker(node)
         self._check_windows(broker)
         self._check_gate(broker)
         if self._is_flowguard:
-            detail = self._refusing[broker.node].after_step(broker)
+            detail = self._refusing[node].after_step(broker)
             if detail is not None:
-                self._violate(broker, REFUSAL_BUDGET, detail)
+                self._world.violate(node, REFUSAL_BUDGET, detail)
 
     def _check_windows(self, broker: "Broker") -> None:
         window, packets = broker.guard.window, broker.packets
         granted, limit = broker.guard.grant.window, window.limit
         if not (0.0 < granted <= self._window_max and 1 <= limit <= granted + 1.0):
-            self._violate(broker, WINDOW, f"granted {granted:g}, in force {limit}")
+            self._world.violate(broker.node, WINDOW, f"granted {granted:g}, in force {limit}")
         # One packet is always possible, whatever it weighs; a wide one fills the window.
         most = max(limit, self._cost_max, window.limit_max if self._fills_windows else 0)
         if window.used_max > most:
             detail = f"a client had {window.used_max} units in process with a window of {limit}"
-            self._violate(broker, WINDOW, detail)
+            self._world.violate(broker.node, WINDOW, detail)
         units, size_bytes = window.in_process, window.in_process_bytes
         if units != packets.in_process_units or size_bytes != packets.in_process_bytes:
-            self._violate(
-                broker,
+            self._world.violate(
+                broker.node,
                 CONSERVATION,
                 f"windows have {units} units and {size_bytes} bytes in process, "
                 f"admitted and not done are {packets.in_process_units} and "
@@ -130,46 +134,49 @@ class Invariants:
             )
         if size_bytes > window.bytes_max + len(window.busy) * self._payload_max:
             detail = f"{size_bytes} bytes of {len(window.busy)} clients, budget {window.bytes_max}"
-            self._violate(broker, UNFINISHED_BYTES, detail)
+            self._world.violate(broker.node, UNFINISHED_BYTES, detail)
 
     def _check_gate(self, broker: "Broker") -> None:
         gate, waiting = broker.guard.gate, broker.entrance.waiting_count
         served = broker.entrance.served_count
         if gate.in_process != served:
             detail = f"the gate has {gate.in_process} in process, {served} are served"
-            self._violate(broker, CONSERVATION, detail)
+            self._world.violate(broker.node, CONSERVATION, detail)
         buffered = gate.buffered
         # A superseded CONNECT has left the buffer; the gate drops it when it is asked next.
         if buffered != waiting and (buffered > waiting or not gate.is_ready):
             detail = f"the gate has {buffered} in its buffer, {waiting} wait for their outcome"
-            self._violate(broker, ONE_OUTCOME, detail)
+            self._world.violate(broker.node, ONE_OUTCOME, detail)
         if buffered and (
             buffered > self._buffer_max or gate.buffered_bytes > self._buffer_bytes_max
         ):
             detail = f"the buffer has {buffered} CONNECTs of {gate.buffered_bytes} bytes"
-            self._violate(broker, ONE_OUTCOME, detail)
+            self._world.violate(broker.node, ONE_OUTCOME, detail)
 
     # --- what a broker is about to do --------------------------------------------------------
 
-    def may_decide(self, broker: "Broker", connection: Connection) -> bool:
+    def may_decide(self, connection: Connection) -> bool:
         """Check that a CONNECT may have its outcome now: the first one, and its socket is open."""
         if CONNECTING <= connection.state <= WAITING:
             return True
         what = "its socket was closed" if connection.state == ENDED else "it had one"
         client_id = connection.population.client_id(connection.client)
-        self._violate(broker, ONE_OUTCOME, f"an outcome for {client_id} after {what}")
+        self._world.violate(
+            connection.broker.node, ONE_OUTCOME, f"an outcome for {client_id} after {what}"
+        )
         return False
 
-    def on_refusal(self, broker: "Broker", connection: Connection) -> None:
+    def on_refusal(self, connection: Connection) -> None:
         """Check that a CONNECT which has not waited is refused only under load."""
-        if connection.state == CONNECTING and self._buffer_max and self._is_idle(broker):
-            self._found_idle(broker, "a CONNECT is refused")
+        if connection.state == CONNECTING and self._buffer_max and self._is_idle(connection.broker):
+            self._found_idle(connection.broker, "a CONNECT is refused")
 
-    def on_rest(self, broker: "Broker") -> None:
+    def on_rest(self, node: int) -> None:
         """Check that sockets are left to the next tick only under load.
 
         Otherwise accepted connections with unread CONNECTs must take all free slots.
         """
+        broker = self._broker(node)
         if not self._is_idle(broker):
             return
         gate = broker.guard.gate
@@ -177,18 +184,18 @@ class Invariants:
         if unread < gate.limit - gate.in_process:
             self._found_idle(broker, f"sockets are not accepted, {unread} CONNECTs are unread,")
 
-    def _is_idle(self, broker: "Broker") -> bool:
+    def _is_idle(self, broker: ServerEnd) -> bool:
         """Whether a broker under flowguard's law has no load."""
         guard = broker.guard
         is_calm = guard.grant.pressure.value < CALM_BELOW and not guard.gate.buffered
         return self._is_flowguard and is_calm
 
-    def _found_idle(self, broker: "Broker", what: str) -> None:
+    def _found_idle(self, broker: ServerEnd, what: str) -> None:
         pressure = broker.guard.grant.pressure.value
         detail = f"{what} at a pressure of {pressure:.2f}, with an empty buffer"
-        self._violate(broker, IDLE, detail)
+        self._world.violate(broker.node, IDLE, detail)
 
-    def on_keep_alive(self, broker: "Broker", connection: Connection) -> None:
+    def on_keep_alive(self, connection: Connection) -> None:
         """Check that a client disconnected by keep-alive was silent for too long."""
         if not self._is_flowguard:
             return  # Other policies let the loop be late, so it reads a PINGREQ too late.
@@ -200,7 +207,7 @@ class Invariants:
                 f"{client_id} is disconnected as silent: {connection.pings} PINGREQ and "
                 f"{waiting_count} packets of it were not looked at"
             )
-            self._violate(broker, KEEP_ALIVE, detail)
+            self._world.violate(connection.broker.node, KEEP_ALIVE, detail)
 
     # --- sums over all connections -----------------------------------------------------------
 
@@ -227,7 +234,7 @@ class Invariants:
         units = sum(inflight.in_process for inflight in window.busy)
         if units != window.in_process:
             detail = f"{units} units in process in all windows, {window.in_process} at the node"
-            self._violate(broker, CONSERVATION, detail)
+            self._world.violate(broker.node, CONSERVATION, detail)
 
     def _count_connections(self, broker: "Broker") -> None:
         served_count = waiting_count = packets_count = 0
@@ -246,17 +253,17 @@ class Invariants:
                 waiting[connection.population.name].add(connection.client)
         if packets_count != broker.packets.waiting_count:
             detail = f"{packets_count} packets wait, {broker.packets.waiting_count} are counted"
-            self._violate(broker, CONSERVATION, detail)
+            self._world.violate(broker.node, CONSERVATION, detail)
         counted = (broker.entrance.served_count, broker.entrance.waiting_count)
         if (served_count, waiting_count) != counted:
             detail = f"{served_count} served and {waiting_count} wait, counted are {counted}"
-            self._violate(broker, CONSERVATION, detail)
+            self._world.violate(broker.node, CONSERVATION, detail)
         clients_count = sum(map(len, waiting.values()))
         if broker.guard.gate.buffered > clients_count:
             detail = (
                 f"{broker.guard.gate.buffered} CONNECTs in the buffer, of {clients_count} clients"
             )
-            self._violate(broker, ONE_OUTCOME, detail)
+            self._world.violate(broker.node, ONE_OUTCOME, detail)
 
     def _check_attempts(self, population: "Population") -> None:
         current = [c for c in population.connections if c is not None]

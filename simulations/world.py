@@ -72,7 +72,9 @@ class World:
         publish = plan.publish
         if publish is None:
             return
-        population.publishers = Publishers(population, publish)
+        population.publishers = Publishers(
+            population.name, plan.clients, publish, self.scenario, self.session, self.engine
+        )
         population.topic = Topic(
             publish.payload_bytes,
             None if publish.to is None else by_name[publish.to],

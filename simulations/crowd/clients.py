@@ -21,7 +21,7 @@ from simulations.crowd.connection import (
     Attempt,
     Connection,
     Outcome,
-    Packet,
+    arrive,
 )
 from simulations.crowd.publishers import Publishers
 from simulations.crowd.retry import Retry
@@ -161,7 +161,7 @@ class Population:
         broker = connection.broker
         if broker.loop.ended:
             self.closed(connection, self.world.engine.now_s)
-        elif not broker.listener.knock(connection) and connection.knocks < len(KNOCK_AGAIN_S):
+        elif not broker.knock(connection) and connection.knocks < len(KNOCK_AGAIN_S):
             again_s = KNOCK_AGAIN_S[connection.knocks]
             self._knocks[connection.knocks].add(self.world.engine.now_s + again_s, connection)
             connection.knocks += 1
@@ -199,7 +199,8 @@ class Population:
             leaves_s = max(at_s + self.plan.stay_s, self.world.engine.now_s)
             self.world.engine.at(leaves_s, self._leave, connection)
         if self.plan.subscribes:
-            self.send(connection, at_s, None)
+            arrives_s = max(at_s + self._latency_s, self.world.engine.now_s)
+            self.world.engine.at(arrives_s, arrive, (connection, None))
         if self.publishers is not None:
             self.publishers.start(connection, at_s)
         if self.plan.keep_alive_s:
@@ -273,15 +274,18 @@ class Population:
 
     # --- being connected ---------------------------------------------------------------------
 
-    def send(self, connection: Connection, at_s: float, packet: Packet) -> None:
-        """Send a packet, which leaves at `at_s`."""
-        self.world.engine.at(
-            max(at_s + self._latency_s, self.world.engine.now_s), _arrive, (connection, packet)
-        )
+    def finished(self, connection: Connection, due_s: float, cost: int, sent_s: float) -> None:
+        """Book the cost of a message, and receive its PUBACK if the client is still connected."""
+        publishers = self.publishers
+        assert publishers is not None
+        publishers.cost_units[connection.client] += cost
+        publishers.weights[connection.client] = cost
+        if connection.state == CONNECTED and connection.is_alive:
+            publishers.acknowledged(connection, due_s, sent_s + self._latency_s)
 
-    def acknowledged(self, connection: Connection, due_s: float, sent_s: float) -> None:
-        if connection.is_alive and self.publishers is not None:
-            self.publishers.acknowledged(connection, due_s, sent_s + self._latency_s)
+    def keep(self, client: int, node: int) -> None:
+        """Note the node that has the client's session."""
+        self.homes[client] = node + 1
 
     def subscribed(self, connection: Connection) -> None:
         """Receive a SUBACK; called at the node's instant."""
@@ -314,11 +318,6 @@ class Population:
         now_s = self.world.engine.now_s
         self._pings.add(now_s + self._latency_s, connection)
         self._silences.add(now_s + self.plan.keep_alive_s, connection)
-
-
-def _arrive(item: tuple[Connection, Packet]) -> None:
-    connection, packet = item
-    connection.broker.receive(connection, packet)
 
 
 def _is_gone(connection: Connection) -> bool:

@@ -5,16 +5,16 @@ not. The network lies between them: each end learns of an action of the other af
 looks only at its own state.
 """
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import Final, NamedTuple, Protocol, final
 
-from flowguard.flow import AdmissionWindow
-
-if TYPE_CHECKING:
-    from simulations.crowd.clients import Population
-    from simulations.process.broker import Broker
+from flowguard.flow import AdmissionWindow, Guard
+from simulations.crowd.topics import Topic
+from simulations.process.loop import Loop
+from simulations.scenario import PopulationPlan
 
 KNOCKING: Final = 0
 """The kernel has not taken the SYN, which is sent again."""
@@ -87,13 +87,72 @@ class QueuedPage:
     asked: bool = False
 
 
+class ClientEnd(Protocol):
+    """The population of a client, as its node calls it; `sent_s` may be ahead of the engine."""
+
+    name: str
+    plan: PopulationPlan
+    topic: Topic | None
+    queued: "array[int]"
+    wasted_count: int
+
+    def client_id(self, client: int) -> str: ...
+
+    def accepted(self, connection: "Connection", sent_s: float) -> None:
+        """Receive CONNACK 0."""
+
+    def refused(self, connection: "Connection", sent_s: float, hint_s: float) -> None:
+        """Receive CONNACK 0x89 (Server busy)."""
+
+    def closed(self, connection: "Connection", sent_s: float) -> None:
+        """The connection was closed without a packet."""
+
+    def subscribed(self, connection: "Connection") -> None:
+        """Receive a SUBACK."""
+
+    def finished(self, connection: "Connection", due_s: float, cost: int, sent_s: float) -> None:
+        """Receive a PUBACK, if the client is still connected."""
+
+    def replayed(self, client: int, count: int, now_s: float) -> None:
+        """Count messages that had waited for the client and are acknowledged."""
+
+    def keep(self, client: int, node: int) -> None:
+        """Note the node that has the client's session."""
+
+    def left(self, connection: "Connection") -> None:
+        """The node has noticed that the client has disconnected."""
+
+
+class ServerEnd(Protocol):
+    """The process of a node, as its clients and the parts of the process call it."""
+
+    node: int
+    guard: "Guard[Connection]"
+    loop: Loop
+
+    def schedule(self, connection: "Connection") -> None:
+        """Run a connection in the next turn."""
+
+    def knock(self, connection: "Connection") -> bool:
+        """Receive a SYN. Return False if it is lost, because the listen backlog is full."""
+
+    def receive(self, connection: "Connection", packet: Packet) -> None: ...
+
+    def acknowledge(self, connection: "Connection", count: int) -> None:
+        """Receive PUBACKs for queued messages."""
+
+    def ping(self, connection: "Connection") -> None: ...
+
+    def hang_up(self, connection: "Connection") -> None: ...
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Connection:
     """Hashable by identity; `flowguard.flow.guard.Guarded`."""
 
-    population: "Population"
-    broker: "Broker"
+    population: ClientEnd
+    broker: ServerEnd
     client: int
     """The client's number in the population."""
     attempt: int
@@ -139,4 +198,10 @@ class Connection:
         """Schedule it for the next turn."""
         if not self.queued and self.state == CONNECTED:
             self.queued = True
-            self.broker.ports.schedule(self)
+            self.broker.schedule(self)
+
+
+def arrive(item: tuple[Connection, Packet]) -> None:
+    """Let a packet reach its node."""
+    connection, packet = item
+    connection.broker.receive(connection, packet)

@@ -9,17 +9,16 @@ the next one.
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
+from flowguard.config import SessionSettings
 from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.session.handshake import receive_maximum_of
-from simulations.crowd.connection import Connection
+from simulations.crowd.connection import Connection, arrive
 from simulations.draws import Draws
-from simulations.scenario import PublishPlan
+from simulations.engine import Engine
+from simulations.scenario import PublishPlan, Scenario
 from simulations.scenario_files.traces import Curve
-
-if TYPE_CHECKING:
-    from simulations.crowd.clients import Population
 
 FINE_BOUNDS_S: Final = tuple(0.000_1 * 1.01**n for n in range(1_400))
 """Upper bounds of buckets for latencies that must be exact to a few per cent; each is 1 % wide."""
@@ -39,8 +38,16 @@ class _Publisher:
 class Publishers:
     """The publishing half of a population."""
 
-    def __init__(self, population: "Population", plan: PublishPlan) -> None:
-        world = population.world
+    def __init__(
+        self,
+        name: str,
+        clients: int,
+        plan: PublishPlan,
+        scenario: Scenario,
+        session: SessionSettings,
+        engine: Engine,
+    ) -> None:
+        """`name` and `clients` are those of the population."""
         self.plan = plan
         self.due_count = 0
         """Number of messages that were due while their clients were connected."""
@@ -49,23 +56,23 @@ class Publishers:
         """Messages acknowledged within their deadline."""
         self.acknowledgements = Histogram(LATENCY_BOUNDS_S)
         """Times from the instant a PUBLISH was due to its PUBACK."""
-        self.acknowledged_counts = array("L", bytes(8 * population.clients))
+        self.acknowledged_counts = array("L", bytes(8 * clients))
         """Acknowledged messages by client; so are the next two."""
-        self.in_time_counts = array("L", bytes(8 * population.clients))
-        self.cost_units = array("L", bytes(8 * population.clients))
+        self.in_time_counts = array("L", bytes(8 * clients))
+        self.cost_units = array("L", bytes(8 * clients))
         """Cost of the nodes' work by client."""
-        self.weights = array("L", [1]) * population.clients
+        self.weights = array("L", [1]) * clients
         """Weight of each client's last finished message, cost units."""
-        self._population = population
-        self._engine = world.engine
-        self._latency_s = world.scenario.network.latency_s
-        self._receive_maximum = world.session.receive_maximum
+        self._clients = clients
+        self._engine = engine
+        self._latency_s = scenario.network.latency_s
+        self._receive_maximum = session.receive_maximum
         self._mean_s = None if plan.rate_per_s is None else 1.0 / plan.rate_per_s
         self._curve = None if plan.trace is None else Curve(plan.trace)
         self._is_open = plan.rate_per_s is not None or plan.trace is not None
-        self._gaps = Draws(world.scenario.seed, f"{population.name}: publish")
-        self._counts = array("L", bytes(8 * population.clients))
-        self._publishers: list[_Publisher | None] = [None] * population.clients
+        self._gaps = Draws(scenario.seed, f"{name}: publish")
+        self._counts = array("L", bytes(8 * clients))
+        self._publishers: list[_Publisher | None] = [None] * clients
 
     def start(self, connection: Connection, at_s: float) -> None:
         """Start at `at_s`, when it is connected: send unacknowledged messages again, then go on."""
@@ -103,7 +110,7 @@ class Publishers:
         """
         curve = self._curve
         if curve is not None:
-            return curve.when(curve.by(after_s) + gap * self._population.clients)
+            return curve.when(curve.by(after_s) + gap * self._clients)
         assert self._mean_s is not None
         return after_s + gap * self._mean_s
 
@@ -129,7 +136,8 @@ class Publishers:
         while publisher.sent < min(publisher.limit, len(publisher.due_s)):
             due_s = publisher.due_s[publisher.sent]
             publisher.sent += 1
-            self._population.send(connection, at_s, due_s)
+            arrives_s = max(at_s + self._latency_s, self._engine.now_s)
+            self._engine.at(arrives_s, arrive, (connection, due_s))
 
     def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
         client = connection.client

@@ -1,21 +1,34 @@
 """Topics: the receivers of a population's messages."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.records import NEVER_S, Append, Delivery, StoreOp
 from flowguard.types import Publish
-
-if TYPE_CHECKING:
-    from simulations.crowd.clients import Population
-    from simulations.crowd.connection import Connection
+from simulations.scenario import PopulationPlan
 
 Targets = tuple[tuple[int, int], ...]
 """(node, deliveries) for each node."""
 NOBODY: Final[Targets] = ()
 ALL: Final = -1
 """Stands for every subscriber."""
+
+
+class Audience(Protocol):
+    """The population that receives the messages of a topic."""
+
+    plan: PopulationPlan
+    subscribed_counts: list[int]
+    """Number of subscribed clients at each node."""
+    subscribed_version: int
+    """Number that grows with every change of `subscribed_counts`."""
+
+    @property
+    def clients(self) -> int: ...
+
+    def place_of(self, client: int) -> int | None:
+        """Return the node to which a subscriber is connected, or None."""
 
 
 @final
@@ -50,7 +63,7 @@ class Topic:
     def __init__(
         self,
         payload_bytes: int,
-        audience: "Population | None",
+        audience: Audience | None,
         *,
         to_all: bool,
         latency_s: float,
@@ -76,7 +89,7 @@ class Topic:
         self._targets: Targets = NOBODY
         self._ops = self._one
 
-    def route(self, connection: "Connection", due_s: float, node: int) -> Message:
+    def route(self, client: int, due_s: float, node: int) -> Message:
         """The message of a client, with its receivers; it is stored for every durable
         subscriber."""
         audience = self._audience
@@ -86,7 +99,7 @@ class Topic:
             if self._seen != audience.subscribed_version:
                 self._look(audience)
             return Message(self, due_s, node, self._targets, self._ops, ALL)
-        receiver = connection.client % audience.clients
+        receiver = client % audience.clients
         place = audience.place_of(receiver)
         targets: Targets = NOBODY if place is None else ((place, 1),)
         return Message(self, due_s, node, targets, self._one, receiver)
@@ -97,7 +110,7 @@ class Topic:
             return 0
         return self._audience.clients if self._to_all else 1
 
-    def _look(self, audience: "Population") -> None:
+    def _look(self, audience: Audience) -> None:
         self._seen = audience.subscribed_version
         counts = audience.subscribed_counts
         self._targets = tuple((node, count) for node, count in enumerate(counts) if count)

@@ -4,5 +4,5 @@
 - `sockets`   accepts and reads; `entrance` connects clients
 - `packets`   serves clients; `wide` delivers a message to thousands, `replays` what waited
 - `loop`      drives the real turns
-- `machine`   the host of a process: its disk, its sessions, its `counters`
+- `machine`   the host of a process: its `disk`, its `counters`; `host` has its interface
 """

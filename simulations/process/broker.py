@@ -8,7 +8,7 @@ A process that dies takes its connections and all uncommitted data with it; sess
 """
 
 from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.cluster import Cluster, PressureRecord
 from flowguard.config import MIB
@@ -26,17 +26,15 @@ from simulations.crowd.connection import (
     Connection,
     Packet,
 )
+from simulations.crowd.topics import Message
 from simulations.draws import random_for
 from simulations.process.counters import MachineCounters
 from simulations.process.entrance import Entrance
+from simulations.process.host import ProcessHost, ProcessWorld
 from simulations.process.loop import Loop
 from simulations.process.packets import Packets
 from simulations.process.replays import Replays
 from simulations.process.sockets import AcceptorTurns, BrokerPorts, BrokerTurns, Listener
-
-if TYPE_CHECKING:
-    from simulations.crowd.topics import Message
-    from simulations.process.machine import Machine
 
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""
@@ -46,10 +44,10 @@ UNFINISHED_SHARE: Final = 0.25
 
 @final
 class Broker:
-    """One run of the process on a `Machine`; implements `Work`."""
+    """One run of the process on a machine; implements `Work` and `ServerEnd`."""
 
-    def __init__(self, machine: "Machine", incarnation: int) -> None:
-        world = machine.world
+    def __init__(self, machine: ProcessHost, incarnation: int) -> None:
+        world: ProcessWorld = machine.world
         plan = world.scenario.node
         settings = world.settings
         if settings.unfinished_bytes_max is None:
@@ -89,10 +87,13 @@ class Broker:
         self.connected_count = 0
         """Number of `connections` whose CONNECT was accepted."""
         self.ports = BrokerPorts(self)
+        self.schedule = self.ports.schedule
         self.listener = Listener(self)
-        self.packets = Packets(self)
-        self.replays = Replays(self)
         self.chores = Chores(None)
+        self.packets = Packets(
+            machine, self.guard, self.journal, self.loop, self.chores, self.spend
+        )
+        self.replays = Replays(machine, self.guard.window, self.loop, self.spend)
         self._is_immediate = world.scenario.store.immediate
         self.turns = self._make_turns()
         self._batch: Batch | None = None
@@ -122,6 +123,9 @@ class Broker:
 
     # --- from the network --------------------------------------------------------------------
 
+    def knock(self, connection: Connection) -> bool:
+        return self.listener.knock(connection)
+
     def hang_up(self, connection: Connection) -> None:
         connection.ended_by_peer = True
         if OPENED <= connection.state < ENDED:
@@ -145,7 +149,7 @@ class Broker:
             connection.pings += 1
             self._announce(connection)
 
-    def forward(self, message: "Message", deliveries: int) -> None:
+    def forward(self, message: Message, deliveries: int) -> None:
         """Another node forwards a message for subscribers of this one."""
         if self.loop.ended:
             self.world.lose(message, deliveries)
@@ -194,7 +198,7 @@ class Broker:
     def check(self) -> None:
         invariants = self.world.invariants
         if invariants is not None:
-            invariants.after_step(self)
+            invariants.after_step(self.node)
 
     def read(self, connection: Connection, now_s: float) -> None:
         """Read a socket once. The end of its stream comes after everything that was sent before."""
@@ -331,7 +335,7 @@ class Broker:
             return
         invariants = self.world.invariants
         if invariants is not None:
-            invariants.on_keep_alive(self, connection)
+            invariants.on_keep_alive(connection)
         self.end(connection, now_s)
         connection.population.closed(connection, self.loop.clock_s)
 

@@ -30,7 +30,6 @@ class Entrance:
         self.emptied_count = 0
         """How often the number of waiting CONNECTs fell to 0."""
         self._broker = broker
-        self._machine = broker.machine
         self._plan = broker.plan
         self._world = broker.world
         self._guard = broker.guard
@@ -107,9 +106,8 @@ class Entrance:
         self._guard.answered(connection, now_s)
         self.leave(connection)
         connection.state = CONNECTED
-        population = connection.population
-        if population.plan.durable:
-            self._machine.keep(population, connection.client)
+        if connection.population.plan.durable:
+            connection.population.keep(connection.client, self._broker.node)
         self._broker.watch(connection, now_s)
         self._answers.append((connection, None))
         self._broker.replays.want(connection)
@@ -143,7 +141,7 @@ class Entrance:
     def _turn_away(self, connection: Connection, hint_s: float, now_s: float) -> None:
         broker, invariants = self._broker, self._world.invariants
         if invariants is not None:
-            invariants.on_refusal(broker, connection)
+            invariants.on_refusal(connection)
         started_s = self._loop.clock_s
         broker.spend(self._plan.refuse_s)
         took_s = self._loop.clock_s - started_s
@@ -156,4 +154,4 @@ class Entrance:
 
     def _may_decide(self, connection: Connection) -> bool:
         invariants = self._world.invariants
-        return invariants is None or invariants.may_decide(self._broker, connection)
+        return invariants is None or invariants.may_decide(connection)

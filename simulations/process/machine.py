@@ -1,8 +1,7 @@
-"""Machine: the host on which a broker process starts and dies; its disk and sessions stay. The
+"""Machine: the host on which a broker process starts and dies; its disk stays. The
 network connects machines; faults concern both."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Cost
@@ -10,32 +9,11 @@ from flowguard.flow.load.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.process.broker import Broker
 from simulations.process.counters import MachineCounters
-from simulations.scenario import Fault, StorePlan
+from simulations.process.disk import Disk
+from simulations.scenario import Fault
 
 if TYPE_CHECKING:
-    from simulations.crowd.clients import Population
     from simulations.world import World
-
-
-@final
-@dataclass(slots=True)
-class Disk:
-    """The disk of one node, and the duration of a group commit on it.
-
-    A commit costs a fixed time and one per operation. A fault makes the disk slower, or stops it: a
-    commit under way then ends when the disk goes on.
-    """
-
-    plan: StorePlan
-    factor: float = 1.0
-    """The factor by which it is slower than planned."""
-    stopped: bool = False
-
-    def commit_s(self, ops_count: int) -> float:
-        return (self.plan.commit_s + ops_count * self.plan.op_s) * self.factor
-
-    def pages_s(self, pages_count: int) -> float:
-        return pages_count * self.plan.page_s * self.factor
 
 
 def name_of(index: int) -> str:
@@ -125,12 +103,6 @@ class Machine:
         if since_s is None or self.disk.stopped:
             return 0.0
         return max(0.0, now_s - since_s)
-
-    # --- sessions ----------------------------------------------------------------------------
-
-    def keep(self, population: "Population", client: int) -> None:
-        """Keep the session at this node from now on."""
-        population.homes[client] = self.index + 1
 
 
 @final

@@ -4,19 +4,22 @@
 pool and journal are the real ones and decide which packet begins when. `NodePlan` has their costs.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
+from flowguard.flow import Guard
 from flowguard.flow.windows.window import UNBOUNDED, AdmissionWindow
+from flowguard.node.journal import Journal
 from flowguard.records import PutSession, Settle
+from flowguard.session.chores import Chores
 from flowguard.session.inbound.input import READ_BYTES_MAX
 from flowguard.session.inbound.packets import RUN_MAX
 from simulations.crowd.connection import CONNECTED, ClientPackets, Connection, Packet
+from simulations.crowd.topics import Message, Topic
+from simulations.process.host import ProcessHost
+from simulations.process.loop import Loop
 from simulations.process.wide import WideDelivery, is_wide
-
-if TYPE_CHECKING:
-    from simulations.crowd.topics import Message, Topic
-    from simulations.process.broker import Broker
 
 SUBSCRIPTION_OP: Final = PutSession("", 0, None)
 """Only the number of operations matters, because a `Disk` counts them."""
@@ -26,7 +29,16 @@ SETTLE_OP: Final = Settle("", 1, None)
 
 @final
 class Packets:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(
+        self,
+        host: ProcessHost,
+        guard: Guard[Connection],
+        journal: Journal,
+        loop: Loop,
+        chores: Chores,
+        spend: Callable[[float], None],
+    ) -> None:
+        """`spend` does work of a duration, seconds."""
         self.waiting_count = 0
         self.in_process_units = 0
         """Packets begun and not done, in cost units; the windows should count the same."""
@@ -35,12 +47,14 @@ class Packets:
         """Messages of other nodes that not all subscribers of this node have yet."""
         self._reached: set[tuple[Topic, int]] = set()
         """Receivers that get something in this turn anyway."""
-        self._broker = broker
-        self._plan = broker.plan
-        self._loop = broker.loop
-        self._journal = broker.journal
-        self._window = broker.guard.window
-        self._counters = broker.machine.counters
+        self._host = host
+        self._plan = host.world.scenario.node
+        self._guard = guard
+        self._window = guard.window
+        self._journal = journal
+        self._loop = loop
+        self._chores = chores
+        self._spend = spend
 
     def add(self, connection: Connection, packet: Packet) -> None:
         inbound = connection.inbound
@@ -85,7 +99,7 @@ class Packets:
             if window.room():
                 connection.schedule()
             else:
-                self._broker.guard.paused(connection, now_s)
+                self._guard.paused(connection, now_s)
 
     def _run_max(self, connection: Connection) -> int:
         topic = connection.population.topic
@@ -100,17 +114,16 @@ class Packets:
     ) -> bool:
         """Admit a message and have its work made durable. Return False if it does not fit and
         waits."""
-        broker = self._broker
         topic = connection.population.topic
         assert topic is not None
-        message = topic.route(connection, due_s, broker.node)
-        weigh, ops = broker.machine.cost.of, len(message.ops)
+        message = topic.route(connection.client, due_s, self._host.index)
+        weigh, ops = self._host.cost.of, len(message.ops)
         cost = weigh(message.deliveries, topic.payload_bytes, ops)
         if is_wide(self._plan, message.deliveries):
             cost = max(cost, self._window.limit_max)
         if cost > 1 and not inbound.window.fits(cost):
             return False
-        broker.spend(self._plan.publish_s)
+        self._spend(self._plan.publish_s)
         inbound.window.admit(cost, topic.payload_bytes)
         self.in_process_units += cost
         self.in_process_bytes += topic.payload_bytes
@@ -121,25 +134,23 @@ class Packets:
             self._journal.append(message.ops, done, now_s)
         return True
 
-    def _published(
-        self, connection: Connection, message: "Message", cost: int, now_s: float
-    ) -> None:
+    def _published(self, connection: Connection, message: Message, cost: int, now_s: float) -> None:
         """The message is durable: forward it, deliver it on this node, then call `_done`."""
-        broker, here = self._broker, 0
+        host, here = self._host, 0
         started_s = self._loop.clock_s
         for node, deliveries in message.targets:
-            if node == broker.node:
+            if node == host.index:
                 here = deliveries
             else:
-                broker.spend(self._plan.forward_s)
-                broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
+                self._spend(self._plan.forward_s)
+                host.world.forward(host.index, node, message, deliveries, self._loop.clock_s)
         done = partial(self._done, connection, message, cost)
         inbound = connection.inbound
         assert inbound is not None
         if is_wide(self._plan, here):
             inbound.window.worked(self._loop.clock_s - started_s)
             deliver = partial(self._deliver_widely, inbound.window, message)
-            broker.chores.add(WideDelivery(here, deliver, done))
+            self._chores.add(WideDelivery(here, deliver, done))
             return
         if here:
             self.deliver(message, here)
@@ -147,7 +158,7 @@ class Packets:
         done()
 
     def _deliver_widely(
-        self, window: AdmissionWindow | None, message: "Message", deliveries: int
+        self, window: AdmissionWindow | None, message: Message, deliveries: int
     ) -> None:
         """Deliver a piece; `window` is that of the publisher, or None if that is on another
         node."""
@@ -161,7 +172,7 @@ class Packets:
         else:
             window.worked(took_s)
 
-    def arrived(self, message: "Message", deliveries: int) -> None:
+    def arrived(self, message: Message, deliveries: int) -> None:
         """Receive an acknowledged message of another node for `deliveries` subscribers of this
         one."""
         if not is_wide(self._plan, deliveries):
@@ -170,22 +181,18 @@ class Packets:
         deliver = partial(self._deliver_widely, None, message)
         arriving = WideDelivery(deliveries, deliver, lambda: self.arriving.pop(arriving))
         self.arriving[arriving] = message
-        self._broker.chores.add(arriving)
+        self._chores.add(arriving)
 
-    def _done(self, connection: Connection, message: "Message", cost: int) -> None:
+    def _done(self, connection: Connection, message: Message, cost: int) -> None:
         """All subscribers on this node have the message: acknowledge it and free its window
         slot."""
         self._settle(connection, cost, message.topic.payload_bytes)
-        population = connection.population
-        assert population.publishers is not None
-        population.publishers.cost_units[connection.client] += cost
-        population.publishers.weights[connection.client] = cost
         if connection.state == CONNECTED:
-            self._counters.published_count += 1
-            population.acknowledged(connection, message.due_s, self._loop.clock_s)
+            self._host.counters.published_count += 1
+        connection.population.finished(connection, message.due_s, cost, self._loop.clock_s)
 
     def _subscribe(self, connection: Connection, inbound: ClientPackets, now_s: float) -> None:
-        self._broker.spend(self._plan.subscribe_s)
+        self._spend(self._plan.subscribe_s)
         inbound.window.admit()
         self.in_process_units += 1
         self._journal.append([SUBSCRIPTION_OP], partial(self._subscribed, connection), now_s)
@@ -204,7 +211,7 @@ class Packets:
         if inbound.waiting:
             connection.schedule()
 
-    def deliver(self, message: "Message", deliveries: int) -> None:
+    def deliver(self, message: Message, deliveries: int) -> None:
         """Deliver to `deliveries` subscribers that are connected to this node."""
         cost_s = deliveries * self._plan.delivery_s
         receiver = (message.topic, message.receiver)
@@ -216,9 +223,9 @@ class Packets:
             cost_s += deliveries * self._plan.send_s
             if is_stored:
                 self._journal.sent.update(message.positions)
-        self._broker.spend(cost_s)
+        self._spend(cost_s)
         if is_stored:
             for _ in range(deliveries):
                 self._journal.note(SETTLE_OP)
-        self._counters.delivered_count += deliveries
+        self._host.counters.delivered_count += deliveries
         message.topic.delivered(message, deliveries, self._loop.clock_s)

@@ -6,24 +6,32 @@ more than the window allows. The next page is wanted when all of it is acknowled
 loses its connection gets the unacknowledged messages on the next one.
 """
 
+from collections.abc import Callable
 from math import inf
 from sys import maxsize
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from flowguard.flow import NodeWindow
 from flowguard.node.loop.pages import READ_LEAST, Pages
 from flowguard.session.outbound.backlog import PAGE_MAX, PIECE_MAX
 from simulations.crowd.connection import CONNECTED, Connection, QueuedPage
-
-if TYPE_CHECKING:
-    from simulations.process.broker import Broker
+from simulations.process.host import ProcessHost
+from simulations.process.loop import Loop
 
 
 @final
 class Replays:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._engine = broker.engine
-        takes_turns = broker.plan.takes_turns
+    def __init__(
+        self, host: ProcessHost, window: NodeWindow, loop: Loop, spend: Callable[[float], None]
+    ) -> None:
+        """`spend` does work of a duration, seconds."""
+        self._host = host
+        self._plan = host.world.scenario.node
+        self._engine = host.world.engine
+        self._window = window
+        self._loop = loop
+        self._spend = spend
+        takes_turns = self._plan.takes_turns
         self.pages: Pages[Connection, Connection] = (
             Pages(read_max=READ_LEAST) if takes_turns else _all_at_once()
         )
@@ -35,7 +43,7 @@ class Replays:
     @property
     def held_bytes(self) -> int:
         """Bytes of the pages that are in memory or being read."""
-        packet_bytes = self._broker.plan.packet_bytes
+        packet_bytes = self._plan.packet_bytes
         return sum(
             _page(connection) * (packet_bytes + connection.population.plan.queued_bytes)
             for connection in self._held
@@ -50,7 +58,7 @@ class Replays:
         """Request the next page of a client, if there is one."""
         if connection.state == CONNECTED and _page(connection):
             self.pages.wanted.append(connection)
-            self._broker.loop.wake()
+            self._loop.wake()
 
     def forget(self, connection: Connection) -> None:
         self._held.pop(connection, None)
@@ -60,44 +68,40 @@ class Replays:
         reading = self.pages.to_read()
         if reading:
             self._held.update(dict.fromkeys(reading))
-            reads_s = self._broker.machine.disk.pages_s(len(reading))
+            reads_s = self._host.disk.pages_s(len(reading))
             self._engine.at(now_s + reads_s, self._came, reading)
 
     def _came(self, connections: list[Connection]) -> None:
-        if not self._broker.loop.ended:
+        if not self._loop.ended:
             for connection in connections:
                 replay = connection.replay = connection.replay or QueuedPage()
                 replay.unsent = _page(connection)
                 replay.asked = True
             self.pages.came(connections)
-            self._broker.loop.wake()
+            self._loop.wake()
 
     def send(self, connection: Connection) -> None:
-        broker, replay = self._broker, connection.replay
+        replay, loop = connection.replay, self._loop
         if connection.state != CONNECTED or replay is None:
             return
-        room = broker.guard.window.limit - replay.inflight
+        room = self._window.limit - replay.inflight
         count = max(0, min(self._piece_max, replay.unsent, room))
         replay.unsent -= count
         replay.inflight += count
         replay.asked = False
         self._ask(connection, replay)
-        started_s = broker.loop.clock_s
-        broker.spend(count * broker.plan.delivery_s)
-        broker.guard.window.worked(broker.loop.clock_s - started_s, movable=False)
-        latency_s = broker.world.scenario.network.latency_s
-        when_s = broker.loop.clock_s + 2.0 * latency_s
-        self._engine.at(when_s, self._acknowledge, (connection, count))
+        started_s = loop.clock_s
+        self._spend(count * self._plan.delivery_s)
+        self._window.worked(loop.clock_s - started_s, movable=False)
+        when_s = loop.clock_s + 2.0 * self._host.world.scenario.network.latency_s
+        self._engine.at(when_s, _acknowledge, (connection, count))
 
     def _ask(self, connection: Connection, replay: QueuedPage) -> None:
         """Request a turn, if there is something to send and the window has capacity for it."""
-        has_room = replay.inflight < self._broker.guard.window.limit
+        has_room = replay.inflight < self._window.limit
         if replay.unsent and has_room and not replay.asked:
             replay.asked = True
             self.pages.ready.append(connection)
-
-    def _acknowledge(self, item: tuple[Connection, int]) -> None:
-        self._broker.acknowledge(*item)
 
     def acknowledged(self, connection: Connection, replay: QueuedPage, now_s: float) -> None:
         """Read the PUBACKs of a socket."""
@@ -110,6 +114,11 @@ class Replays:
         if not replay.unsent and not replay.inflight:
             self._held.pop(connection, None)
             self.want(connection)
+
+
+def _acknowledge(item: tuple[Connection, int]) -> None:
+    connection, count = item
+    connection.broker.acknowledge(connection, count)
 
 
 def _page(connection: Connection) -> int:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.node.journal import Batch
 from flowguard.node.loop.turns import ACCEPTS_MAX, NOTHING, Ports, Turns
 from simulations.crowd.connection import BACKLOG, CONNECTED, ENDED, OPENED, Connection
+from simulations.crowd.topics import Message
 
 if TYPE_CHECKING:
-    from simulations.crowd.topics import Message
     from simulations.process.broker import Broker
 
 ACCEPTOR_TURN_S: Final = 0.02
@@ -57,13 +57,13 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         """Add a readable socket. The caller adds it only once."""
         self._ready.append(ready)
 
-    def forward(self, message: "Message", deliveries: int) -> None:
+    def forward(self, message: Message, deliveries: int) -> None:
         """Take a message of another node, which waits in the socket."""
         if not self._forwarded:
             self._ready.append(OtherSocket.PEERS)
         self._forwarded.append((message, deliveries))
 
-    def take_forwarded(self) -> "list[tuple[Message, int]]":
+    def take_forwarded(self) -> list[tuple[Message, int]]:
         """Remove and return the messages of other nodes."""
         forwarded, self._forwarded = self._forwarded, []
         return forwarded
@@ -246,7 +246,7 @@ class Listener:
         self.is_ready = False
         invariants = self._broker.world.invariants
         if invariants is not None:
-            invariants.on_rest(self._broker)
+            invariants.on_rest(self._broker.node)
 
     def _accept_one(self, *, closes: bool) -> Connection:
         broker = self._broker

@@ -20,7 +20,9 @@ def test_an_end_of_stream_that_comes_while_its_connection_is_queued_is_read_late
     connection.broker.hang_up(connection)
     world.run()
     assert connection.state == ENDED
-    assert connection not in connection.broker.connections
+    broker = world.machines[0].broker
+    assert broker is not None
+    assert connection not in broker.connections
 
 
 def test_a_ping_that_comes_while_its_connection_is_queued_is_read_later() -> None:

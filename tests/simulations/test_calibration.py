@@ -54,7 +54,7 @@ from simulations.calibration.runs import CheckRun, real_run, simulated_run, unev
 from simulations.calibration.slow import StoppableStore
 from simulations.calibration.traffic import RealPublisher
 from simulations.crowd.publishers import FINE_BOUNDS_S
-from simulations.process.machine import Disk
+from simulations.process.disk import Disk
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
 from simulations.world import World
 
