@@ -25,31 +25,25 @@ OP_S: Final = 0.000_01
 
 
 @final
-class SlowStore(MemoryStore):
-    """A store in memory, with the pace of a busy disk."""
+class StoppableStore:
+    """A store in a wrapper: commits wait for an event, and may take a fixed time more."""
 
     immediate = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
-        fenced = super().commit(ops)
-        time.sleep(COMMIT_S + OP_S * len(ops))
-        return fenced
-
-
-@final
-class StoppableStore:
-    """A store in a wrapper: commits wait for an event."""
-
-    def __init__(self, store: Store, answers: threading.Event) -> None:
+    def __init__(self, store: Store, answers: threading.Event, *, slow: bool = False) -> None:
         self._store = store
         self._answers = answers
+        self._is_slow = slow
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self._answers.wait()
-        return self._store.commit(ops)
+        fenced = self._store.commit(ops)
+        if self._is_slow:
+            time.sleep(COMMIT_S + OP_S * len(ops))
+        return fenced
 
 
 def main(kind: str) -> None:
@@ -61,8 +55,9 @@ def main(kind: str) -> None:
     open_rocks = openers["rocks"]
 
     def opened(settings: Any, data: Path, on_wait: Any) -> Store:
-        store = SlowStore() if kind == "slow" else open_rocks(settings, data, on_wait)
-        return cast(Store, StoppableStore(store, answers))
+        slow = kind == "slow"
+        store = MemoryStore() if slow else open_rocks(settings, data, on_wait)
+        return cast(Store, StoppableStore(store, answers, slow=slow))
 
     openers["rocks"] = opened
     run()

@@ -1,5 +1,5 @@
-"""Machine: the host on which a broker process starts and dies; its disk stays. The
-network connects machines; faults concern both."""
+"""Machine: the host on which a broker process starts and dies; its disk stays. The network connects
+machines; faults concern both."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
