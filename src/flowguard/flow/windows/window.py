@@ -165,14 +165,17 @@ class AdmissionWindow:
         """True if its next packet waits for one of its own, even if the node has capacity."""
         return self.limit - self.in_process < self.needs
 
-    def fits(self, cost: int) -> bool:
+    def fits(self, cost: int, limit_max: int = UNBOUNDED) -> bool:
         """Return True if a packet of this cost may join those in process; alone it always may.
 
-        If False, it is the next one, and no packet is admitted until it fits.
+        `limit_max` is a limit that holds for this packet besides that of the window. If False, the
+        packet is the next one, and no packet is admitted until it fits.
         """
-        if not self.in_process or self.in_process + cost <= self.limit:
+        limit = self.limit
+        above = limit - limit_max if limit > limit_max else 0
+        if not self.in_process or self.in_process + cost <= limit - above:
             return True
-        self.needs = cost
+        self.needs = cost + above
         return False
 
     def room_together(self, packets: int, size_bytes: int) -> int:

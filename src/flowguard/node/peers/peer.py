@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from flowguard.cluster import IncomingStream, OutgoingStream, OwedAddress
+from flowguard.flow.windows.window import UNBOUNDED
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -31,7 +32,6 @@ POSITION_BITS: Final = 16
 @final
 class Peer:
     __slots__ = (
-        "cost_factor",
         "epoch",
         "incoming",
         "is_behind",
@@ -45,6 +45,7 @@ class Peer:
         "topics",
         "unordered",
         "unseen",
+        "window",
     )
 
     def __init__(
@@ -72,8 +73,9 @@ class Peer:
         """Topics that are still to be compared with those it has sent, or None."""
         self.unordered: dict[str, None] = {}
         """Topics of the peer whose retained messages it did not get, as its link was full."""
-        self.cost_factor = 1.0
-        """Cost of a message for it, as a multiple of that of a message for this node alone."""
+        self.window = UNBOUNDED
+        """Cost units that a client may have in process with a message for it, or `UNBOUNDED` if
+        they are not fewer than this node allows."""
 
     def put(self, mark: OwedAddress) -> PutSession:
         """Return the operation that stores the epoch and a mark."""

@@ -4,11 +4,11 @@ A node without a cluster has this object as well. It has no peer then, and does 
 """
 
 from collections import deque
-from math import ceil
 from typing import final
 
 from flowguard.cluster import Cluster, Mesh
 from flowguard.flow import Reason
+from flowguard.flow.windows.window import UNBOUNDED
 from flowguard.node.applications.log_readers import expiry_of
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.peers.messages import (
@@ -100,13 +100,12 @@ class Peers:
                 return False
         return True
 
-    def cost(self, plan: Plan, cost: int) -> int:
-        """Return the cost of a client's message for the peers of a plan.
+    def window(self, plan: Plan) -> int:
+        """Return the cost units that a client may have in process with a message of a plan.
 
-        A peer with a smaller window than this node's lets the client have less in process, as far
-        as its messages are for this peer.
+        `UNBOUNDED` if no peer of the plan has a smaller window than this node.
         """
-        return ceil(cost * max([peer.cost_factor for peer in plan.peers], default=1.0))
+        return min([peer.window for peer in plan.peers], default=UNBOUNDED)
 
     def relay(
         self, plan: Plan, message: Publish, publisher: str, ops: list[StoreOp], now_s: float
@@ -267,7 +266,8 @@ class Peers:
             self._retained.go_on(peer)
             dropped_count += peer.outgoing.dropped_count
             path = frozenset((peer.name,))
-            peer.cost_factor = max(1.0, window / self._cluster.window_for(path, now_s))
+            peers_window = self._cluster.window_for(path, now_s)
+            peer.window = max(1, int(peers_window)) if peers_window < window else UNBOUNDED
         self._node.counters.drop(Reason.LINK_FULL, dropped_count - self._dropped_count)
         self._dropped_count = dropped_count
         self.wake()

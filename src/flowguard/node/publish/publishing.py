@@ -167,7 +167,6 @@ class Router:
         relay = None
         if plan.peers or message.retain:
             relay = self.peers.relay(plan, message, session.client_id, ops, now_s)
-            incoming.cost = self.peers.cost(plan, cost)
         is_stored = bool(ops) or message.retain or self._waits_here(inbound, plan)
         if not is_stored and relay is None:
             complete = deliveries.deliver_to(targets, now_s)
@@ -198,7 +197,7 @@ class Router:
         if plan.is_wide:
             return self._publish_widely(inbound, plan, message, now_s)
         cost = self.cost.of(plan.deliveries, len(message.payload), plan.ops)
-        if message.qos and not inbound.window.fits(self.peers.cost(plan, cost)):
+        if message.qos and not inbound.window.fits(cost, self.peers.window(plan)):
             return WAITS
         return None
 

@@ -50,15 +50,18 @@ class RelayedBursts:
 
     def _count_admitted(self, inbound: Inbound, plan: Plan, burst: Burst) -> int:
         """Return how many packets of QoS 1 can be forwarded now; 0 if they must go one by one."""
-        node, orders = self._node, self._router.peers.ordered_answers.orders
+        node, peers = self._node, self._router.peers
         if node.read_only or node.maximum_qos < burst.qos:
             return 0
-        if inbound.must_wait and inbound not in orders:
+        if inbound.must_wait and inbound not in peers.ordered_answers.orders:
             return 0
-        for peer in plan.peers:
-            if peer.cost_factor > 1.0 or not peer.outgoing.has_capacity():
-                return 0
-        count = inbound.window.room_together(burst.count, burst.payload_bytes)
+        if not all([peer.outgoing.has_capacity() for peer in plan.peers]):
+            return 0
+        window = inbound.window
+        count = min(
+            window.room_together(burst.count, burst.payload_bytes),
+            peers.window(plan) - window.in_process,
+        )
         exceeds = burst.is_5 and inbound.unacknowledged + count > node.receive_maximum
         return 0 if exceeds else count
 

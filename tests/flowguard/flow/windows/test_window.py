@@ -6,7 +6,8 @@
 4. Conservation: admitted = settled + in process.
 5. With an open node and nothing in process one packet is always possible.
 6. Clients are active with packets in process, or waiting, or both; each counts once.
-7. A heavier packet joins others only if it fits; until then there is no capacity.
+7. A packet of higher cost or with a limit of its own joins others only if it fits; until then there
+   is no capacity.
 """
 
 import pytest
@@ -53,14 +54,15 @@ class Windows(RuleBasedStateMachine):
         for _ in range(min(wanted, self.windows[client].room())):
             self._admit(client, 1)
 
-    @rule(client=CLIENTS, cost=st.integers(2, 100))
-    def client_sends_what_weighs_more(self, client: int, cost: int) -> None:
+    @rule(client=CLIENTS, cost=st.integers(1, 100), limit_max=st.integers(1, 200))
+    def client_sends_what_weighs_more(self, client: int, cost: int, limit_max: int) -> None:
         window = self.windows[client]
         if not window.room():
             return
-        if not window.fits(cost):
-            assert window.in_process + cost > self._limit(client)
-            self.needs[client] = cost
+        if not window.fits(cost, limit_max):
+            limit = self._limit(client)
+            assert window.in_process + cost > min(limit, limit_max)
+            self.needs[client] = cost + max(0, limit - limit_max)
             return
         self._admit(client, cost)
 

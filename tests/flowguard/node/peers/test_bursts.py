@@ -174,14 +174,21 @@ def test_burst_of_qos_0_that_is_lost_with_its_link_is_counted(machine: Machine) 
     assert outgoing.dropped_count == COUNT
 
 
-def test_peer_with_a_smaller_window_gets_messages_one_by_one(machine: Machine) -> None:
-    machine["b"].connect("s").subscribe("t", qos=1)
+def test_burst_is_cut_at_the_window_of_the_peer(machine: Machine) -> None:
+    subscriber = machine["b"].connect_durable("s")
+    subscriber.subscribe("t", qos=1)
     publisher = machine["a"].connect("p")
     publisher.publish("t", b"00", qos=1)
-    machine["a"].node.router.peers.by_name["b"].cost_factor = 2.0
+    peer = machine["a"].node.router.peers.by_name["b"]
+    peer.window = COUNT - 2
+    machine["b"].hold_commits = True
     before = forwarded_count(machine)
     send(publisher, 1)
-    assert forwarded_count(machine) == before + COUNT
+    assert forwarded_count(machine) == before + 1
+    assert peer.outgoing.messages_count == COUNT - 2
+    machine["b"].release_commits()
+    machine.settle()
+    assert numbers(subscriber) == list(range(COUNT + 1))
 
 
 wanted_by_subscribers = st.fixed_dictionaries(

@@ -53,6 +53,19 @@ def test_slow_store_of_a_worker_slows_only_clients_whose_work_touches_it() -> No
     assert acknowledged["apart"] == acknowledged["between"] == RATE * TICKS_MAX
 
 
+def test_messages_for_a_slow_worker_leave_the_budget_of_all_clients_to_others() -> None:
+    machine = Machine("a", "b", settings={"flow": {"unfinished_max": 100}})
+    touching = {f"touching{n}": pair(machine, f"touching{n}", "a", "b") for n in range(10)}
+    apart = pair(machine, "apart", "a", "a")
+    run(machine, touching, "b", 5 * TICKS_MAX)
+    machine["b"].hold_commits = True
+    run(machine, touching, "b", 1)
+    assert windows(machine)["b"] < 10 <= windows(machine)["a"]
+    assert machine["a"].node.guard.window.in_process == 10 * windows(machine)["b"]
+    apart.publish("apart", b"x", qos=1)
+    assert len(answers(apart, Puback)) == 1
+
+
 def test_client_has_as_much_in_process_for_a_slow_worker_as_clients_of_that_worker() -> None:
     machine = Machine("a", "b", "c")
     publishers = {"touching": pair(machine, "touching", "a", "b")}

@@ -80,9 +80,8 @@ def test_memory_of_waiting_messages_is_counted() -> None:
     assert held_bytes(machine["a"].node) >= before + 10_000
 
 
-@pytest.mark.parametrize(("window_of_peer", "remote"), [(4.0, 4), (3.0, 2)])
+@pytest.mark.parametrize(("window_of_peer", "remote"), [(4.0, 4), (3.0, 3), (2.5, 2)])
 def test_window_is_that_of_the_peer_for_messages_to_it(window_of_peer: float, remote: int) -> None:
-    """With 20 units of this node, a message costs 5 units, or 7: a third one does not fit then."""
     machine = Machine("a", "b", settings={"flow": {"window_max": 20}})
     for name, topic in (("b", "remote"), ("a", "local")):
         machine[name].connect_durable(f"s-{topic}").subscribe(topic, qos=1)
