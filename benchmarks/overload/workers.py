@@ -31,12 +31,14 @@ from benchmarks.runner import last_result, number, refuse_errors
 
 from .flood import flooding
 from .plot import Panel, Series, svg
-from .side_by_side import CROWD, OVERLOAD, P99_MAX_MS, PEAK_S, STEP_S, search_peak
+from .side_by_side import CROWD, OVERLOAD, P99_MAX_MS, PEAK_S, PUBLISHERS, STEP_S, search_peak
 from .slowed_store import COMMIT_S, FACTOR, MESSAGE_S, SITE, TRIGGER
 
 KEY = "overload-workers"
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, PAIRS, OUTSTANDING = 2, 50, 10
+SUBSCRIBERS = 32
+"""Client ids of the crowd differ from run to run; workers own about equal parts of so many."""
 FULL_S, LOOK_S, DOWN_S, WARMUP_S = 20.0, 0.1, 1.0, 1.0
 APART_SHARE, GOODPUT_SHARE, DOWN_SHARE = 90.0, 95.0, 0.5
 
@@ -76,7 +78,8 @@ class Look:
 class Law:
     peak_per_s: float
     goodput_per_s: float
-    polite_p99_ms: float
+    polite_p99_ms: tuple[float, float]
+    """In the first and in the second half of the overload."""
     apart_calm_per_s: float
     apart_slowed_per_s: float
     touching_calm_per_s: float
@@ -96,13 +99,15 @@ class Law:
         return min(down, default=float("inf"))
 
     def report(self) -> Report:
+        first_ms, second_ms = self.polite_p99_ms
         goodput = 100 * self.goodput_per_s / self.peak_per_s
         apart = 100 * self.apart_slowed_per_s / self.apart_calm_per_s
         checks: list[Check] = [
             at_least(
                 "three times the capacity: goodput, of its peak", goodput, GOODPUT_SHARE, " %"
             ),
-            at_most("the same: polite clients' p99", self.polite_p99_ms, P99_MAX_MS, " ms"),
+            at_most("the same: polite clients' p99, first half", first_ms, P99_MAX_MS, " ms"),
+            at_most("the same: polite clients' p99, second half", second_ms, P99_MAX_MS, " ms"),
             at_least("one store slowed: throughput of clients apart", apart, APART_SHARE, " %"),
             at_most("the same: window of its worker halved after", self.down_s, DOWN_S, " s", 1),
         ]
@@ -128,7 +133,10 @@ class Law:
             "outstanding.",
             tuple(checks),
             (Grid(("pairs", "messages in and out per second", "one store slowed"), rows),),
-            (f"Peak of the overload: {self.peak_per_s:,.0f} messages per second.",),
+            (
+                f"Peak of the overload: {self.peak_per_s:,.0f} messages per second. Windows begin "
+                "at 100 packets and shrink in the first half.",
+            ),
             svg([Panel("window, packets", series, True)], title, -first_s),
         )
 
@@ -149,14 +157,19 @@ def measure(conditions: Conditions) -> Law:
     return Law(*overload, calm[0], slowed[0], calm[1], slowed[1], tuple(looks))
 
 
-def three_times(running: Running, conditions: Conditions) -> tuple[float, float, float]:
-    """Peak and goodput per second, and the p99 of polite clients in ms."""
-    core = conditions.generator_core
-    with flooding(running.port, running.pid, core, **CROWD) as flood:
+def three_times(
+    running: Running, conditions: Conditions
+) -> tuple[float, float, tuple[float, float]]:
+    """Peak and goodput per second, and the p99 of polite clients in each half of the time, ms."""
+    core, seconds = conditions.generator_core, conditions.scaled(FULL_S, 2.0) / 2
+    crowd = {**CROWD, "subscribers": SUBSCRIBERS, "topics": SUBSCRIBERS}
+    with flooding(running.port, running.pid, core, **crowd) as flood:
         peak = search_peak(flood, conditions.scaled(STEP_S, 0.5), conditions.scaled(PEAK_S, 1.0))
         rate = OVERLOAD * peak.goodput_per_s
-        total = flood.phase("open", rate, 1_000, conditions.scaled(FULL_S, 2.0)).total
-        return peak.goodput_per_s, total.goodput_per_s, total.probe_acknowledgement.p99
+        first, second = [flood.phase("open", rate, PUBLISHERS, seconds).total for _ in range(2)]
+    goodput_per_s = (first.good + second.good) / (first.took_s + second.took_s)
+    p99_ms = first.probe_acknowledgement.p99, second.probe_acknowledgement.p99
+    return peak.goodput_per_s, goodput_per_s, p99_ms
 
 
 def throughput(running: Running, folder: Path, seconds: float, warmup_s: float) -> list[float]:
