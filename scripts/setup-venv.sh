@@ -17,9 +17,21 @@ esac
 
 say() { printf '%s\n' "$@" >&2; }
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+is_whole() {  # can make a virtual environment and compile for it
+    "$1" -c 'import ensurepip, os, sysconfig, venv
+os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null
+}
 
+# A distribution builds its Python with profile-guided optimisation, pyenv by default does not, and
+# takes a fifth more processor time: the distribution's comes first, wherever PATH begins.
 find_python() {  # sets python
     local candidate old=""
+    for candidate in ${PYTHON:-/usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13}; do
+        if new_enough "$candidate" && is_whole "$candidate"; then
+            python=$candidate
+            return
+        fi
+    done
     for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
         if new_enough "$candidate"; then
             python=$candidate
