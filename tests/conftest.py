@@ -26,7 +26,7 @@ from tests.support.reaper import folder_in_memory, reap_at_the_end
 baselines.load()  # Tests compare with them. A broker loads them only if its settings name one.
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
+settings.register_profile("test", COMMON, max_examples=25, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile(
