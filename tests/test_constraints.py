@@ -25,6 +25,7 @@ def test_oldest_python_gets_each_pinned_version() -> None:
 def needed_python(distribution: str) -> SpecifierSet:
     """Return the versions of Python that an installed distribution admits, else all."""
     try:
-        return SpecifierSet(metadata(distribution).get("Requires-Python", ""))
+        found = metadata(distribution)
     except PackageNotFoundError:  # It belongs to an extra that is not installed here.
         return SpecifierSet()
+    return SpecifierSet(found["Requires-Python"] if "Requires-Python" in found else "")
