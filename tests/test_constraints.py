@@ -28,4 +28,4 @@ def needed_python(distribution: str) -> SpecifierSet:
         found = metadata(distribution)
     except PackageNotFoundError:  # It belongs to an extra that is not installed here.
         return SpecifierSet()
-    return SpecifierSet(found["Requires-Python"] if "Requires-Python" in found else "")
+    return SpecifierSet(str(found.json.get("requires_python", "")))
