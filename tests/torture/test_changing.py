@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.changing import ChangingTorture
 
-KILLS = 6
+KILLS = 4
 
 
 @pytest.mark.once

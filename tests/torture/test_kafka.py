@@ -16,7 +16,7 @@ from tests.torture.run import CONTROL_PATIENCE_S, Torture
 from tests.torture.stores import KAFKA_FILE
 from tests.torture.test_kills import SEED
 
-KILLS = 15
+KILLS = 8
 CONTROL_KILLS = 40
 ROUNDS_MAX = 5
 

@@ -16,8 +16,8 @@ from tests.torture.stores import ROLLING
 
 IS_INSTALLED = build.name() == "compiled"
 """Most kills hit the build that is installed."""
-KILLS = 120 if IS_INSTALLED else 30
-LOG_KILLS = 30 if IS_INSTALLED else 20
+KILLS = 60 if IS_INSTALLED else 15
+LOG_KILLS = 15 if IS_INSTALLED else 10
 SEED = int(os.environ.get("FLOWGUARD_TORTURE_SEED", "1"))
 
 

@@ -14,9 +14,9 @@ from tests.torture.redis_faults import RedisTorture, place_for
 from tests.torture.run import CONTROL_PATIENCE_S
 from tests.torture.test_kills import SEED
 
-KILLS = 20
-SERVER_KILLS_MIN = 8
-FAULT_KILLS = 8
+KILLS = 10
+SERVER_KILLS_MIN = 4
+FAULT_KILLS = 5
 PAUSE_S = 1.0
 CONTROL_KILLS = 10
 ROUNDS_MAX = 5

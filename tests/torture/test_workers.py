@@ -6,9 +6,10 @@ import pytest
 
 from tests.torture.workers import WorkersTorture
 
-KILLS = 8
+KILLS = 5
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_killed_workers_keep_what_they_promised(tmp_path: Path) -> None:
     verdict = WorkersTorture(tmp_path, kills=KILLS, seed=1).run()
