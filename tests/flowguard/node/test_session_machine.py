@@ -394,7 +394,10 @@ TestFullQueues = FullQueues.TestCase
 TestFullQueuesOnDisk = FullQueuesOnDisk.TestCase
 # Most likely to find unexpected faults: it gets more examples than others, and `make soak` draws
 # new ones for hours.
-TestSessions.settings = TestSessionsOnDisk.settings = settings(
+TestSessions.settings = settings(
     stateful_step_count=100, max_examples=2 * settings.default.max_examples
 )
-TestFullQueues.settings = TestFullQueuesOnDisk.settings = settings(stateful_step_count=100)
+TestFullQueues.settings = settings(stateful_step_count=100)
+TestSessionsOnDisk.settings = TestFullQueuesOnDisk.settings = settings(
+    stateful_step_count=100, max_examples=settings.default.max_examples // 2
+)

@@ -405,19 +405,21 @@ class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
 TestSharedSessions = SharedSessions.TestCase
 TestSharedSessionsOnDisk = SharedSessionsOnDisk.TestCase
 TestOneGroup = OneGroup.TestCase
-TestSharedSessions.settings = TestSharedSessionsOnDisk.settings = TestOneGroup.settings = settings(
-    stateful_step_count=100, max_examples=settings.default.max_examples
+TestSharedSessions.settings = TestOneGroup.settings = settings(stateful_step_count=100)
+TestSharedSessionsOnDisk.settings = settings(
+    stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
 TestFullSharedQueues = FullSharedQueues.TestCase
 TestFullSharedQueuesOnDisk = FullSharedQueuesOnDisk.TestCase
 TestSharedSessionsOnRocks = SharedSessionsOnRocks.TestCase
 TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
-TestFullSharedQueues.settings = TestFullSharedQueuesOnDisk.settings = settings(
-    stateful_step_count=100
+TestFullSharedQueues.settings = settings(stateful_step_count=100)
+TestFullSharedQueuesOnDisk.settings = settings(
+    stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
 # The stores have a machine of their own. The compiled code has been through the others.
 TestSharedSessionsOnRocks.settings = TestSharedSessionsOnRocksByStatus.settings = settings(
-    stateful_step_count=100, max_examples=2 * settings.default.max_examples // 5
+    stateful_step_count=100, max_examples=settings.default.max_examples // 5
 )
 TestSharedSessionsOnRocks.pytestmark = [pytest.mark.once]
 TestSharedSessionsOnRocksByStatus.pytestmark = [pytest.mark.once]
