@@ -134,5 +134,10 @@ def test_a_store_on_redis_is_the_memory_made_durable(
 
     Machine.server = server
     run_state_machine_as_test(
-        Machine, settings=settings(stateful_step_count=40, phases=[Phase.generate])
+        Machine,
+        settings=settings(
+            max_examples=settings.default.max_examples // 3,
+            stateful_step_count=40,
+            phases=[Phase.generate],
+        ),
     )

@@ -425,4 +425,6 @@ class AgainstMemory(RuleBasedStateMachine):
 
 
 def test_rocksdb_says_what_the_memory_says() -> None:
-    run_state_machine_as_test(AgainstMemory, settings=settings(stateful_step_count=20))
+    half = max(1, settings.default.max_examples // 2)
+    machine = settings(max_examples=half, stateful_step_count=20)
+    run_state_machine_as_test(AgainstMemory, settings=machine)
