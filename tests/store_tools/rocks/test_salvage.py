@@ -61,7 +61,17 @@ def test_what_was_saved_says_that_kafka_has_queues(made: Path, tmp_path: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [".sst", ".blob", ".log"])
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        pytest.param(True, ".sst", id="killed-sst"),  # A closed store has the same two kinds.
+        pytest.param(True, ".blob", id="killed-blob"),
+        pytest.param(True, ".log", id="killed-log"),
+        pytest.param(False, ".log", id="closed-log"),
+    ],
+    indirect=["made"],
+    scope="module",
+)
 def test_what_can_be_read_is_saved_and_what_cannot_is_told(
     made: Path, whole: list[object], kind: str, tmp_path: Path
 ) -> None:

@@ -23,8 +23,8 @@ from tests.store_tools.workers.test_move import (
 from tests.support.machine import answers
 
 pytestmark = pytest.mark.slow
-KILLS = 8
-SESSIONS = 1_500
+KILLS = 5
+SESSIONS = 1_000
 
 
 def begin(data: Path, count: int, out: Path) -> Any:
