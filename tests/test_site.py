@@ -91,10 +91,11 @@ def test_every_page_fits_a_phone_and_asks_no_other_server(sources: Path) -> None
     assert not page.errors
 
 
-@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](../operate/operations.md#no-such-place)"])
-def test_a_link_that_leads_nowhere_fails_it(sources: Path, link: str) -> None:
+def test_a_link_that_leads_nowhere_fails_it(sources: Path) -> None:
     with (sources / "docs" / "explain" / "limits.md").open("a") as page:
-        page.write(f"\n{link}\n")
+        page.write("\n[x](nowhere.md) [y](../operate/operations.md#no-such-place)\n")
     code, said = build(sources)
     assert code == 1
-    assert "limits.md" in said
+    warnings = [line for line in said.splitlines() if line.startswith("WARNING")]
+    for link in ("nowhere.md", "#no-such-place"):
+        assert any("limits.md" in line and link in line for line in warnings), said

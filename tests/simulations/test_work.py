@@ -102,8 +102,7 @@ def test_a_commit_costs_the_loop_its_handoff() -> None:
 def test_an_immediate_store_costs_the_loop_what_another_takes_beside_it() -> None:
     store = StorePlan(commit_s=0.0, op_s=0.001, immediate=True)
     assert 900 < goodput_per_s(NodePlan(**FREE), store, 10, None) < 1_001
-    store = StorePlan(commit_s=0.0, op_s=0.0, immediate=True)
-    assert goodput_per_s(NodePlan(**FREE, handoff_s=1.0), store, 10, None) > 10_000
+    assert 900 < goodput_per_s(NodePlan(**FREE, handoff_s=1.0), store, 10, None) < 1_001
 
 
 def test_a_further_durable_subscriber_costs_the_loop_its_queue() -> None:
