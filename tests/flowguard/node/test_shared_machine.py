@@ -419,7 +419,7 @@ TestFullSharedQueuesOnDisk.settings = settings(
 )
 # The stores have a machine of their own. The compiled code has been through the others.
 TestSharedSessionsOnRocks.settings = TestSharedSessionsOnRocksByStatus.settings = settings(
-    stateful_step_count=100, max_examples=settings.default.max_examples // 5
+    stateful_step_count=100, max_examples=max(1, settings.default.max_examples // 5)
 )
 TestSharedSessionsOnRocks.pytestmark = [pytest.mark.once]
 TestSharedSessionsOnRocksByStatus.pytestmark = [pytest.mark.once]

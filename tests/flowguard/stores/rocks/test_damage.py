@@ -38,7 +38,7 @@ from tests.flowguard.stores.rocks.damage import (
     with_byte_changed,
 )
 
-POSITIONS = settings.default.max_examples // 5
+POSITIONS = max(2, settings.default.max_examples // 5)
 """Number of positions in each file, spread evenly, with its last bytes."""
 LAST = 8
 KINDS = (".sst", ".blob", ".log", "MANIFEST", "CURRENT", SYNCED)
