@@ -1,4 +1,4 @@
-"""Free disk space: a store with a reserve rejects work before RocksDB fails."""
+"""Used and free disk space: a store with a reserve rejects work before RocksDB fails."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -57,11 +57,16 @@ class DiskSpace:
         self,
         folder: Path,
         reserve_bytes: int,
+        open_bytes: int,
         free_bytes: Callable[[Path], int],
         buffered_bytes: Callable[[], int],
     ) -> None:
-        """`buffered_bytes` returns the size of the rows that RocksDB has not written to tables."""
+        """`open_bytes` is the maximum size of the data that opening the store writes.
+
+        `buffered_bytes` returns the size of the rows that RocksDB has not written to tables.
+        """
         self._folder = folder
+        self._open_bytes = open_bytes
         self.reserve_bytes = reserve_bytes
         self._look = free_bytes
         self._buffered_bytes = buffered_bytes
@@ -71,6 +76,8 @@ class DiskSpace:
         """Free bytes of the file system."""
         self.free_bytes = 0
         """`unused_bytes` minus the space that rows in memory will need."""
+        self.used_bytes = 0
+        """Size of the store's files."""
         self.look()
 
     @property
@@ -82,6 +89,10 @@ class DiskSpace:
         self.free_bytes = max(0, self.unused_bytes - self._buffered_bytes())
         self._commits_left = CHECK_COMMITS
         self._bytes_left = min(CHECK_BYTES, self.reserve_bytes // CHECK_SHARE) or CHECK_BYTES
+
+    def measure(self) -> None:
+        """Measure `used_bytes`. Raises `OSError`, for example without a free descriptor."""
+        self.used_bytes = used_bytes_of(self._folder)
 
     def wrote(self, size_bytes: int) -> None:
         self._commits_left -= 1
@@ -107,10 +118,10 @@ class DiskSpace:
             f"{self.reserve_bytes}; free space, or lower store.disk_reserve_bytes"
         )
 
-    def require(self, size_bytes: int) -> None:
-        """Raises `NoSpaceError` if less than `size_bytes` were free at the last check."""
-        if self.unused_bytes < size_bytes:
+    def admit_opening(self) -> None:
+        """Raises `NoSpaceError` if the store could not be opened with the space left."""
+        if self.unused_bytes < self._open_bytes:
             raise NoSpaceError(
-                f"{self._folder} has {self.unused_bytes} bytes left and needs {size_bytes} "
+                f"{self._folder} has {self.unused_bytes} bytes left and needs {self._open_bytes} "
                 "to go on; free space"
             )

@@ -21,7 +21,7 @@ from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.database.engine import KEYS_END, RocksEngine
-from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of, used_bytes_of
+from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of
 from flowguard.stores.rocks.giving_back import GivingBack
 from flowguard.stores.rocks.identity import mark_as_copy, open_identity
 from flowguard.stores.rocks.layouts import keys
@@ -109,6 +109,7 @@ class RocksStore:
         self._disk = DiskSpace(
             folder,
             settings.disk_reserve_bytes,
+            settings.write_buffer_bytes,
             free_bytes,
             lambda: sum(family.buffered_bytes() for family in engine.families),
         )
@@ -148,11 +149,9 @@ class RocksStore:
             engine, self._sessions, self._payloads, self._pending, clock, self.log
         )
         self._state = StoreState.FLOWING
-        self._open_bytes = settings.write_buffer_bytes
-        """Maximum size of the data that opening writes, in bytes."""
         self._failed = False
         self._slices = 0
-        self._used_bytes = used_bytes_of(folder)
+        self._disk.measure()
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -208,7 +207,7 @@ class RocksStore:
         Opening needs space, too. Until there is some, the store stays open for reads."""
         if self._engine.is_open:
             self._disk.look()
-            self._disk.require(self._open_bytes)
+            self._disk.admit_opening()
         self._engine.reopen()
 
     def maintain(self) -> bool:
@@ -260,7 +259,7 @@ class RocksStore:
         if self._slices % LOOK_SLICES == 0:
             # Without a free descriptor the previous value is good enough.
             with suppress(OSError):
-                self._used_bytes = used_bytes_of(self._folder)
+                self._disk.measure()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -302,7 +301,7 @@ class RocksStore:
         disk = self._disk
         read_only = disk.is_full or self._engine.must_reopen
         return StoreLoad(
-            self._state, self._used_bytes, disk.free_bytes, read_only, disk.reserve_bytes
+            self._state, disk.used_bytes, disk.free_bytes, read_only, disk.reserve_bytes
         )
 
     # --- the whole ----------------------------------------------------------------------------
