@@ -43,13 +43,12 @@ FOLDER_FILES_MAX = 15
 # "package/room": files of its largest import circle; the numbers only ever go down.
 CIRCLE_FILES = {
     "simulations": 4,
-    "src/flowguard/node": 2,
 }
 
 # An object has parts instead of bases. The numbers only ever go down: members of the largest class
 # with what it inherits, classes with more than 40, classes that inherit from one of the project,
 # and of these, classes whose base is no interface, no error and no layout (`is_part`).
-MEMBERS = {"members": 63, "large": 23, "heirs": 130, "heirs_of_parts": 38}
+MEMBERS = {"members": 61, "large": 23, "heirs": 130, "heirs_of_parts": 38}
 
 CONSTRUCTOR_PARAMETERS_MAX = 7
 # Records that a store encodes have a parameter for each field; the numbers only ever go down.

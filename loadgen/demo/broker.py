@@ -108,7 +108,7 @@ def sample(broker: Running, at_s: float) -> DemoSample:
         node.guard.gate.buffered,
         refused,
         node.counters.connects_accepted + refused + waiting,
-        node.connected_count,
+        node.counters.clients_connected,
         node.counters.publish_received,
         node.state.paused_count,
     )

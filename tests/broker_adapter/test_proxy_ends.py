@@ -122,7 +122,7 @@ async def test_what_comes_with_the_end_of_a_layer_is_forwarded(
         address = (HOST, before.address.port or 0)
         client = await trio.to_thread.run_sync(Hasty, scheme, address, authority.client_context())
         client.say(connect_packet("me"))
-        await until(lambda: running.node.connected_count == 2)
+        await until(lambda: running.node.counters.clients_connected == 2)
         client.say(*publishes(COUNT), Disconnect(), is_last=True)
         heard = [(await witness.expect(Publish)).payload for _ in range(COUNT)]
         assert heard == [message.payload for message in publishes(COUNT)]

@@ -113,7 +113,7 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     assert node.journal.is_empty
     assert node.state.paused_count == 0
     there = sum(not other.is_closed for other in others)
-    assert node.connections_count == node.connected_count == there
+    assert node.connections_count == node.counters.clients_connected == there
     for other in others:
         # A stranger may have used their names.
         if not other.is_closed:

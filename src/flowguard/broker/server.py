@@ -272,13 +272,13 @@ async def _drain(
     node: Node, reactor: Reactor, clock: Callable[[], float], overload_log: OverloadLog
 ) -> None:
     """Reject new work, finish what is in process, inform clients, stop [MQTT 5.0, 4.13]."""
-    log.info("draining", clients=node.connected_count)
+    log.info("draining", clients=node.counters.clients_connected)
     reactor.stop_listening()
     node.drain(clock())
     drain_until_s = trio.current_time() + node.settings.node.drain_s
     with trio.move_on_at(drain_until_s):
         await _until(lambda: reactor.is_quiet)
-    disconnected = node.connected_count
+    disconnected = node.counters.clients_connected
     for connection in reactor.connections():
         connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
     reactor.turns.end_slice(clock())

@@ -22,16 +22,16 @@ from flowguard.cluster import Cluster, Members
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError, StoreError
-from flowguard.flow import Guard, Holders, Reason, Tell
-from flowguard.flow.load.histogram import Histogram
+from flowguard.flow import Admission, Guard, Holders, Reason, Tell
 from flowguard.node.applications.divided_journal import DividedJournal
 from flowguard.node.applications.log_fetch import LogFetch
 from flowguard.node.applications.separate_lane import lane_of
 from flowguard.node.connect.accept_state import Door
-from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED, Attempts
+from flowguard.node.connect.attempts import CLOSED, REFUSED, Attempts
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.connect.connecting import ENDS, Handshakes
 from flowguard.node.connect.partings import Partings
+from flowguard.node.connect.parts import ConnectParts
 from flowguard.node.connect.registry import Registry
 from flowguard.node.connect.reviews import Reviews
 from flowguard.node.journal import Journal
@@ -106,11 +106,10 @@ class Node(Lifecycle[ServerConnection]):
         if isinstance(cluster, Members):
             members = cluster
             cluster = Cluster.of(members, settings.flow), announcer.send
-        self.handshakes = Handshakes(self, surroundings.random_id, surroundings.processor_clock)
         self.guard: Guard[ServerConnection] = Guard(
             settings.flow,
             bounds.memory_bytes,
-            self.handshakes.decided,
+            self._decided,
             draw=surroundings.draw,
             is_full=self._admits_nothing,
             cluster=cluster,
@@ -118,8 +117,6 @@ class Node(Lifecycle[ServerConnection]):
         )
         window = self.guard.window
         self.journal = self._journal(keeps_apart=keeps_apart)
-        self.draining = False
-        """True if it is about to end: work in process goes on, but nothing more is admitted."""
         self.state = state = NodeState(bounds, window, self.journal, self.broke)
         """State that connections share."""
         self.counters = state.counters
@@ -140,16 +137,33 @@ class Node(Lifecycle[ServerConnection]):
         self.subscriptions = Subscriptions(state, self.router, self.hooks, self.full_queues)
         self.reviews = Reviews(state, self.registry, self.subscriptions)
         self.packets = PacketRouting(state, self.router, self.full_queues, self.subscriptions)
-        self.connect_service = Histogram()
-        """Times from the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door, self.partings = Attempts(), Door(), Partings(settings.flow)
-        self.connections_count = self.connected_count = 0
+        self.handshakes = self._handshakes(surroundings)
+        self.connections_count = 0
         self._on_error = surroundings.on_error
         self._on_turned_away = surroundings.on_turned_away
 
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal
         return kind.create(self.settings.flow, self.guard.window, self.guard.observer)
+
+    def _handshakes(self, surroundings: Surroundings) -> Handshakes:
+        parts = ConnectParts(
+            self.state,
+            self.hooks,
+            self.guard,
+            self.journal,
+            self.router,
+            self.registry,
+            self.subscriptions,
+            self.reviews,
+            self.packets,
+            self.attempts,
+            self.timers,
+            self.wheel,
+        )
+        random_id, processor_clock = surroundings.random_id, surroundings.processor_clock
+        return Handshakes(parts, self, random_id, processor_clock)
 
     # --- connections -------------------------------------------------------------------------
 
@@ -212,13 +226,12 @@ class Node(Lifecycle[ServerConnection]):
     def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
         self.handshakes.authenticate(connection, packet, now_s)
 
-    def connected(self, connection: ServerConnection, now_s: float) -> None:
-        """Count a CONNECT that is about to be accepted."""
-        self.counters.connects_accepted += 1
-        self.connected_count += 1
-        maximum = self.counters.clients_maximum
-        self.counters.clients_maximum = max(maximum, self.connected_count)
-        self.attempts.ended(connection, CONNECTED, now_s)
+    def _decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+        """Act on the guard's verdict about a CONNECT that waited; a failure ends only this one."""
+        try:
+            self.handshakes.follow(connection, admission, now_s)
+        except Exception as error:
+            self.failed(connection, error, now_s)
 
     def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
         """End a connection after an error of a hook or a bug; all others are not affected."""
@@ -239,7 +252,7 @@ class Node(Lifecycle[ServerConnection]):
         if connection.is_parting:
             self.partings.begin(connection, now_s)
             done = partial(self.partings.durable, connection)
-        self.connected_count -= 1
+        self.counters.clients_connected -= 1
         self.wheel.forget(connection)
         self.guard.gone(connection, now_s)
         self.handshakes.disconnected(connection)
@@ -348,7 +361,7 @@ class Node(Lifecycle[ServerConnection]):
 
     def _admits_nothing(self) -> bool:
         """Return True if no window admits work now."""
-        return self.draining or self.journal.is_full
+        return self.state.draining or self.journal.is_full
 
     def tick(self, now_s: float, heard_s: float | None = None) -> None:
         """Handle deadlines and adapt the window; called every 100 ms.
@@ -431,6 +444,6 @@ class Node(Lifecycle[ServerConnection]):
 
     def drain(self, now_s: float) -> None:
         """Admit nothing from now on, and reject waiting CONNECTs; work in process goes on."""
-        self.draining = True
+        self.state.draining = True
         while (connection := self.guard.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)

@@ -120,7 +120,8 @@ CATALOGUE: Final = (
     shown("now_s", lambda at: at.now_s),
     gauge("started_s", "start_time_seconds", lambda at: at.node.started_s,
         "Unix time at which the node started."),
-    gauge("draining", "draining", lambda at: at.node.draining, "1 while the node drains, else 0."),
+    gauge("draining", "draining", lambda at: at.node.state.draining,
+        "1 while the node drains, else 0."),
 
     shown("window.limit", lambda at: at.node.guard.window.limit),
     gauge("window.limit_max", "window_max_packets", lambda at: at.node.guard.window.limit_max,
@@ -145,7 +146,7 @@ CATALOGUE: Final = (
     shown("why", lambda at: at.node.guard.grant.why),
     shown("decisions", lambda at: decisions_of(at.node)),
 
-    gauge("clients.connected", "clients_connected", lambda at: at.node.connected_count,
+    gauge("clients.connected", "clients_connected", lambda at: at.node.counters.clients_connected,
         "Clients connected."),
     gauge("clients.paused", "clients_paused", lambda at: at.node.state.paused_count,
         "Clients with packets that wait for a window."),
@@ -323,7 +324,7 @@ CATALOGUE: Final = (
         lambda at: at.node.journal.committing_s(at.now_s), "Age of the commit in progress."),
     histogram("journal_wait_seconds", lambda at: at.node.journal.sojourn,
         "Work for the store: from its arrival until it was durable; all of a batch as its oldest."),
-    histogram("connect_service_seconds", lambda at: at.node.connect_service,
+    histogram("connect_service_seconds", lambda at: at.node.attempts.service,
         "CONNECTs: from taking their client id to CONNACK."),
 
     shown("memory", lambda at: at.memory),

@@ -233,7 +233,7 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
 
 
 def _closed(node: Node) -> Cause:
-    if node.draining:
+    if node.state.draining:
         return Cause(reason="draining", text="the broker drains: it processes no new packets")
     operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
     text = (

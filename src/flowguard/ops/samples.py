@@ -49,7 +49,7 @@ class Sampler:
         self._latencies = {
             "acknowledgement": RecentLatency(node.router.acknowledgements.latency),
             "store": RecentLatency(node.journal.sojourn),
-            "connect": RecentLatency(node.connect_service),
+            "connect": RecentLatency(node.attempts.service),
         }
         self._talkers = Talkers(node)
         self._points: deque[SamplePoint] = deque(maxlen=HISTORY_MAX)

@@ -12,6 +12,8 @@ class Counters:
     def __init__(self) -> None:
         self.bytes_received = 0
         self.bytes_sent = 0
+        self.clients_connected = 0
+        """Number of clients that are connected now."""
         self.clients_expired = 0
         self.clients_maximum = 0
         self.connections_accepted = 0
@@ -40,6 +42,12 @@ class Counters:
         self.takeovers = 0
         self.unknown_acknowledgements = 0
         self.wills_published = 0
+
+    def client_connected(self) -> None:
+        """Count a CONNECT that is about to be accepted."""
+        self.connects_accepted += 1
+        self.clients_connected += 1
+        self.clients_maximum = max(self.clients_maximum, self.clients_connected)
 
     def drop(self, reason: Reason, count: int = 1) -> None:
         """Count messages that a subscriber did not get."""

@@ -61,6 +61,7 @@ class NodeState:
         "counters",
         "dirty",
         "disk_queue_budget",
+        "draining",
         "drops_oldest",
         "empty_queue",
         "expired",
@@ -104,11 +105,11 @@ class NodeState:
         limits = bounds.settings.session
         # Settings that each packet needs: an attribute of the settings costs a search.
         self.maximum_qos, self.receive_maximum = limits.maximum_qos, limits.receive_maximum
-        self.outbox_bytes_max, self.state_bytes_max = (
+        self.outbox_bytes_max, self.state_bytes_max, self.topic_alias_maximum = (
             limits.outbox_bytes_max,
             limits.state_bytes_max,
+            limits.topic_alias_maximum,
         )
-        self.topic_alias_maximum = limits.topic_alias_maximum
         self.drops_oldest = limits.queue_policy == "drop-oldest"
         """True if a full queue drops its oldest message, False if it drops the new one."""
         self.blocks = limits.queue_policy == "block"
@@ -117,6 +118,9 @@ class NodeState:
         """True if the store is on disk, so that waiting messages need not be in memory."""
         self.read_only = False
         """True if the disk is full: new durable work is rejected, or waits if it cannot be."""
+        self.draining = False
+        """True if the node is about to end: work in process goes on, but nothing more is
+        admitted."""
         self.is_store_away = False
         """True if the store is unavailable; only work that needs it waits."""
         self.fenced = False

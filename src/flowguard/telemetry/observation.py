@@ -162,7 +162,7 @@ class Observation:
             population=POPULATION,
             t_s=self.t_s(now_s),
             clients_count=None,
-            connected_count=self._node.connected_count,
+            connected_count=self._node.counters.clients_connected,
             first_connected_count=None,
             **self._gained.since(self._goodput_counts()),
             wasted_count=None,

@@ -62,7 +62,7 @@ async def test_a_publisher_that_waits_is_woken_by_one_acknowledgement() -> None:
         await subscriber.send(Puback(message.packet_id))
         assert (await publisher.expect(Puback)).packet_id == 6
         await publisher.close()
-        await until(lambda: running.node.connected_count == 1)
+        await until(lambda: running.node.counters.clients_connected == 1)
         await receive(subscriber, 5)
         assert running.node.registry.sessions["s"].queue.count == 0
         await subscriber.close()

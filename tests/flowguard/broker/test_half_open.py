@@ -77,7 +77,7 @@ async def test_a_client_that_falls_silent_is_told_and_closed_and_one_that_pings_
         assert (await new.expect(Disconnect)).reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT
         assert await new.receive() is None
         assert await old.receive() is None
-        await until(lambda: running.node.connected_count == 1)
+        await until(lambda: running.node.counters.clients_connected == 1)
         await awake.ping()
         for wire in (old, new, awake):
             await wire.close()

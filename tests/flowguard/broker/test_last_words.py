@@ -126,13 +126,13 @@ async def test_what_comes_with_the_end_is_worked_off(
             )
             will = Will("will", b"%d" % number)
             client.say(connect_packet(f"c{number}", will=will))
-            await until(lambda: running.node.connected_count == 2)
+            await until(lambda: running.node.counters.clients_connected == 2)
             sent = [Publish("t", b"%d" % n, 1, packet_id=n + 1) for n in range(8)]
             client.say(*sent, Disconnect(), is_last=True)
             for message in sent:
                 found = await wire.expect(Publish)
                 assert (found.topic, found.payload) == ("t", message.payload)
-            await until(lambda: running.node.connected_count == 1)
+            await until(lambda: running.node.counters.clients_connected == 1)
         await wire.publish("end", b"")
         assert (await wire.expect(Publish)).topic == "end", "no will was sent"
         await wire.close()

@@ -86,7 +86,7 @@ async def test_who_does_not_read_when_the_nodes_budget_is_spent_has_to_go() -> N
             await publisher.send(message)
             await quick.expect(Publish)
             assert running.node.state.outbox_budget.used_bytes <= MIB
-        assert running.node.connected_count < 3 + len(deaf)
+        assert running.node.counters.clients_connected < 3 + len(deaf)
         assert running.node.counters.dropped[Reason.NODE_OUTBOX_BYTES]
         await quick.ping()
         for wire in deaf:

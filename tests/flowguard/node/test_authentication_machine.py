@@ -135,7 +135,7 @@ class AuthenticationMachine(RuleBasedStateMachine):
     def is_closed_exactly_when_it_is_over(self) -> None:
         assert self.client.is_closed == self.over
         node = self.stage.node
-        assert node.connected_count == (self.connected and not self.over)
+        assert node.counters.clients_connected == (self.connected and not self.over)
         assert node.handshakes.authenticating(self.client.connection) == (
             self.asked > 0 and not self.over
         )

@@ -164,4 +164,4 @@ def test_of_two_that_wait_for_their_connack_the_later_wins(version: int) -> None
     assert first.is_closed
     assert not first.raw
     second.expect(Connack)
-    assert stage.node.connected_count == 1
+    assert stage.node.counters.clients_connected == 1

@@ -57,9 +57,9 @@ def test_connections_that_are_late_in_one_instant(version: int) -> None:
     for number in range(COUNT):
         stage.connect(f"c{number}", version=version, keep_alive_s=1, will=Will("gone", b"x", 1))
     stage.now_s += 2
-    assert largest(stage, lambda node: node.connected_count) == ENDS_PIECE
+    assert largest(stage, lambda node: node.counters.clients_connected) == ENDS_PIECE
     stage.settle()
-    assert stage.node.connected_count == 1
+    assert stage.node.counters.clients_connected == 1
     assert len(reader.publishes()) == COUNT
 
 
@@ -73,11 +73,11 @@ def test_who_is_not_late_is_looked_at_a_piece_at_a_time_and_stays(version: int) 
     for client in clients:
         client.send_bytes(b"\xc0\x00")
     stage.now_s += 2
-    largest(stage, lambda node: node.connected_count)
-    assert stage.node.connected_count == count
+    largest(stage, lambda node: node.counters.clients_connected)
+    assert stage.node.counters.clients_connected == count
     stage.now_s += 14
-    largest(stage, lambda node: node.connected_count)
-    assert stage.node.connected_count == 0
+    largest(stage, lambda node: node.counters.clients_connected)
+    assert stage.node.counters.clients_connected == 0
 
 
 def test_retained_messages_that_expire_in_one_instant() -> None:

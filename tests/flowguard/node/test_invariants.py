@@ -284,7 +284,7 @@ class Conservation(SlowStore):
         assert node.guard.gate.in_process + node.guard.gate.buffered == states.count(
             State.CONNECTING
         )
-        assert node.connected_count == states.count(State.CONNECTED)
+        assert node.counters.clients_connected == states.count(State.CONNECTED)
         waiting = [account for account in accounts if account.client.connection.waits]
         assert node.state.paused_count == len(waiting)
         assert len(node.guard.pool) <= len(waiting)

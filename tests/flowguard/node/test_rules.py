@@ -325,7 +325,7 @@ def test_rights_without_room_refuse_the_connect() -> None:
     client = come(stage, "ann", keeps=True)
     assert client.connack.reason_code == ReasonCode.QUOTA_EXCEEDED
     assert client.is_closed
-    assert stage.node.connected_count == 0
+    assert stage.node.counters.clients_connected == 0
     assert stage.node.counters.dropped == {Reason.STATE_BYTES: 1}
 
 
@@ -342,7 +342,7 @@ def test_rights_that_have_no_room_any_more_refuse_a_connect_that_waits_for_its_c
     stage.release_commits()
     assert eve.expect(Connack).reason_code == ReasonCode.QUOTA_EXCEEDED
     assert eve.is_closed
-    assert stage.node.connected_count == 0
+    assert stage.node.counters.clients_connected == 0
 
 
 def test_a_wide_fan_out_leaves_out_who_may_not_receive() -> None:

@@ -6,6 +6,8 @@ Without a recorder nothing is remembered.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.flow.load.histogram import Histogram
+
 if TYPE_CHECKING:
     from flowguard.session.connection import ServerConnection
 
@@ -24,6 +26,8 @@ class Attempts:
     def __init__(self) -> None:
         self.tell: Tell | None = None
         """The recorder, which is called once for each attempt, or None."""
+        self.service = Histogram()
+        """Times from the claim of a client id to its CONNACK, seconds."""
         self._since_s: dict[ServerConnection, float] = {}
 
     def began(self, connection: "ServerConnection", since_s: float) -> None:

@@ -1,6 +1,6 @@
 """The path of a CONNECT inside a node, from the packet to CONNACK.
 
-- `connect`   checks capacity, then asks the guard, which decides at once or later (`decided`)
+- `connect`   checks capacity, then asks the guard, which decides at once or later (`follow`)
 - `_admit`    authentication, in one step or in several
 - `_claim`    takes the client id from any other connection; the session goes to the journal
 - `_claimed`  after the commit: CONNACK, then the messages that the client missed
@@ -11,14 +11,16 @@ work of CONNECTs, apart from that of messages. Resuming a session counts as work
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.access.rights import NO_QUOTAS, Rights
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Reason, Verdict
+from flowguard.node.connect.attempts import CONNECTED
 from flowguard.node.connect.authentication import Accept, Exchange, Proceed, Refuse
+from flowguard.node.connect.parts import ConnectParts
 from flowguard.node.connect.placement import OneWorker, Placement
 from flowguard.node.connect.proof_times import ProofTimes
 from flowguard.records import WillRecord
@@ -31,12 +33,10 @@ from flowguard.session.handshake import (
     session_expiry_s,
     will_of,
 )
+from flowguard.session.host import Lifecycle
 from flowguard.session.session import Session
 from flowguard.session.states import State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.node.node import Node
 
 STORE_FULL: Final = "the store is full"
 WILL_REFUSED: Final = "its user may not publish to the topic of its will"
@@ -69,9 +69,14 @@ class Handshakes:
     """All CONNECTs of a node that are not answered yet."""
 
     def __init__(
-        self, node: "Node", random_id: Callable[[], str], processor_clock: Callable[[], float]
+        self,
+        parts: ConnectParts,
+        lifecycle: Lifecycle[ServerConnection],
+        random_id: Callable[[], str],
+        processor_clock: Callable[[], float],
     ) -> None:
-        self._node = node
+        self._parts = parts
+        self._lifecycle = lifecycle
         self._random_id = random_id
         self._processor_clock = processor_clock
         self._is_counting = False
@@ -85,23 +90,25 @@ class Handshakes:
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
         """Check the capacity, then ask the guard; see `Lifecycle.connect`."""
-        node = self._node
-        if node.draining:
-            node.counters.turn_away(Reason.DRAINING)
+        parts = self._parts
+        if parts.state.draining:
+            parts.state.counters.turn_away(Reason.DRAINING)
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)
         elif packet.client_id and not self.placement.owns(packet.client_id):
             self.placement.hand_over(connection, packet, now_s)
-        elif self._clients_count >= node.bounds.connections_max and not self._is_here(packet):
-            why = f"there are {node.bounds.connections_max:,} clients: node.connections_max"
-            node.counters.turn_away(Reason.CONNECTIONS_MAX)
+        elif self._clients_count >= parts.state.bounds.connections_max and not self._is_here(
+            packet
+        ):
+            why = f"there are {parts.state.bounds.connections_max:,} clients: node.connections_max"
+            parts.state.counters.turn_away(Reason.CONNECTIONS_MAX)
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
         else:
-            admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
-            self._follow(connection, admission, now_s)
+            admission = parts.guard.offer(connection, self._arrival(connection, packet), now_s)
+            self.follow(connection, admission, now_s)
 
     def _is_here(self, packet: Connect) -> bool:
         """Return True if a client is connected already, so that it takes over its own slot."""
-        session = self._node.registry.sessions.get(packet.client_id)
+        session = self._parts.registry.sessions.get(packet.client_id)
         return session is not None and session.outbound is not None
 
     def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
@@ -111,19 +118,12 @@ class Handshakes:
     @property
     def _clients_count(self) -> int:
         """Number of clients that are connected or have sent CONNECT."""
-        node = self._node
-        gate = node.guard.gate
+        parts = self._parts
+        gate = parts.guard.gate
         on_their_way = gate.in_process + gate.buffered + len(self._exchanges)
-        return node.connected_count + on_their_way
+        return parts.state.counters.clients_connected + on_their_way
 
-    def decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
-        """Act on the guard's verdict about a CONNECT that waited; a failure ends only this one."""
-        try:
-            self._follow(connection, admission, now_s)
-        except Exception as error:
-            self._node.failed(connection, error, now_s)
-
-    def _follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+    def follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
         """Act on the guard's verdict, unless the CONNECT waits."""
         if admission.verdict is Verdict.ADMIT:
             self._counted(partial(self._admit, connection, now_s))
@@ -144,23 +144,23 @@ class Handshakes:
             step()
         finally:
             self._is_counting = False
-            self._node.guard.observer.connecting(self._processor_clock() - started_s)
+            self._parts.guard.observer.connecting(self._processor_clock() - started_s)
 
     def _admit(self, connection: ServerConnection, now_s: float) -> None:
         """Authenticate, then claim the client id."""
-        node = self._node
+        parts = self._parts
         packet = connection.connect_packet
         assert packet is not None
-        if node.hooks.authenticator is not None:
-            reason = node.hooks.authenticator.authenticate(packet)
+        if parts.hooks.authenticator is not None:
+            reason = parts.hooks.authenticator.authenticate(packet)
             if reason is not ReasonCode.SUCCESS:
                 connection.refuse(reason, now_s)
                 return
         stands_in = packet.properties.authentication_method is not None and packet.password is None
-        if node.hooks.checker is None or stands_in:
+        if parts.hooks.checker is None or stands_in:
             self._prove(connection, now_s)
         else:
-            node.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
+            parts.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
 
     def _checked(
         self, connection: ServerConnection, reason: ReasonCode, now_s: float, why: str
@@ -174,25 +174,25 @@ class Handshakes:
             else:
                 connection.refuse(reason, now_s, why=why)
         except Exception as error:
-            self._node.failed(connection, error, now_s)
+            self._lifecycle.failed(connection, error, now_s)
 
     def _prove(self, connection: ServerConnection, now_s: float) -> None:
         """Begin an enhanced authentication if CONNECT names a method, else claim the client id."""
-        node = self._node
+        parts = self._parts
         packet = connection.connect_packet
         assert packet is not None
         method = packet.properties.authentication_method
         if method is None:
             self._claim(connection, now_s)
             return
-        exchange = node.hooks.exchange(method, connection, packet)
+        exchange = parts.hooks.exchange(method, connection, packet)
         if exchange is None:
             # [MQTT-4.12.0-1]
             connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
             return
         self._exchanges[connection] = exchange
         self._methods[connection] = method
-        node.wheel.watch(connection, now_s + node.settings.flow.connect_timeout_s)
+        parts.wheel.watch(connection, now_s + parts.state.settings.flow.connect_timeout_s)
         self._step(connection, packet.properties.authentication_data, now_s)
 
     def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
@@ -202,13 +202,13 @@ class Handshakes:
             case Proceed():
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
-                self._node.guard.answered(connection, now_s)  # The client's time is not ours.
+                self._parts.guard.answered(connection, now_s)  # The client's time is not ours.
                 connection.schedule()  # The next packet may have arrived already.
             case Accept() if connection.state is State.CONNECTED:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
                 del self._exchanges[connection]
-                self._proof_times.watch(connection, self._node.timers)
+                self._proof_times.watch(connection, self._parts.timers)
             case Accept():
                 del self._exchanges[connection]
                 self._claim(connection, now_s, step)
@@ -235,7 +235,7 @@ class Handshakes:
                 raise ProtocolViolation("re-authentication is not allowed now")
             assert connection.session is not None
             connect = Connect(connection.session.client_id, properties=packet.properties)
-            exchange = self._node.hooks.exchange(method, connection, connect)
+            exchange = self._parts.hooks.exchange(method, connection, connect)
             if exchange is None:
                 connection.end(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
                 return
@@ -252,18 +252,18 @@ class Handshakes:
         self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
     ) -> None:
         """Take the client id, and end its older connection; CONNACK follows the commit."""
-        node = self._node
+        parts = self._parts
         packet = connection.connect_packet
         assert packet is not None
         client_id = packet.client_id
         assigned = None
         if not client_id:
             client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
-        rules, principal = node.hooks.rules, connection.principal
+        rules, principal = parts.hooks.rules, connection.principal
         rights = None if rules is None else rules.rights(principal, client_id)
         will = will_of(packet)
         user = packet.username if principal is None else principal.user
-        is_proved = principal is not None or node.hooks.authenticator is not None
+        is_proved = principal is not None or parts.hooks.authenticator is not None
         proved = (user or "") if is_proved else ""
         refused, why = self._refusal(will, client_id, rights), WILL_REFUSED
         if refused is None and self._is_anothers(client_id, proved):
@@ -276,16 +276,16 @@ class Handshakes:
             connection.refuse(refused, now_s, why=why)
             return
         self._take_over(client_id, now_s)
-        found = node.registry.sessions.get(client_id)
+        found = parts.registry.sessions.get(client_id)
         weight = 1 if found is None else found.weight
         granted = grant(
             packet,
-            node.settings.session,
-            node.guard.window.limit,
+            parts.state.settings.session,
+            parts.guard.window.limit,
             weight,
             NO_QUOTAS if rights is None else rights.quotas,
         )
-        claimed = node.registry.claim(
+        claimed = parts.registry.claim(
             client_id,
             proved,
             clean_start=packet.clean_start,
@@ -298,31 +298,31 @@ class Handshakes:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=why)
             return
         session, present = claimed
-        if rights is not None and not node.reviews.claimed(session, rights, now_s):
-            node.registry.disconnected(session, with_will=False, now_s=now_s)
+        if rights is not None and not parts.reviews.claimed(session, rights, now_s):
+            parts.registry.disconnected(session, with_will=False, now_s=now_s)
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
             return
-        properties = connack_properties(packet, granted, node.settings.session, assigned)
+        properties = connack_properties(packet, granted, parts.state.settings.session, assigned)
         if accepted is not None:
             properties.authentication_method = packet.properties.authentication_method
             properties.authentication_data = accepted.data
         connection.session = session
-        node.router.applications.claimed(session, user, rights)
-        ops = node.registry.claim_ops(session)
+        parts.router.applications.claimed(session, user, rights)
+        ops = parts.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
         claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
         claimed_by = partial(self._claimed, claim)
-        is_stuck = node.state.read_only or node.state.is_store_away
+        is_stuck = parts.state.read_only or parts.state.is_store_away
         if is_stuck and not self._must_wait(claim):
             claimed_by(now_s)
         else:
-            node.journal.append(ops, claimed_by, now_s, client_id)
+            parts.journal.append(ops, claimed_by, now_s, client_id)
 
     def _is_anothers(self, client_id: str, user: str) -> bool:
         """Return True if a session belongs to another user than `user`, a proved name or ""."""
-        session = self._node.registry.sessions.get(client_id)
+        session = self._parts.registry.sessions.get(client_id)
         owner = "" if session is None else session.user
-        return owner not in ("", user) and self._node.settings.session.bound_to_user
+        return owner not in ("", user) and self._parts.state.settings.session.bound_to_user
 
     def _refusal(
         self, will: WillRecord | None, client_id: str, rights: Rights | None
@@ -330,22 +330,22 @@ class Handshakes:
         """Return the reason code if a client may not leave this will, else None."""
         if will is None:
             return None
-        if not self._node.hooks.may_leave(will.message, client_id, rights):
+        if not self._parts.hooks.may_leave(will.message, client_id, rights):
             return ReasonCode.NOT_AUTHORIZED
-        return self._node.router.plans.refusal(will.message.topic)
+        return self._parts.router.plans.refusal(will.message.topic)
 
     def _is_away(
         self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
     ) -> bool:
         """Return True if a client needs the store of applications, and that is unavailable."""
-        lane = self._node.router.lane
+        lane = self._parts.router.lane
         if not lane.is_closed:
             return False
         if client_id in lane.names:
             return True
         is_v5 = packet.version == MQTT_5
         keeps = packet.properties.session_expiry_interval if is_v5 else not packet.clean_start
-        return bool(keeps) and self._node.router.applications.is_application(
+        return bool(keeps) and self._parts.router.applications.is_application(
             client_id, user, rights
         )
 
@@ -354,30 +354,30 @@ class Handshakes:
 
         The slot of a connection that it takes over counts as free.
         """
-        node = self._node
-        session = node.registry.sessions.get(client_id)
+        parts = self._parts
+        session = parts.registry.sessions.get(client_id)
         before = None if session is None else session.rights
         if rights is not None and rights.is_full_beside(before):
-            node.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
+            parts.state.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
             return USER_FULL
         is_kept = session is not None and session.durable
         resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
-        if not resumes and not session_expiry_s(packet, node.settings.session):
+        if not resumes and not session_expiry_s(packet, parts.state.settings.session):
             return ""
         # A client takes its messages out of a full store, if its CONNECT can be stored.
-        if node.state.read_only and (not is_kept or node.journal.is_refused):
-            node.counters.drop(Reason.STORE_FULL)
+        if parts.state.read_only and (not is_kept or parts.journal.is_refused):
+            parts.state.counters.drop(Reason.STORE_FULL)
             return STORE_FULL
-        if is_kept or node.registry.kept_count < node.bounds.sessions_max:
+        if is_kept or parts.registry.kept_count < parts.state.bounds.sessions_max:
             return ""
-        node.counters.turn_away(Reason.SESSIONS_MAX)
-        return f"{node.bounds.sessions_max:,} sessions are kept: node.sessions_max"
+        parts.state.counters.turn_away(Reason.SESSIONS_MAX)
+        return f"{parts.state.bounds.sessions_max:,} sessions are kept: node.sessions_max"
 
     def _must_wait(self, claim: _Claim) -> bool:
         """Return True if CONNACK has to wait for a commit: of its session, or of the end of the one
         that it replaces, which would return after a crash [MQTT-3.1.2-4]."""
         session = claim.session
-        return session.durable or self._node.journal.is_ending(session.client_id)
+        return session.durable or self._parts.journal.is_ending(session.client_id)
 
     def no_space(self, now_s: float) -> None:
         """Reject the CONNECTs that must wait for the full disk, and accept the others."""
@@ -385,17 +385,17 @@ class Handshakes:
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
                 continue
-            self._node.counters.drop(Reason.STORE_FULL)
+            self._parts.state.counters.drop(Reason.STORE_FULL)
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=STORE_FULL)
             if not claim.answer.present and not claim.session.ended:
-                self._node.registry.end(claim.session, now_s)
+                self._parts.registry.end(claim.session, now_s)
 
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
         """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
 
         CONNECTs that need no commit are accepted. Others get 0x88 after too long a wait.
         """
-        patience_s = self._node.settings.flow.connect_patience_s
+        patience_s = self._parts.state.settings.flow.connect_patience_s
         for claim in list(self._claims.values()):
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
@@ -404,16 +404,16 @@ class Handshakes:
 
     def applications_away(self, now_s: float) -> None:
         """Reject clients that have waited too long for the store of applications."""
-        names = self._node.router.lane.names
+        names = self._parts.router.lane.names
         for claim in list(self._claims.values()):
-            is_late = now_s - claim.since_s > self._node.settings.flow.connect_patience_s
+            is_late = now_s - claim.since_s > self._parts.state.settings.flow.connect_patience_s
             if is_late and claim.session.client_id in names:
                 self._turn_away(claim, now_s, AWAY)
 
     def _turn_away(self, claim: "_Claim", now_s: float, why: str) -> None:
         claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
         if not claim.answer.present and not claim.session.ended:
-            self._node.registry.end(claim.session, now_s)
+            self._parts.registry.end(claim.session, now_s)
 
     def fenced(self, client_id: str, now_s: float) -> None:
         """Reject the CONNECT for a session that another broker owns."""
@@ -425,36 +425,37 @@ class Handshakes:
         """Send CONNACK after the commit, then the missed messages [MQTT-3.1.4-5]."""
         if self._claims.get(claim.session.client_id) is not claim:
             return  # The client has left, or has been answered.
-        if self._node.hooks.rules is not None and claim.session.rights is None:
+        if self._parts.hooks.rules is not None and claim.session.rights is None:
             # The rules have changed, and its new rights exceed the memory limit.
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=RIGHTS_FULL)
             return
         self._counted(partial(self._accept, claim, now_s))
         if not claim.connection.ended:
             claim.connection.outbound.resume(now_s)
-            self._node.subscriptions.searches.resumed(claim.session, now_s)
+            self._parts.subscriptions.searches.resumed(claim.session, now_s)
 
     def _accept(self, claim: "_Claim", now_s: float) -> None:
         connection, session, answer = claim.connection, claim.session, claim.answer
         del self._claims[session.client_id]
-        node = self._node
-        node.guard.answered(connection, now_s)
-        node.connect_service.observe(now_s - claim.since_s)
-        node.connected(connection, now_s)
-        connection.accept(session, answer, node.packets, now_s)
+        parts = self._parts
+        parts.guard.answered(connection, now_s)
+        parts.attempts.service.observe(now_s - claim.since_s)
+        parts.state.counters.client_connected()
+        parts.attempts.ended(connection, CONNECTED, now_s)
+        connection.accept(session, answer, parts.packets, now_s)
         if connection.ended:
             return
-        self._proof_times.watch(connection, node.timers)
+        self._proof_times.watch(connection, parts.timers)
         if connection.principal is not None:  # It overrides the user name in CONNECT.
             connection.tenant = connection.principal.user
         if connection.keep_alive_s:
-            node.wheel.watch(connection, now_s + connection.keep_alive_s)
+            parts.wheel.watch(connection, now_s + connection.keep_alive_s)
         if answer.present:
-            node.router.queues.connected(session)
+            parts.router.queues.connected(session)
 
     def _unused_id(self) -> str:
         """Return an id without a session, which this worker is to own [MQTT-3.2.2-16]."""
-        sessions = self._node.registry.sessions
+        sessions = self._parts.registry.sessions
         while (client_id := self._random_id()) in sessions or not self.placement.owns(client_id):
             pass
         return client_id
@@ -464,15 +465,15 @@ class Handshakes:
         claim = self._claims.get(client_id)
         if claim is not None:
             claim.connection.end(None, now_s)
-        session = self._node.registry.sessions.get(client_id)
+        session = self._parts.registry.sessions.get(client_id)
         if session is not None and session.outbound is not None:
-            self._node.counters.takeovers += 1
+            self._parts.state.counters.takeovers += 1
             session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
     def disconnected(self, connection: ServerConnection) -> None:
         """Forget a disconnected client, which may have been in a re-authentication."""
         self._forget_exchange(connection)
-        self._proof_times.forget(connection, self._node.timers)
+        self._proof_times.forget(connection, self._parts.timers)
 
     def _forget_exchange(self, connection: ServerConnection) -> None:
         self._exchanges.pop(connection, None)
@@ -480,15 +481,15 @@ class Handshakes:
 
     def left(self, connection: ServerConnection, now_s: float) -> None:
         """Release a connection that ended before CONNACK."""
-        node = self._node
-        node.guard.answered(connection, now_s)
+        parts = self._parts
+        parts.guard.answered(connection, now_s)
         self._forget_exchange(connection)
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:
             # The client was never accepted: no will is sent, and a session that it found goes on.
             if session.rights is not None:
                 session.rights.leave()
-            node.registry.disconnected(session, with_will=False, now_s=now_s)
+            parts.registry.disconnected(session, with_will=False, now_s=now_s)
 
 
 def _retry_after(connection: ServerConnection, after_s: float) -> Properties:

@@ -42,7 +42,7 @@ class SysTopics:
     def _values(self, now_s: float) -> dict[str, str]:
         node, counters = self._node, self._node.counters
         sessions = node.registry.sessions
-        total, connected = len(sessions), node.connected_count
+        total, connected = len(sessions), node.counters.clients_connected
         retained = len(node.router.retained)
         groups = node.router.queues.spread  # Each has a member without a client.
         values: dict[str, object] = {

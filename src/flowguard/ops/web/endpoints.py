@@ -52,7 +52,7 @@ class Endpoints:
 
     def health(self, _: Request) -> Response:
         """Return whether the node serves; costs nothing."""
-        if self._view.node.draining:
+        if self._view.node.state.draining:
             return text_response("draining", 503)
         return text_response("serving")
 
