@@ -150,7 +150,7 @@ class Packets:
         if is_wide(self._plan, here):
             inbound.window.worked(self._loop.clock_s - started_s)
             deliver = partial(self._deliver_widely, inbound.window, message)
-            self._chores.add(WideDelivery(here, deliver, done))
+            self._chores.add(WideDelivery(here, deliver, done).step)
             return
         if here:
             self.deliver(message, here)
@@ -181,7 +181,7 @@ class Packets:
         deliver = partial(self._deliver_widely, None, message)
         arriving = WideDelivery(deliveries, deliver, lambda: self.arriving.pop(arriving))
         self.arriving[arriving] = message
-        self._chores.add(arriving)
+        self._chores.add(arriving.step)
 
     def _done(self, connection: Connection, message: Message, cost: int) -> None:
         """All subscribers on this node have the message: acknowledge it and free its window

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import final
 
 from flowguard.node.publish.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
-from flowguard.session.chores import Chore
 from simulations.scenario import NodePlan
 
 
@@ -18,7 +17,7 @@ def is_wide(plan: NodePlan, deliveries: int) -> bool:
 
 
 @final
-class WideDelivery(Chore):
+class WideDelivery:
     """The deliveries of one message at one node."""
 
     def __init__(

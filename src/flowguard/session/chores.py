@@ -9,39 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from mypy_extensions import mypyc_attr
-
 FILTERS_PIECE: Final = 200
 """Filters subscribed, unsubscribed or checked in one time slice: up to three milliseconds."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Chore:
-    """A background task; `step` does a piece of it."""
-
-    __slots__ = ()
-
-    def step(self, now_s: float) -> bool:
-        """Do a piece; return True if there is more."""
-        raise NotImplementedError
-
-    def failed(self, error: Exception, now_s: float) -> bool:
-        """Handle the `error` of the last piece; return True if it was reported."""
-        return False
-
-
-@final
-class Pieces(Chore):
-    """A background task that a function does."""
-
-    __slots__ = ("_step",)
-
-    def __init__(self, step: Callable[[float], bool]) -> None:
-        """`step` is called with the time, and returns True if there is more."""
-        self._step = step
-
-    def step(self, now_s: float) -> bool:
-        return self._step(now_s)
+Step = Callable[[float], bool]
+"""Does a piece of a task; takes the time, and returns True if there is more."""
+Failed = Callable[[Exception, float], bool]
+"""Handles the error of the last piece at a time; returns True if it was reported."""
 
 
 @final
@@ -51,14 +26,14 @@ class Chores:
     def __init__(self, on_error: Callable[[Exception], None] | None) -> None:
         """`on_error` gets exceptions that no task has reported; without it they are raised."""
         self._on_error = on_error
-        self._waiting: deque[Chore] = deque()
+        self._waiting: deque[tuple[Step, Failed | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, chore: Chore) -> None:
-        """Add a task; `chore.step` is called until it returns False."""
-        self._waiting.append(chore)
+    def add(self, step: Step, failed: Failed | None = None) -> None:
+        """Add a task; `step` is called until it returns False."""
+        self._waiting.append((step, failed))
 
     def run(
         self, time_s: float, clock: Callable[[], float], settle: Callable[[float], None]
@@ -73,11 +48,11 @@ class Chores:
 
     def step(self, now_s: float) -> None:
         """Do one piece of the next task, which must exist."""
-        chore = self._waiting.popleft()
+        step, failed = chore = self._waiting.popleft()
         try:
-            more = chore.step(now_s)
+            more = step(now_s)
         except Exception as error:
-            if not chore.failed(error, now_s):
+            if failed is None or not failed(error, now_s):
                 if self._on_error is None:
                     raise
                 self._on_error(error)

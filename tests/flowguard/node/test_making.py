@@ -226,14 +226,13 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     ]
     broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]
     plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))
-    node.state.chores.add(
-        FanOut(
-            node.router.deliveries,
-            node.router.lane,
-            Incoming(None, Publish("t", b"x", 1), stage.now_s),
-            plan,
-        )
+    wide = FanOut(
+        node.router.deliveries,
+        node.router.lane,
+        Incoming(None, Publish("t", b"x", 1), stage.now_s),
+        plan,
     )
+    node.state.chores.add(wide.step, wide.failed)
     node.state.chores.step(stage.now_s)
     assert sum(session.queue.count for session in sessions) == DELIVERIES_PIECE
     with pytest.raises((AttributeError, TypeError)):

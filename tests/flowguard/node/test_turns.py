@@ -37,7 +37,7 @@ def test_sockets_come_first_then_answers_rounds_chores_and_backlogs() -> None:
     world.journal.durable(batch, world.now_s, 0.0)
     world.ready.append("a")
     world.runnable.append("b")
-    world.chores.add(Steps(world, 1))
+    world.chores.add(Steps(world, 1).step)
     world.pages.ready.append("c")
     assert world.turns.go_on() is Next.TURN
     order = ["read a", "receive", "answer", "run b", "chore", "replay c"]
@@ -223,7 +223,7 @@ def test_others_wait_for_no_more_than_a_slice_and_one_piece() -> None:
     world = World()
     world.lively.update("abc")
     world.runnable.extend("abc")
-    world.chores.add(Steps(world, 1_000))
+    world.chores.add(Steps(world, 1_000).step)
     longest_s, since_s = 0.0, world.now_s
     for _ in range(500):
         world.ready.append("socket")
@@ -350,7 +350,7 @@ def has_runnable(world: World) -> None:
 
 
 def has_a_chore(world: World) -> None:
-    world.chores.add(Steps(world, 3))
+    world.chores.add(Steps(world, 3).step)
 
 
 def has_a_backlog(world: World) -> None:
@@ -441,7 +441,7 @@ def test_every_step_gets_on_until_nothing_is_left(
     for number in range(commits):
         world.wait_for_commit(number)
     for _ in range(chores):
-        world.chores.add(Steps(world, 2))
+        world.chores.add(Steps(world, 2).step)
     world.pages.ready.extend(f"{number}" for number in range(backlogs))
     world.piece_s = piece_s
     count = 0

@@ -9,14 +9,14 @@ from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.pages import Pages
 from flowguard.node.loop.turns import SLICE_S, Next, Ports, Turns
 from flowguard.records import PutSession
-from flowguard.session.chores import Chore, Chores
+from flowguard.session.chores import Chores
 
 OP: Final = PutSession("", 0, None)
 PIECE_S: Final = SLICE_S / 4
 """Default duration of a piece of work."""
 
 
-class Steps(Chore):
+class Steps:
     """A chore of `count` pieces, of `PIECE_S` each."""
 
     def __init__(self, world: "World", count: int) -> None:

@@ -9,7 +9,7 @@ from flowguard.node.shared.left_messages import LeftMessages, left_messages
 from flowguard.node.shared.shared_queues import SharedQueues
 from flowguard.node.upkeep.timers import Timer, Timers
 from flowguard.records import OWED, PutSession, PutWill, SessionRecord, StoreOp, WillRecord
-from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import load_queue
@@ -28,7 +28,7 @@ FETCH_LIMIT = 1_000
 
 
 @final
-class Leaving(Chore):
+class Leaving:
     """Removes the many subscriptions of an ended session from the table.
 
     Messages that are routed to it meanwhile are discarded.
@@ -168,7 +168,7 @@ class Registry:
         self._router.log.ended(session)
         self._router.applications.ended(session)
         if len(session.subscriptions) > FILTERS_PIECE:
-            self._node.chores.add(Leaving(session, self._queues, self._journal))
+            self._node.chores.add(Leaving(session, self._queues, self._journal).step)
         else:
             for filter in session.subscriptions:
                 for op in self._queues.unsubscribe(filter, session):
@@ -186,7 +186,7 @@ class Registry:
         self._node.sent.pop(session.client_id, None)
         del self.sessions[session.client_id]
         if left and not session.is_lost:
-            self._node.chores.add(LeftMessages(left, self._node, self._router))
+            self._node.chores.add(LeftMessages(left, self._node, self._router).step)
         if session.will is not None:  # First: it may have to be durable before the end is.
             self._publish_will(session, session.will, now_s)
         if session.durable:

@@ -11,7 +11,7 @@ from flowguard.access.rights import Rights
 from flowguard.access.rules import Rules
 from flowguard.node.connect.registry import Registry
 from flowguard.node.subscribe.subscribing import Subscriptions
-from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import is_unbounded, own_queue
 from flowguard.session.session import Session, queue_messages_max
@@ -22,7 +22,7 @@ SESSION_FILTERS: Final = 4
 
 
 @final
-class Reviewing(Chore):
+class Reviewing:
     """Reviews the many subscriptions of a session, piece by piece."""
 
     __slots__ = ("_filters", "_is_first", "_rights", "_session", "_subscriptions")
@@ -48,7 +48,7 @@ class Reviewing(Chore):
 
 
 @final
-class ReviewingAll(Chore):
+class ReviewingAll:
     """Reviews the rights of all sessions under new rules."""
 
     __slots__ = ("_reviews", "_rules", "_sessions")
@@ -92,7 +92,7 @@ class Reviews:
     def all_anew(self, rules: Rules, now_s: float) -> None:
         """Review all sessions under new rules, one after the other."""
         sessions = list(self._registry.sessions.values())
-        self._node.chores.add(ReviewingAll(self, rules, sessions))
+        self._node.chores.add(ReviewingAll(self, rules, sessions).step)
 
     def anew(self, session: Session, rules: Rules, now_s: float) -> None:
         """Review one session.
@@ -138,6 +138,6 @@ class Reviews:
             return
         review = Reviewing(session, rights, self._subscriptions, is_first=is_first)
         if len(filters) > FILTERS_PIECE:
-            self._node.chores.add(review)
+            self._node.chores.add(review.step)
         else:
             review.step(0.0)

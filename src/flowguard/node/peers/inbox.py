@@ -193,7 +193,8 @@ class Inbox:
     def _fan_out(self, plan: Plan, message: Publish, now_s: float, source: PeerSource) -> None:
         deliveries, lane = self._router.deliveries, self._router.lane
         incoming = Incoming(None, message, now_s)
-        self._node.chores.add(FanOut(deliveries, lane, incoming, plan, source=source))
+        wide = FanOut(deliveries, lane, incoming, plan, source=source)
+        self._node.chores.add(wide.step, wide.failed)
 
     def _plan(self, forwarded: ForwardedMessage) -> Plan:
         """Return the plan, with the shared subscriptions that the message leaves to this node."""

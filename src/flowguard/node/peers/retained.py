@@ -28,7 +28,7 @@ from flowguard.node.peers.messages import (
 from flowguard.node.peers.peer import Peer
 from flowguard.records import NEVER_S
 from flowguard.routing import RetainedMessages
-from flowguard.session.chores import Chores, Pieces
+from flowguard.session.chores import Chores
 from flowguard.types import Publish
 
 TOPICS_PIECE: Final = 500
@@ -98,7 +98,7 @@ class RetainedSync:
     def ends(self, peer: Peer) -> None:
         if peer.seen is not None:
             peer.unseen = self._retained.topics()
-            self._chores.add(Pieces(partial(self._drop_unseen, peer, peer.unseen)))
+            self._chores.add(partial(self._drop_unseen, peer, peer.unseen))
 
     def go_on(self, peer: Peer) -> None:
         """Every 100 ms, and when a peer has answered: send it a piece of what is left."""

@@ -23,7 +23,6 @@ from flowguard.node.publish.in_process import InProcess
 from flowguard.node.publish.incoming import Incoming
 from flowguard.node.publish.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
-from flowguard.session.chores import Chore
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.owner import MessageSink
 from flowguard.types import ReasonCode
@@ -38,7 +37,7 @@ UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 @final
-class FanOut(Chore):
+class FanOut:
     """One message. The node's own message is always queued."""
 
     def __init__(

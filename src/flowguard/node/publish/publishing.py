@@ -226,7 +226,8 @@ class Router:
             held_bytes += plan.size_bytes
         inbound.window.admit(cost, held_bytes)
         incoming = Incoming(inbound, message, now_s, cost, held_bytes)
-        node.chores.add(FanOut(self.deliveries, self.lane, incoming, plan, is_queued=lasts))
+        wide = FanOut(self.deliveries, self.lane, incoming, plan, is_queued=lasts)
+        node.chores.add(wide.step, wide.failed)
         return IN_PROCESS
 
     def _admit_durably(self, session: Session, plan: Plan, message: Publish) -> ReasonCode | None:
@@ -283,7 +284,7 @@ class Router:
         if plan.is_wide:
             incoming = Incoming(None, message, now_s)
             wide = FanOut(self.deliveries, self.lane, incoming, plan, settle=settle)
-            self._node.chores.add(wide)
+            self._node.chores.add(wide.step, wide.failed)
         else:
             self.route_own(plan, message, now_s, settle)
 

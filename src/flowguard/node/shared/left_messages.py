@@ -14,7 +14,6 @@ from flowguard.node.publish.plans import Plan
 from flowguard.node.publish.publishing import Router
 from flowguard.records import NEVER_S, Delivery
 from flowguard.routing import parse_shared
-from flowguard.session.chores import Chore
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 
@@ -32,7 +31,7 @@ def left_messages(session: Session) -> deque[Delivery]:
 
 
 @final
-class LeftMessages(Chore):
+class LeftMessages:
     __slots__ = ("_left", "_node", "_router")
 
     def __init__(self, left: deque[Delivery], node: NodeState, router: Router) -> None:

@@ -28,7 +28,7 @@ from flowguard.records import (
     sink_of,
 )
 from flowguard.routing import has_wildcard, parse_shared
-from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import load_queue, new_backlog
 from flowguard.session.session import Session
@@ -37,7 +37,7 @@ from flowguard.types import SESSION_NEVER_EXPIRES, Publish, SubscriptionOptions
 
 
 @final
-class Welcoming(Chore):
+class Welcoming:
     """Wakes the groups of a reconnected client with many subscriptions."""
 
     __slots__ = ("_filters", "_outbound", "_queues", "_session")
@@ -213,7 +213,7 @@ class SharedQueues:
     def connected(self, session: Session) -> None:
         """Let the groups of a reconnected client choose it again."""
         if len(session.subscriptions) > FILTERS_PIECE:
-            self._node.chores.add(Welcoming(session, self))
+            self._node.chores.add(Welcoming(session, self).step)
         else:
             for filter in session.subscriptions:
                 self.welcome(filter, session)

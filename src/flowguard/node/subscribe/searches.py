@@ -10,7 +10,7 @@ from typing import Final, final
 from flowguard.node.peers.peers import Peers
 from flowguard.records import Delivery
 from flowguard.routing import RetainedMessage, RetainedMessages
-from flowguard.session.chores import FILTERS_PIECE, Pieces
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.host import RetainedSearch
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -99,7 +99,7 @@ class Searches:
         if not self._peers.knows_retained:
             self._waiting.setdefault(session, {}).update(dict.fromkeys(filters))
         elif len(filters) > FILTERS_PIECE:
-            self._node.chores.add(Pieces(partial(self._begin_some, session, filters.copy())))
+            self._node.chores.add(partial(self._begin_some, session, filters.copy()))
         else:
             self._begin_piece(session, filters, now_s)
 
@@ -107,7 +107,7 @@ class Searches:
         """Every 100 ms: begin searches that have waited, or forget some clients that have left."""
         if self._waiting and self._peers.knows_retained:
             waiting, self._waiting = self._waiting, {}
-            self._node.chores.add(Pieces(partial(self._begin_waiting, waiting)))
+            self._node.chores.add(partial(self._begin_waiting, waiting))
         elif self._waiting:
             self._forget_some()
 

@@ -20,7 +20,7 @@ from flowguard.node.subscribe.searches import Searches
 from flowguard.node.subscribe.start_time import UNREADABLE, refusal, start_time
 from flowguard.records import NEVER_S, DropSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
-from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
@@ -34,7 +34,7 @@ from flowguard.types import (
 )
 
 
-class TableChange(Chore):
+class TableChange:
     """A SUBSCRIBE or UNSUBSCRIBE that changes the table, a piece of its filters at a time."""
 
     __slots__ = (
@@ -252,7 +252,7 @@ class Subscriptions:
         change.must_wait = inbound.must_wait
         if in_pieces:
             change.admit()
-            self.node.chores.add(change)
+            self.node.chores.add(change.step, change.failed)
         else:
             change.step(now_s)
         return True

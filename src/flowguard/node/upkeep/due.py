@@ -11,7 +11,7 @@ from typing import Final, final
 from flowguard.node.publish.publishing import Router
 from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import DropRetained
-from flowguard.session.chores import Chore, Chores
+from flowguard.session.chores import Chores
 from flowguard.session.connection import ServerConnection
 
 ENDS_PIECE: Final = 10
@@ -23,7 +23,7 @@ Most of the checked connections are not late."""
 
 
 @final
-class Due(Chore):
+class Due:
     """One per node."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Due(Chore):
         """
         self._heard_s = heard_s
         if not self._is_waiting and self.step(now_s):
-            self._chores.add(self)
+            self._chores.add(self.step)
 
     def step(self, now_s: float) -> bool:
         self._is_waiting = False
