@@ -5,7 +5,7 @@ Instants (`*_at_s`) are seconds since the Unix epoch, so that they survive a res
 identifier follows from the position, so that a resumed session repeats it [MQTT-4.4.0-1].
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, final
 
@@ -48,7 +48,7 @@ class SinkKind(Enum):
     there; its name is that of the other node."""
 
 
-_KINDS: Final = [(kind.value, kind) for kind in reversed(SinkKind)]
+_KINDS: Final = [(kind.value, kind) for kind in reversed(SinkKind) if kind.value]
 """The longest prefixes first."""
 
 
@@ -60,6 +60,8 @@ def key_of(kind: SinkKind, name: str = "") -> str:
 
 def sink_of(key: str) -> tuple[SinkKind, str]:
     """Return the kind and the name of the sink with this key in the store."""
+    if not is_group(key):
+        return SinkKind.SESSION, key
     for prefix, kind in _KINDS:
         if key.startswith(prefix):
             return kind, key.removeprefix(prefix)
@@ -179,34 +181,64 @@ class WillRecord:
     delay_s: int
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class SessionRecord:
     """The stored state of a session, without its queue, which `Store.fetch` returns in pages."""
 
     client_id: str
     expiry_interval_s: int
-    ends_at_s: float | None = None
+    ends_at_s: float | None
     """Time at which it ends without a reconnect, or None if its client was connected."""
-    subscriptions: dict[str, SubscriptionOptions] = field(default_factory=dict)
-    inbound_ids: set[int] = field(default_factory=set)
-    will: WillRecord | None = None
-    next_pos: int = 1
-    sent_pos: int = 0
+    subscriptions: dict[str, SubscriptionOptions]
+    inbound_ids: set[int]
+    will: WillRecord | None
+    next_pos: int
+    sent_pos: int
     """Last position that may have been sent before."""
-    unsettled_count: int = 0
+    unsettled_count: int
     """Number of entries in the queue, sent or not."""
-    unsettled_bytes: int = 0
+    unsettled_bytes: int
     """Sum of their `Delivery.size_bytes`; a released one counts nothing."""
-    log_place: bytes = b""
+    log_place: bytes
     """Place in the durable log from which it reads, or b"" if it does not."""
-    log_starts: dict[str, bytes] = field(default_factory=dict)
+    log_starts: dict[str, bytes]
     """Filters of subscriptions that started in the past, with their places in the log."""
-    is_application: bool = False
+    is_application: bool
     """True if its client is an application, or was at its last connection."""
-    user: str = ""
+    user: str
     """User who owns the session, or "" if it never had a client with a proved name."""
-    retained_after: dict[str, str] = field(default_factory=dict)
+    retained_after: dict[str, str]
     """Filters of subscriptions with pending retained messages (`PutSubscription`)."""
+
+    def __init__(
+        self, client_id: str, expiry_interval_s: int, ends_at_s: float | None = None
+    ) -> None:
+        self.client_id = client_id
+        self.expiry_interval_s = expiry_interval_s
+        self.ends_at_s = ends_at_s
+        self.subscriptions = {}
+        self.inbound_ids = set()
+        self.will = None
+        self.next_pos = 1
+        self.sent_pos = self.unsettled_count = self.unsettled_bytes = 0
+        self.log_place = b""
+        self.log_starts = {}
+        self.is_application = False
+        self.user = ""
+        self.retained_after = {}
+
+    def copied(self) -> "SessionRecord":
+        """Return another record with the same values."""
+        other = SessionRecord(self.client_id, self.expiry_interval_s, self.ends_at_s)
+        other.subscriptions, other.inbound_ids = self.subscriptions, self.inbound_ids
+        other.will = self.will
+        other.next_pos, other.sent_pos = self.next_pos, self.sent_pos
+        other.unsettled_count = self.unsettled_count
+        other.unsettled_bytes = self.unsettled_bytes
+        other.log_place, other.log_starts = self.log_place, self.log_starts
+        other.is_application, other.user = self.is_application, self.user
+        other.retained_after = self.retained_after
+        return other
 
 
 @mypyc_attr(acyclic=True)

@@ -24,7 +24,7 @@ from flowguard.stores.rocks.identity import Identity, read_identity
 from flowguard.stores.rocks.layouts import keys
 from flowguard.stores.rocks.layouts.queue import Queue
 from flowguard.stores.rocks.layouts.session_codec import decode_session
-from flowguard.stores.rocks.sessions import Sessions
+from flowguard.stores.rocks.sessions import Sessions, count_entries
 from flowguard.stores.rocks.store import LAYOUTS, queues_of
 from store_tools.rocks.copying import LEFT_OUT
 from store_tools.rocks.tolerant import TolerantFamily
@@ -155,8 +155,9 @@ class StoreReader:
             queue = self.new_queue(qno)
             queue.connected = ends_at_s is None
             record = self.engine.queues.get(keys.record_key(qno))
-            clean = self.is_clean and record is not None
-            queue.restore(self.engine, record, clean=clean)
+            queue.restore(self.engine, record)
+            if record is None or not self.is_clean:
+                count_entries(self.engine, [queue])
         return StoredSession(client_id, row, queue)
 
     def sessions(self) -> Iterator[StoredSession]:

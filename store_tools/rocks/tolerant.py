@@ -12,6 +12,7 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.database.engine import SCAN_BYTES, SCAN_ROWS, Family
+from flowguard.stores.rocks.database.rows import Visit
 
 PLACES: Final = 64
 """Number of bytes after the start key that the search for a readable key can vary."""
@@ -49,6 +50,11 @@ class TolerantFamily(Family):
             return super().get_many(keys)
         except CorruptionError:
             return [self.get(key) for key in keys]
+
+    def visit(self, ranges: Sequence[tuple[bytes, bytes]], take: Visit) -> None:
+        for number, (start, end) in enumerate(ranges):
+            for key, value in self.rows(start, end):
+                take(number, key, value)
 
     def scan(
         self, start: bytes, end: bytes, limit: int = SCAN_ROWS, bytes_max: int = SCAN_BYTES

@@ -1,8 +1,20 @@
 """Keys of sinks: what is stored under them is found again by every later version."""
 
+from dataclasses import fields
+
 import pytest
 
-from flowguard.records import SinkKind, is_group, key_of, label_of, owner_name, sink_of
+from flowguard.records import (
+    SessionRecord,
+    SinkKind,
+    WillRecord,
+    is_group,
+    key_of,
+    label_of,
+    owner_name,
+    sink_of,
+)
+from flowguard.types import Publish, SubscriptionOptions
 
 FILTER = "$share/g/spread member"
 KEYS = [
@@ -31,3 +43,19 @@ def test_words_for_people_have_no_nul() -> None:
             assert owner_name(key) == f"shared subscription {FILTER!r}"
     assert owner_name("\0$share/g/t") == "shared subscription '$share/g/t'"
     assert owner_name("c") == "session 'c'"
+
+
+def test_copy_of_a_record_has_all_its_values() -> None:
+    record, empty = SessionRecord("c", 9, 5.0), SessionRecord("", 0)
+    record.subscriptions, record.inbound_ids = {"f": SubscriptionOptions(1)}, {7}
+    record.will = WillRecord(Publish("w", b""), 3)
+    record.next_pos, record.sent_pos = 5, 4
+    record.unsettled_count, record.unsettled_bytes = 2, 300
+    record.log_place, record.log_starts = b"p", {"f": b"s"}
+    record.is_application, record.user, record.retained_after = True, "u", {"f": "t"}
+    names = [each.name for each in fields(record)]
+    assert all(getattr(record, name) != getattr(empty, name) for name in names)
+    copy = record.copied()
+    assert copy == record
+    copy.next_pos = 6
+    assert copy != record

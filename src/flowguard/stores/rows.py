@@ -22,6 +22,8 @@ _NO_LOCAL: Final = 4
 _AS_PUBLISHED: Final = 8
 _HANDLING_SHIFT: Final = 4
 _OWED: Final = 64
+_PLAIN: Final[dict[int, SubscriptionOptions]] = {}
+"""Options without an identifier, by their flags, which are a byte."""
 
 
 def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
@@ -64,7 +66,18 @@ def subscription_flags(options: SubscriptionOptions, retained_after: str | None 
 
 
 def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
-    """Return the options that `subscription_flags` has packed."""
+    """Return the options that `subscription_flags` has packed; those without an identifier are
+    shared, as nearly all of a million sessions have the same."""
+    flags &= ~_OWED
+    if identifier:
+        return _options(flags, identifier)
+    found = _PLAIN.get(flags)
+    if found is None:
+        found = _PLAIN[flags] = _options(flags, 0)
+    return found
+
+
+def _options(flags: int, identifier: int) -> SubscriptionOptions:
     no_local, as_published = bool(flags & _NO_LOCAL), bool(flags & _AS_PUBLISHED)
     handling = flags >> _HANDLING_SHIFT & 3
     return SubscriptionOptions(flags & 3, no_local, as_published, handling, identifier)

@@ -1,6 +1,8 @@
 import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
+from flowguard.records import QueueEntry
+from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.support.readings import summary
 from tests.support.stage import Client, Stage
@@ -23,6 +25,36 @@ def publish(stage: Stage, *payloads: bytes, qos: int = 2, **properties: int) -> 
     publisher = stage.connect("p")
     for payload in payloads:
         publisher.publish("a", payload, qos=qos, **properties)
+
+
+class CountingStore(MemoryStore):
+    """Remembers whose queues were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def fetch(self, client_id: str, *places: int, **limits: int) -> list[QueueEntry]:
+        self.read.append(client_id)
+        return super().fetch(client_id, *places, **limits)
+
+
+def test_a_start_reads_only_queues_with_unacknowledged_messages() -> None:
+    """A store of other machines needs a round trip for each."""
+    store = CountingStore()
+    stage = Stage(store=store)
+    clients = {name: stage.connect_durable(name) for name in ("idle", "settled", "waits")}
+    for name, client in clients.items():
+        client.subscribe(name, qos=1)
+    publisher = stage.connect("p")
+    for name in ("settled", "waits"):
+        publisher.publish(name, b"x", qos=1)
+    assert len(clients["settled"].publishes()) == 1
+    clients["waits"].publishes(acknowledge=False)
+    store.read.clear()
+    stage.restart()
+    assert set(store.read) == {"waits"}
+    assert len(stage.connect_durable("waits").publishes()) == 1
 
 
 # --- messages to the client ------------------------------------------------------------------

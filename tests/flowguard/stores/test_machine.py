@@ -57,7 +57,7 @@ from flowguard.records import (
 )
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore, pending, sweep
-from flowguard.stores.rocks.database.engine import EngineBatch
+from flowguard.stores.rocks.database.rows import EngineBatch
 from flowguard.stores.rocks.layouts import payloads, window
 from flowguard.stores.rocks.layouts.codec import INLINE
 from flowguard.types import Properties, Publish, SubscriptionOptions

@@ -240,7 +240,7 @@ class Site:
 
 
 def tokens_of(engine: Any, client_id: str, store: RocksStore) -> dict[int, int]:
-    queue = store._sessions.queues[client_id]
+    queue = store._sessions.queue_of(client_id)
     rows = engine.queues.scan(queue.entry_key(0), queue.entry_key(2**63), 2**40, 2**40)
     return {pos_of(key): token_of(entry_uid(value)) for key, value in rows}
 

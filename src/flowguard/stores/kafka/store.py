@@ -7,7 +7,6 @@ same batch again, and the commit continues at the failed step.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Final, final
@@ -360,7 +359,7 @@ class KafkaStore:
             queue = self._queues.get(record.client_id)
             if queue is not None:
                 window = queue.window
-                record = replace(record)
+                record = record.copied()
                 # The other store has higher ones if the client was a device before.
                 record.next_pos = max(record.next_pos, queue.next_pos)
                 record.sent_pos = max(record.sent_pos, window.sent_pos)

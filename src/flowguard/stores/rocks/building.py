@@ -76,11 +76,11 @@ class Builder:
         yield
 
     def _add(self, work: Draft, ops: Sequence[StoreOp], shared: dict[int, bytes]) -> None:
-        payloads, clock, queues = self._payloads, self._clock, self._sessions.queues
+        payloads, clock, sessions = self._payloads, self._clock, self._sessions
         node = clock.node
         for op in ops:
             if isinstance(op, Append):
-                queue = queues.get(op.client_id)
+                queue = sessions.queue_of(op.client_id)
                 if queue is None or op.pos < queue.next_pos:
                     continue
                 delivery = op.delivery
@@ -93,11 +93,11 @@ class Builder:
                     value = encode_entry(delivery, size_bytes, clock.hlc, node)
                 queue.append(work, op.pos, value, size_bytes, delivery)
             elif isinstance(op, Sent):
-                queue = queues.get(op.client_id)
+                queue = sessions.queue_of(op.client_id)
                 if queue is not None:
                     queue.sent(work, op.pos)
             elif isinstance(op, Settle):
-                queue = queues.get(op.client_id)
+                queue = sessions.queue_of(op.client_id)
                 if queue is not None:
                     queue.settle(work, op.pos, op.delivery)
             else:
@@ -160,7 +160,7 @@ class Builder:
                 queue.apply_looked_up(pos, value)
 
     def _release(self, work: Draft, op: records.Release) -> None:
-        queue = self._sessions.queues.get(op.client_id)
+        queue = self._sessions.queue_of(op.client_id)
         if queue is not None:
             queue.release(work, op.pos, op.packet_id, op.delivery)
 

@@ -17,7 +17,8 @@ from typing import Final, final
 from flowguard.errors import CorruptionError
 from flowguard.kafka_settings import OWNER_FILE
 from flowguard.stores.durable_files import write_durably
-from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.database.rows import EngineBatch
 from flowguard.stores.rocks.layouts.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
 COPY: Final = "copy"

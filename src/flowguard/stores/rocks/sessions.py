@@ -20,7 +20,7 @@ from flowguard.records import (
 )
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace, LogStart
-from flowguard.stores.rocks.database.engine import SCAN_ROWS, RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
 from flowguard.stores.rocks.layouts import keys
 from flowguard.stores.rocks.layouts.queue import Draft, Queue
 from flowguard.stores.rocks.layouts.session_codec import (
@@ -35,19 +35,39 @@ from flowguard.stores.rocks.layouts.session_codec import (
 )
 from flowguard.stores.rows import decode_will, encode_will
 
-OWN_BYTES: Final = 2**40
-"""Limit of a scan that never applies: a session's rows are bounded, so only SCAN_ROWS ends it."""
+PORTION: Final = 16_384
+"""Sessions that are read at once. In the order of their numbers, neighbours lie in one block."""
 NewQueue = Callable[[int], Queue]
+
+
+def count_entries(engine: RocksEngine, queues: list[Queue]) -> None:
+    """Count the entries that were appended after the records of restored queues were written."""
+    found = [(queue, ends) for queue in queues if (ends := queue.uncounted) is not None]
+
+    def count(number: int, key: bytes, value: bytes) -> None:
+        found[number][0].count_entry(key, value)
+
+    engine.queues.visit([ends for _, ends in found], count)
+
+
+def _is_idle(queue: Queue) -> bool:
+    """Return True if it has no entry, and its record in the store says all that it knows."""
+    return not (queue.count or queue.needs_record or queue.is_untidy or queue.pending_forgets)
+
+
+def _number(queue: Queue) -> int:
+    return queue.qno
 
 
 @final
 class Sessions:
-    """The queues of all sessions by client id, and their numbers."""
+    """The queues of sessions by client id, and their numbers."""
 
     def __init__(self, engine: RocksEngine, new_queue: NewQueue) -> None:
         self._engine = engine
         self._new_queue = new_queue
         self.queues: dict[str, Queue] = {}
+        """Those with work to do at the start or an operation since; `queue_of` makes others."""
         self.dropped: dict[int, Queue | None] = {}
         """Queues by number whose rows must still be deleted, or None if dropped before the start.
         """
@@ -56,18 +76,43 @@ class Sessions:
         self._qno_written = self.next_qno
 
     def restore(self, *, clean: bool) -> None:
-        """Restore all queues. `clean` is False if the store was not closed properly."""
-        engine = self._engine
+        """Restore the queues with work to do. `clean` is False if the store was not closed
+        properly."""
         sessions = self.rows()
-        while rows := list(islice(sessions, SCAN_ROWS)):
-            found = [(client_id, decode_session(value)) for client_id, value in rows]
-            places = [keys.record_key(qno) for _, (qno, _, _) in found]
-            records = engine.queues.get_many(places)
-            for (client_id, (qno, _, ends_at_s)), record in zip(found, records, strict=True):
-                queue = self._new_queue(qno)
-                queue.connected = ends_at_s is None
-                queue.restore(engine, record, clean=clean)
-                self.queues[client_id] = queue
+        while rows := list(islice(sessions, PORTION)):
+            queues = self._restored(rows)
+            if not clean:
+                count_entries(self._engine, sorted(queues, key=_number))
+            for (client_id, _), queue in zip(rows, queues, strict=True):
+                if not _is_idle(queue):
+                    self.queues[client_id] = queue
+
+    def _restored(self, rows: list[tuple[str, bytes]]) -> list[Queue]:
+        """Return the queues of sessions, by their records; `rows` as from `self.rows`."""
+        found: list[Queue] = []
+        for _, value in rows:
+            qno, _, ends_at_s = decode_session(value)
+            queue = self._new_queue(qno)
+            queue.connected = ends_at_s is None
+            found.append(queue)
+        ordered = sorted(found, key=_number)
+        records = self._engine.queues.get_many([keys.record_key(queue.qno) for queue in ordered])
+        for queue, record in zip(ordered, records, strict=True):
+            queue.restore(self._engine, record)
+        return found
+
+    def queue_of(self, client_id: str) -> Queue | None:
+        """Return the queue of a session, or None if there is no session."""
+        queue = self.queues.get(client_id)
+        if queue is None:
+            value = self._engine.own.get(keys.session_key(client_id))
+            if value is None:
+                return None
+            (queue,) = self._restored([(client_id, value)])
+            if queue.qno in self.dropped:
+                return None  # Its row is deleted by the batch that is being built.
+            self.queues[client_id] = queue
+        return queue
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Yield client ids and the sessions' own rows, in the order of client ids."""
@@ -75,13 +120,27 @@ class Sessions:
             yield keys.client_id_of(key), value
 
     def records(self) -> Iterator[SessionRecord]:
-        for client_id, value in self.rows():
-            queue = self.queues.get(client_id)
-            if queue is not None:
-                yield self.record(client_id, queue, value)
+        sessions = self.rows()
+        while rows := list(islice(sessions, PORTION)):
+            idle = [row for row in rows if row[0] not in self.queues]
+            restored = iter(self._restored(idle))
+            found = [
+                self._begin(name, self.queues.get(name) or next(restored), value)
+                for name, value in rows
+            ]
+            self._add_all_own(found)
+            found.reverse()
+            while found:
+                yield found.pop()[0]
 
     def record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
         """Return the record of a session and its queue; `value` is its row."""
+        found = self._begin(client_id, queue, value)
+        self._add_all_own([found])
+        return found[0]
+
+    def _begin(self, client_id: str, queue: Queue, value: bytes) -> tuple[SessionRecord, int]:
+        """Return the record of a session without its other rows, and its number."""
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(value)
@@ -90,14 +149,18 @@ class Sessions:
         record.sent_pos = queue.sent_pos
         record.unsettled_count = queue.count
         record.unsettled_bytes = queue.size_bytes
-        start, end = keys.own_prefix(qno), keys.own_prefix(qno + 1)
-        while rows := self._engine.own.scan(start, end, SCAN_ROWS, OWN_BYTES):
-            for key, own in rows:
-                self._add_own(record, key[keys.OWN_KIND_AT], key[keys.OWN_KIND_AT + 1 :], own)
-            if len(rows) < SCAN_ROWS:
-                break
-            start = rows[-1][0] + b"\0"
-        return record
+        return record, qno
+
+    def _add_all_own(self, found: list[tuple[SessionRecord, int]]) -> None:
+        """Add the other rows of sessions."""
+        ordered = sorted(found, key=lambda each: each[1])
+
+        def add(number: int, key: bytes, value: bytes) -> None:
+            kind, rest = key[keys.OWN_KIND_AT], key[keys.OWN_KIND_AT + 1 :]
+            self._add_own(ordered[number][0], kind, rest, value)
+
+        ranges = [(keys.own_prefix(qno), keys.own_prefix(qno + 1)) for _, qno in ordered]
+        self._engine.own.visit(ranges, add)
 
     def _add_own(self, record: SessionRecord, kind: int, rest: bytes, value: bytes) -> None:
         if kind == keys.SUBSCRIPTION:
@@ -129,7 +192,7 @@ class Sessions:
 
     def put(self, work: Draft, op: PutSession) -> None:
         client_id = op.client_id
-        queue = self.queues.get(client_id)
+        queue = self.queue_of(client_id)
         if queue is None:
             qno = self.next_qno
             self.next_qno = qno + 1
@@ -158,9 +221,10 @@ class Sessions:
 
     def drop(self, work: Draft, op: DropSession) -> None:
         client_id = op.client_id
-        queue = self.queues.pop(client_id, None)
+        queue = self.queue_of(client_id)
         if queue is None:
             return
+        del self.queues[client_id]
         queue.dropped = True
         self.dropped[queue.qno] = queue
         work.undo.append(lambda: self._undrop(client_id, queue))
@@ -173,7 +237,7 @@ class Sessions:
         self.queues[client_id] = queue
 
     def put_subscription(self, work: Draft, op: PutSubscription) -> None:
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is not None:
             clock = work.clock
             clock.hlc += 1
@@ -182,13 +246,13 @@ class Sessions:
             work.batch.put(key, value, self._engine.own.handle)
 
     def drop_subscription(self, work: Draft, op: DropSubscription) -> None:
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is not None:
             key = keys.subscription_key(queue.qno, op.filter)
             work.batch.delete(key, self._engine.own.handle)
 
     def put_inbound(self, work: Draft, op: PutInbound) -> None:
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is not None:
             clock = work.clock
             clock.hlc += 1
@@ -197,12 +261,12 @@ class Sessions:
             work.batch.put(key, value, self._engine.own.handle)
 
     def drop_inbound(self, work: Draft, op: DropInbound) -> None:
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is not None:
             work.batch.delete(keys.inbound_key(queue.qno, op.packet_id), self._engine.own.handle)
 
     def put_will(self, work: Draft, op: PutWill) -> None:
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is None:
             return
         key = keys.will_key(queue.qno)
@@ -214,7 +278,7 @@ class Sessions:
     def put_log_place(self, work: Draft, op: PutLogPlace, last: int) -> None:
         """`last` is the stamp of the last message logged before the operation, or a later unused
         stamp."""
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is None:
             return
         key = keys.log_place_key(queue.qno)
@@ -226,7 +290,7 @@ class Sessions:
 
     def put_log_start(self, work: Draft, op: PutLogStart, log: MessageLog, last: int) -> None:
         """`last` is as in `put_log_place`."""
-        queue = self.queues.get(op.client_id)
+        queue = self.queue_of(op.client_id)
         if queue is None:
             return
         key = keys.log_start_key(queue.qno, op.filter)
@@ -240,7 +304,7 @@ class Sessions:
 
     def log_starts(self, client_id: str) -> dict[str, bytes]:
         """Return the positions of subscriptions that started in the past, by filter."""
-        queue = self.queues.get(client_id)
+        queue = self.queue_of(client_id)
         if queue is None:
             return {}
         start = keys.log_start_key(queue.qno, "")
@@ -250,5 +314,5 @@ class Sessions:
 
     def log_place(self, client_id: str) -> bytes:
         """Return the session's place in the durable log, empty if it has none."""
-        queue = self.queues.get(client_id)
+        queue = self.queue_of(client_id)
         return b"" if queue is None else self._engine.own.get(keys.log_place_key(queue.qno)) or b""

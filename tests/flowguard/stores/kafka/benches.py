@@ -4,7 +4,6 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flowguard.records import PutSession, SessionRecord, StoreOp
@@ -64,4 +63,6 @@ class ForApplications:
 
     def sessions(self) -> Iterator[SessionRecord]:
         for record in self._store.sessions():
-            yield replace(record, is_application=self._said[record.client_id])
+            found = record.copied()
+            found.is_application = self._said[record.client_id]
+            yield found

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.errors import StoreError
+from flowguard.errors import StallError, StoreError
 from flowguard.records import (
     Append,
     Delivery,
     DropSession,
+    PutInbound,
     PutSession,
     Release,
     Sent,
@@ -36,6 +37,78 @@ from tests.flowguard.stores.rocks.rows import (
     payloads_of,
 )
 from tests.flowguard.stores.test_contract import queue_of, session_of
+
+# --- sessions without work -----------------------------------------------------------------------
+
+
+def test_a_start_has_no_queue_in_memory_of_a_session_without_entries(
+    store: RocksStore, open_store: Open
+) -> None:
+    names = [f"n{number}" for number in range(2_000)]
+    store.commit([PutSession(name, 9, 5.0) for name in names])
+    store.commit([Append("c1", 1, delivery())])
+    before = everything(store)
+    store.close()
+    again = open_store()
+    assert everything(again) == before
+    assert list(again._sessions.queues) == ["c1"]
+    again.commit([Append("n7", 1, delivery())])
+    assert sorted(again._sessions.queues) == ["c1", "n7"]
+    assert [each[0] for each in queue_of(again, "n7")] == [1]
+
+
+def test_positions_go_on_after_a_start_in_a_queue_that_was_empty(
+    store: RocksStore, open_store: Open
+) -> None:
+    store.commit([Append("c", pos, delivery()) for pos in (1, 2)])
+    store.commit([Settle("c", 1), Settle("c", 2), PutSession("c", 9, 5.0)])
+    finish(store)
+    store.close()
+    again = open_store()
+    assert again._sessions.queues == {}
+    assert session_of(again).next_pos == 3
+    again.commit([Append("c", 2, delivery()), Append("c", 3, delivery())])
+    assert [each[0] for each in queue_of(again)] == [3]
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_session_without_a_queue_in_memory_ends_for_the_rest_of_its_batch(
+    store: RocksStore, open_store: Open, comes_again: bool
+) -> None:
+    """Its row is still there while the batch is built."""
+    store.commit([PutInbound("c", 7)])
+    store.close()
+    again = open_store()
+    new = [PutSession("c", 8, 4.0)] if comes_again else []
+    again.commit([DropSession("c"), *new, Append("c", 1, delivery()), PutInbound("c", 2)])
+    finish(again)
+    assert ("c" in {each.client_id for each in again.sessions()}) == comes_again
+    if comes_again:
+        assert session_of(again).inbound_ids == {2}
+        assert [each[0] for each in queue_of(again)] == [1]
+    else:
+        assert "c" not in again._sessions.queues
+        assert entries_of(again) == 0
+
+
+def test_a_session_without_a_queue_in_memory_stays_if_its_end_is_not_written(
+    store: RocksStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.close()
+    again = open_store()
+    before = everything(again)
+
+    def stall(*_: object, **__: object) -> None:
+        raise StallError("the disk is behind")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(again._engine, "write", stall)
+        with pytest.raises(StallError):
+            again.commit([DropSession("c"), Append("c", 1, delivery())])
+    assert everything(again) == before
+    again.commit([Append("c", 1, delivery())])
+    assert [each[0] for each in queue_of(again)] == [1]
+
 
 # --- a commit in pieces --------------------------------------------------------------------------
 

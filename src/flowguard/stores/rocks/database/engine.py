@@ -16,8 +16,9 @@ The only file that imports rocksdict. Rules that its users can rely on:
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Final, TypeVar, final
 
 from rocksdict import (
     AccessType,
@@ -40,11 +41,13 @@ from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncError
 from flowguard.flow.load.signals import StoreState
 from flowguard.priority import named_give_way
-from flowguard.stores.log.rows import Cursor, Found, Search
+from flowguard.stores.log.rows import Cursor
 from flowguard.stores.rocks.database.driver_errors import CONTENT, REPEATED, translated
 from flowguard.stores.rocks.database.log_files import check_logs
+from flowguard.stores.rocks.database.rows import EngineBatch, Visit, visit
 from flowguard.stores.rocks.database.synced import Synced, read_synced
 
+Found = TypeVar("Found")
 FAMILIES: Final = tuple(CONTENT)
 KEYS_END: Final = b"\xff" * 16
 """A key above all keys of a family."""
@@ -65,20 +68,6 @@ SLICE: Final = "log."
 """Prefix of the names of the durable log's families; the number follows, eight hex digits."""
 STORED: Final = "rocksdb.live-sst-files-size", "rocksdb.live-blob-file-size"
 BUFFERED: Final = "rocksdb.cur-size-all-mem-tables"
-
-
-class EngineBatch(Protocol):
-    """Atomic writes; `family` is a `Family.handle`."""
-
-    def put(self, key: bytes, value: bytes, family: Any, /) -> None: ...
-
-    def delete(self, key: bytes, family: Any, /) -> None: ...
-
-    def delete_range(self, begin: bytes, end: bytes, family: Any, /) -> None: ...
-
-    def size_in_bytes(self) -> int: ...
-
-    def is_empty(self) -> bool: ...
 
 
 class Family:
@@ -153,7 +142,15 @@ class Family:
                 del rows, valid, key_of, value_of, step
         return found
 
-    def look(self, ends: Sequence[bytes], search: Search) -> Found:
+    def visit(self, ranges: Sequence[tuple[bytes, bytes]], take: Visit) -> None:
+        """Call `take` for each row of each range, from its first key to before its second.
+
+        One iterator reads all ranges, as it takes longer to make than most of them to read.
+        """
+        if ranges:
+            self.look([max([end for _, end in ranges])], partial(visit, ranges, take))
+
+    def look(self, ends: Sequence[bytes], search: Callable[[list[Cursor]], Found]) -> Found:
         """Return what `search` finds, as `flowguard.stores.log.rows.LogRows`."""
         bounds = [ReadOptions() for _ in ends]
         for options, end in zip(bounds, ends, strict=True):

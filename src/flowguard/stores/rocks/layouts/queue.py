@@ -12,7 +12,8 @@ from typing import Any, Final, final
 from flowguard.records import Delivery, QueueEntry
 from flowguard.stores.log.generations import Generation
 from flowguard.stores.rocks.clock import UidClock
-from flowguard.stores.rocks.database.engine import EngineBatch, RocksEngine
+from flowguard.stores.rocks.database.engine import RocksEngine
+from flowguard.stores.rocks.database.rows import EngineBatch
 from flowguard.stores.rocks.layouts.codec import entry_place, entry_size_bytes
 
 POS_ALL: Final = 2**63
@@ -99,8 +100,18 @@ class Queue(ABC):
     # --- reading ------------------------------------------------------------------------------
 
     @abstractmethod
-    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
-        """Restore the queue; if not `clean`, the record may be older than the entries."""
+    def restore(self, engine: RocksEngine, record: bytes | None) -> None:
+        """Restore the queue. If its record may be older than its entries, `count_entry` follows for
+        each row between the keys of `uncounted`."""
+
+    @property
+    def uncounted(self) -> tuple[bytes, bytes] | None:
+        """The first key of entries that may be newer than the record, and the end of the keys."""
+        return None
+
+    def count_entry(self, key: bytes, value: bytes) -> None:
+        """Count an entry that was appended after the record was written."""
+        raise AssertionError("all were counted")
 
     @abstractmethod
     def fetch(

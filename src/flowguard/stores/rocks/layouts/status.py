@@ -167,7 +167,7 @@ class StatusQueue(Queue):
 
     # --- reading ------------------------------------------------------------------------------
 
-    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
+    def restore(self, engine: RocksEngine, record: bytes | None) -> None:
         if record is not None:
             if len(record) != _RECORD.size or record[0] != _VERSION:
                 raise CorruptionError(f"the record of queue {self.qno} is damaged")

@@ -313,7 +313,7 @@ class WindowQueue(Queue):
             record.runs = merged(self._runs, self._settled or ())
         return record
 
-    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
+    def restore(self, engine: RocksEngine, record: bytes | None) -> None:
         if record is not None:
             found = decode_record(record)
             self.next_pos = self._recorded_pos = found.next_pos
@@ -322,20 +322,20 @@ class WindowQueue(Queue):
             self.count, self.size_bytes = found.count, found.size_bytes
             self._runs, self._released = found.runs, found.released
             self.unordered = found.unordered
-        if not clean:
-            self._count_entries(engine)
         self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
 
-    def _count_entries(self, engine: RocksEngine) -> None:
-        """Count entries that were appended after the record was written."""
-        start, end = self.entry_key(self.next_pos), self.entry_key(POS_ALL)
-        for key, value in engine.queues.rows(start, end):
-            pos = pos_of(key)
-            if pos != self.next_pos:
-                self._skip(pos)
-            self.next_pos = pos + 1
-            self.count += 1
-            self.size_bytes += entry_size_bytes(value)
+    @property
+    def uncounted(self) -> tuple[bytes, bytes] | None:
+        return self.entry_key(self.next_pos), self.entry_key(POS_ALL)
+
+    def count_entry(self, key: bytes, value: bytes) -> None:
+        pos = pos_of(key)
+        if pos != self.next_pos:
+            self._skip(pos)
+        self.next_pos = pos + 1
+        self.count += 1
+        self.size_bytes += entry_size_bytes(value)
+        self.sent_pos = self._mark if self._is_exact else min(self._mark, pos)
 
     # --- reading ------------------------------------------------------------------------------
 
