@@ -32,7 +32,7 @@ from flowguard.node.node import Answered, Node, Surroundings
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.session.outbound.fetch import Fetch
-from flowguard.session.outbound.inflight import NONE_SENT
+from flowguard.session.outbound.inflight import NO_POSITIONS, NONE_SENT
 from flowguard.session.outbound.messages import Outbound
 from flowguard.session.outbound.outbox import NO_FRAMES
 from flowguard.stores import ApplicationStore, MemoryStore, Store
@@ -237,8 +237,11 @@ class Stage:
 
     def _assert_shared_empty(self) -> None:
         """Check that the shared empty objects are still empty."""
-        queue = self.node.state.empty_queue
-        assert not any((NO_FRAMES, NONE_SENT, queue.waits, queue.count, queue.disk.gaps))
+        assert not NO_FRAMES
+        assert not NONE_SENT
+        assert not NO_POSITIONS
+        for queue in (self.node.state.empty_queue, self.node.state.empty_stored):
+            assert not any((queue.waits, queue.count, queue.size_bytes, queue.disk.gaps))
 
     def settle(self) -> None:
         """Run until nothing moves, nor is pending: turns of the loop, and between them the

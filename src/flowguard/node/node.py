@@ -51,7 +51,7 @@ from flowguard.session.host import Lifecycle
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound.fetch import Fetch
 from flowguard.session.outbound.messages import Outbound
-from flowguard.session.owner import MessageSink, page_fetched
+from flowguard.session.owner import MessageSink, page_fetched, use_disk
 from flowguard.session.states import State
 from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
@@ -172,7 +172,8 @@ class Node(Lifecycle[ServerConnection]):
 
         All of it is kept, even if limits are lower now; `check_restored` compares them.
         """
-        self.state.spills = store.on_disk
+        if store.on_disk:
+            use_disk(self.state)
         self.router.applications.use(store)
         assert isinstance(store, ApplicationStore) == isinstance(self.journal, DividedJournal)
         self.router.log.use(

@@ -64,6 +64,7 @@ class NodeState:
         "draining",
         "drops_oldest",
         "empty_queue",
+        "empty_stored",
         "expired",
         "fenced",
         "fetches",
@@ -136,8 +137,9 @@ class NodeState:
         self.state_budget = FairBudget(bounds.state_bytes)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
         """Budget of messages in durable queues, if the store is on disk."""
-        # Shared by all clean sessions for which no message has waited; never changed (`own_queue`).
-        self.empty_queue = Backlog(
+        # Shared by sessions for which no message has waited; never changed (`own_queue`). Durable
+        # ones have another one if the store is on disk.
+        self.empty_queue = self.empty_stored = Backlog(
             limits.queue_messages_max, limits.queue_bytes_max, self.queue_budget
         )
         self.inflight = Inflight(bounds, self.queue_budget)

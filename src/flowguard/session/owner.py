@@ -95,8 +95,8 @@ def is_unbounded(sink: MessageSink) -> bool:
 
 def own_queue(sink: MessageSink, node: NodeState) -> Backlog:
     """Return `queue` to change it; sinks without messages share an empty one until then."""
-    if sink.queue is node.empty_queue:
-        sink.queue = new_backlog(node, node.queue_budget, durable=False)
+    if sink.queue is node.empty_queue or sink.queue is node.empty_stored:
+        sink.queue = new_backlog(node, node.queue_budget, durable=sink.durable)
     return sink.queue
 
 
@@ -311,3 +311,9 @@ def new_backlog(node: NodeState, budget: FairBudget, *, durable: bool) -> Backlo
     limits = node.settings.session
     disk_budget = node.disk_queue_budget if node.spills and durable else None
     return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, disk_budget)
+
+
+def use_disk(node: NodeState) -> None:
+    """Keep waiting messages of durable sessions on disk; before there are sessions."""
+    node.spills = True
+    node.empty_stored = new_backlog(node, node.queue_budget, durable=True)

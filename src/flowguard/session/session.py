@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from flowguard.codec.burst import Burst
-from flowguard.flow import FairBudget, Reason
+from flowguard.flow import Reason
 from flowguard.records import Append, Delivery, SinkKind, StoreOp, WillRecord
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound.backlog import Backlog
@@ -15,7 +15,6 @@ from flowguard.session.owner import (
     admit_message,
     drop_message,
     full_by,
-    new_backlog,
     trim_queue,
 )
 from flowguard.session.states import Undelivered
@@ -71,14 +70,13 @@ class Session(Receiver):
         cls,
         client_id: str,
         node: NodeState,
-        budget: FairBudget,
         expiry_interval_s: int,
         *,
         stored: bool = False,
     ) -> "Session":
-        """Return an empty session with the node's queue limits; `stored` if the store has it."""
+        """Return an empty session; `stored` if the store has it."""
         durable = stored or expiry_interval_s > 0
-        queue = new_backlog(node, budget, durable=True) if durable else node.empty_queue
+        queue = node.empty_stored if durable else node.empty_queue
         return cls(client_id, queue, expiry_interval_s, durable=durable)
 
     @property

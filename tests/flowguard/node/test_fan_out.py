@@ -26,8 +26,7 @@ def sent(stage: Stage) -> int:
 
 STAGE = Stage()
 SESSIONS = [
-    Session.create(f"{number}", STAGE.node.state, STAGE.node.state.queue_budget, 0)
-    for number in range(2 * DELIVERIES_PIECE + 1)
+    Session.create(f"{number}", STAGE.node.state, 0) for number in range(2 * DELIVERIES_PIECE + 1)
 ]
 GROUPS: list[Shared] = [SharedGroup(f"{number}", "t") for number in range(2 * DELIVERIES_PIECE + 1)]
 

@@ -30,7 +30,7 @@ def crowded(count: int = COUNT, qos: int = 1) -> Stage:
     stage.connect("s0", version=MQTT_311).subscribe("wide/t", qos=qos)
     node = stage.node
     for number in range(1, count):
-        session = Session.create(f"s{number}", node.state, node.state.queue_budget, 0)
+        session = Session.create(f"s{number}", node.state, 0)
         node.router.queues.subscribe("wide/t", session, SubscriptionOptions(qos=qos))
     return stage
 
@@ -77,7 +77,7 @@ def test_a_plan_made_in_pieces_is_the_one_made_at_once(
     node = stage.node
     put = node.router.queues.subscribe
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node.state, node.state.queue_budget, number % 2)
+        session = Session.create(f"s{number}", node.state, number % 2)
         identifier = 1 + number if identified else 0
         put("wide/t", session, SubscriptionOptions(number % 3, identifier=identifier))
         if number < overlapping:
@@ -168,7 +168,7 @@ def test_publishers_that_wait_for_room_wait_for_it_in_every_queue() -> None:
     slow(stage)
     fill(stage)
     for number in range(COUNT):
-        session = Session.create(f"x{number}", node.state, node.state.queue_budget, 0)
+        session = Session.create(f"x{number}", node.state, 0)
         node.router.queues.subscribe("a", session, SubscriptionOptions(qos=1))
     publisher = stage.connect("p")
     publisher.publish("a", b"new", qos=1)
@@ -193,7 +193,7 @@ def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
     stage = Stage()
     node = stage.node
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node.state, node.state.queue_budget, expiry_s)
+        session = Session.create(f"s{number}", node.state, expiry_s)
         options = SubscriptionOptions(1, identifier=identified * (1 + number))
         node.router.queues.subscribe("wide/t", session, options)
     publisher = stage.connect("publisher")
@@ -221,8 +221,7 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     stage = Stage()
     node = stage.node
     sessions = [
-        Session.create(f"d{number}", node.state, node.state.queue_budget, 60)
-        for number in range(2 * DELIVERIES_PIECE)
+        Session.create(f"d{number}", node.state, 60) for number in range(2 * DELIVERIES_PIECE)
     ]
     broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]
     plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))

@@ -29,7 +29,7 @@ from flowguard.session.handshake import Answer, connack_properties, grant
 from flowguard.session.host import IN_PROCESS, GroupCommit, Lifecycle, Routing
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import admit_message
+from flowguard.session.owner import admit_message, use_disk
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 
@@ -105,8 +105,9 @@ class Alone(Lifecycle[ServerConnection]):
         bounds = Bounds.of(Settings.model_validate({"session": session}), 1 << 30)
         self.commits = Commits()
         self.node = NodeState(bounds, NodeWindow(), self.commits)
-        self.node.spills = spills
-        self.session = Session.create("c", self.node, self.node.queue_budget, expiry_s)
+        if spills:
+            use_disk(self.node)
+        self.session = Session.create("c", self.node, expiry_s)
         self.expiry_s = expiry_s
         self.routes = Routes(self.commits)
         self.events: list[str] = []

@@ -44,7 +44,7 @@ from flowguard.session.handshake import Answer, connack_properties, grant
 from flowguard.session.host import IN_PROCESS, Lifecycle, Routing
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import admit_message, page_fetched
+from flowguard.session.owner import admit_message, page_fetched, use_disk
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import subscription_bytes
 from flowguard.stores import MemoryStore
@@ -86,7 +86,8 @@ class Sessions:
         self.commits = Commits()
         window = NodeWindow(checked.flow.window_max)
         self.node = NodeState(Bounds.of(checked, 1 << 30), window, self.commits)
-        self.node.spills = self.store.on_disk
+        if self.store.on_disk:
+            use_disk(self.node)
         disk_bytes_max = checked.node.disk_queue_bytes_max
         if disk_bytes_max is not None:
             self.node.disk_queue_budget.limit_bytes = disk_bytes_max
@@ -158,7 +159,7 @@ class Sessions:
         if session is not None:
             session.expiry_interval_s = expiry_s
             return session, True
-        session = Session.create(client_id, self.node, self.node.queue_budget, expiry_s)
+        session = Session.create(client_id, self.node, expiry_s)
         self.sessions[client_id] = session
         if session.durable:
             self.commits.note(PutSession(client_id, expiry_s, None))

@@ -12,7 +12,7 @@ from flowguard.records import OWED, PutSession, PutWill, SessionRecord, StoreOp,
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
-from flowguard.session.owner import load_queue
+from flowguard.session.owner import load_queue, own_queue
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
@@ -109,7 +109,7 @@ class Registry:
             session = None
         present = session is not None
         if session is None:
-            session = Session.create(client_id, self._node, self._node.queue_budget, expiry_s)
+            session = Session.create(client_id, self._node, expiry_s)
             more_bytes = name_bytes(client_id) + will_bytes(will)
         else:
             more_bytes = will_bytes(will) - will_bytes(session.will)
@@ -305,9 +305,7 @@ class Registry:
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
         client_id = record.client_id
         expiry_s = record.expiry_interval_s
-        session = Session.create(
-            client_id, self._node, self._node.queue_budget, expiry_s, stored=True
-        )
+        session = Session.create(client_id, self._node, expiry_s, stored=True)
         self.sessions[client_id] = session
         self.kept_count += 1
         session.next_pos = record.next_pos
@@ -337,8 +335,7 @@ class Registry:
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
         """Put messages in flight that may have been sent; the others stay in the store."""
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
-        after, positions = 0, session.inflight.positions
-        assert positions is not None
+        after, inflight = 0, session.inflight
         until_pos = record.sent_pos if count else 0
         while after < until_pos:
             entries = store.fetch(session.client_id, after, FETCH_LIMIT, until_pos=until_pos)
@@ -347,12 +344,15 @@ class Registry:
             for entry in entries:
                 after = entry.pos
                 delivery = entry.delivery
-                session.inflight.restore_place(entry.packet_id, delivery, self._node.inflight)
-                session.inflight.add(entry.packet_id, delivery)
-                positions[entry.packet_id] = after
+                inflight.restore_place(entry.packet_id, delivery, self._node.inflight)
+                inflight.add(entry.packet_id, delivery)
+                assert inflight.positions is not None
+                inflight.positions[entry.packet_id] = after
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
-        session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
+        if count:
+            queue = own_queue(session, self._node)
+            queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
         if not self._node.spills:
             load_queue(session, store, self._node)
 

@@ -17,6 +17,7 @@ from flowguard.records import Append, Delivery, StoreOp
 from flowguard.session.inbound.packets import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound.dispatch import are_free
+from flowguard.session.owner import own_queue
 from flowguard.session.session import Session
 
 
@@ -69,7 +70,7 @@ class DurableBursts:
             return False
         deliveries = burst.deliveries()
         size_bytes = sum(delivery.size_bytes for delivery in deliveries)
-        if session.queue.reserve(size_bytes, count) is not None:
+        if own_queue(session, self._node).reserve(size_bytes, count) is not None:
             return False
         first_pos = session.take_position(count)
         client_id = session.client_id

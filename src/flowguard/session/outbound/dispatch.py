@@ -230,7 +230,7 @@ class Dispatch(Sender):
             self.forget_alias(delivery)
             return False
         if inflight is NONE_SENT:
-            inflight = session.inflight.messages = {}
+            inflight = session.inflight.own_messages()
         inflight[packet_id] = delivery
         if len(tail) < SHARED_BYTES:
             self.outbox.put(head + encode_u16(packet_id) + tail)
@@ -300,14 +300,13 @@ class Dispatch(Sender):
 
         `deliveries` are stored from `first_pos` on. The caller counts them.
         """
-        positions = session.inflight.positions
-        assert positions is not None
         budget = self.node.inflight.budget
         budget.used_bytes += plain_bytes(burst.payload_bytes, burst.count)
         if not session.inflight.messages:
             budget.holders_count += 1
-            session.inflight.messages = {}
-        inflight, pos = session.inflight.messages, first_pos
+        inflight, pos = session.inflight.own_messages(), first_pos
+        positions = session.inflight.positions
+        assert positions is not None
         first_id = packet_id = packet_id_of(first_pos, 1)
         for delivery in deliveries:
             inflight[packet_id] = delivery

@@ -32,6 +32,8 @@ PLAIN_HEAD_MAX: Final = 128
 
 NONE_SENT: Final[dict[int, Delivery | None]] = {}
 """The messages in flight of all clients without any: shared, and never changed."""
+NO_POSITIONS: Final[dict[int, int]] = {}
+"""Their positions in durable sessions: shared, and never changed."""
 
 
 @final
@@ -86,15 +88,21 @@ class InflightExchanges:
 
     def __init__(self, *, durable: bool) -> None:
         self.messages = NONE_SENT
-        self.positions: dict[int, int] | None = {} if durable else None
+        self.positions: dict[int, int] | None = NO_POSITIONS if durable else None
         self.charges: dict[int, Charge] | None = None
         """Charges of messages that the formula (`Inflight`) does not account for."""
 
     def add(self, packet_id: int, delivery: Delivery | None) -> None:
         """Add a message in flight whose slot has been charged."""
+        self.own_messages()[packet_id] = delivery
+
+    def own_messages(self) -> dict[int, Delivery | None]:
+        """Return `messages` to change them; from then on `positions` may be changed, too."""
         if self.messages is NONE_SENT:
             self.messages = {}
-        self.messages[packet_id] = delivery
+            if self.positions is NO_POSITIONS:
+                self.positions = {}
+        return self.messages
 
     def take_place(
         self,

@@ -30,6 +30,7 @@ from flowguard.session.owner import (
     drop_message,
     expire_message,
     fetch_page,
+    own_queue,
     trim_queue,
 )
 from flowguard.session.states import Undelivered
@@ -259,7 +260,7 @@ class Outbound(Dispatch):
         """
         if self.node.read_only:
             return False
-        queue, size_bytes = session.queue, delivery.size_bytes
+        queue, size_bytes = own_queue(session, self.node), delivery.size_bytes
         if queue.reserve(size_bytes) is None:
             return True
         if queue.count:

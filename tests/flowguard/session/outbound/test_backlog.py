@@ -66,6 +66,8 @@ class Backlogs(RuleBasedStateMachine):
             )
             for client in range(3)
         ]
+        for session in self.sessions:
+            session.inflight.own_messages()
         self.queues = [session.queue for session in self.sessions]
         self.models: list[deque[tuple[int, Delivery]]] = [deque() for _ in range(3)]
         self.taken: list[dict[int, Delivery]] = [{} for _ in range(3)]
