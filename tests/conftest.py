@@ -42,13 +42,21 @@ TOGETHER = (
     "tests/spark_",
     "tests/test_tidy.py",
     "tests/test_prose.py",
+    "tests/test_site.py",
     "tests/test_wheels.py",
+    "tests/interop/test_doors.py",
+    "tests/interop/test_messages.py",
     "tests/interop/test_through_proxy.py",
+    "tests/flowguard/cli/test_explain.py",
+    "tests/flowguard/cli/test_top.py",
+    "tests/flowguard/ops/test_page.py",
+    "tests/flowguard/stores/kafka/test_access.py",
     "tests/flowguard/stores/kafka/test_on_three.py",
+    "tests/flowguard/stores/redis/test_cluster.py",
     "tests/flowguard/stores/test_contract.py",
 )
-"""Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, two
-wheels, a broker in Java, three nodes of Kafka, six of Redis."""
+"""Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, a
+browser, two wheels, brokers, three nodes of Kafka, six of Redis, certificates made by Java."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
 
 # Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests

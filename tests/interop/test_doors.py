@@ -29,7 +29,7 @@ from tests.interop.paho_peer import end_loop
 from tests.support.authority import Authority, Pair
 from tests.support.browser import Page, open_page
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("doors")]
+pytestmark = pytest.mark.slow
 SECRET = "correct horse battery"
 TOKEN_SECRET = b"a secret of thirty-two bytes ...."
 SCHEMES = ("mqtt", "ws", "mqtts", "wss")
