@@ -227,7 +227,7 @@ def test_what_has_not_been_sent_yet_is_no_sign_of_not_keeping_up(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(examples=data(), on_disk=booleans(), policy=sampled_from(["drop-new", "drop-oldest"]))
 def test_what_is_acknowledged_gets_to_all_who_keep_up(
     examples: DataObject, on_disk: bool, policy: str

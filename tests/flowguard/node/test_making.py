@@ -63,7 +63,7 @@ def test_a_burst_whose_plan_is_not_made_yet_reaches_everybody() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=max(1, settings.default.max_examples // 5))
 @given(
     overlapping=st.sampled_from([0, 1, 7, COUNT]),
     identified=st.booleans(),

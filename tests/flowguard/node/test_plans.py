@@ -104,7 +104,7 @@ def tracing() -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(
     widths=st.lists(st.integers(1, 8), max_size=12),
     shared=st.integers(0, 30),

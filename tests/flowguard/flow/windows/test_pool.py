@@ -38,7 +38,7 @@ def serve_for(
 
 
 @given(st.integers(2, 20), st.integers(1, 100), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=settings.default.max_examples)
 def test_backlogged_clients_of_equal_weight_are_served_equal_cost(
     count: int, cost_max: int, seed: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_who_has_waited_long_enough_is_next_whatever_it_owes() -> None:
 
 
 @given(st.integers(2, 200), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 def test_each_waiting_client_is_served_in_time_if_the_node_is_fast_enough(
     count: int, seed: int
 ) -> None:
