@@ -5,7 +5,7 @@ import ssl
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from flowguard.broker.layers.layer import PENDING_MAX_BYTES
 from flowguard.broker.layers.tls import HELLO_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.codec.packets import Connack, Disconnect
+from flowguard.codec.packets import Connack, Disconnect, Packet
 from flowguard.errors import ConfigError
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.connect.accept_state import LayerFault, Rest
@@ -134,16 +134,19 @@ async def test_plain_and_encrypted_listeners_serve_the_same_node(
 
 
 async def refused(running: Running, context: ssl.SSLContext) -> None:
-    """A client that gets no CONNACK; in TLS 1.3 it learns so after its own part is done."""
-    with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
-        await call_in_vain(running, context)
+    """A client that gets no CONNACK; in TLS 1.3 it learns so after its own part is done.
+
+    Python before 3.11.4 takes an end without close_notify for a proper one.
+    """
+    with suppress(trio.BrokenResourceError, ssl.SSLError):
+        assert await call_in_vain(running, context) is None
 
 
-async def call_in_vain(running: Running, context: ssl.SSLContext) -> None:
+async def call_in_vain(running: Running, context: ssl.SSLContext) -> Packet | None:
     wire = await secure_wire(running, context)
     try:
         await wire.send(connect_packet("refused"))
-        await wire.receive()
+        return await wire.receive()
     finally:
         await trio.aclose_forcefully(wire.stream)
 

@@ -14,7 +14,7 @@ from store_tools.rocks.copying import back_up_files
 from tests.flowguard.cli.test_serve import refused
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
-from tests.interop.broker import PATIENCE_S, Broker, running_broker
+from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
 from tests.support.caller import Caller
 from tests.support.kafka import kafka, shared_kafka
 
@@ -279,6 +279,8 @@ def test_without_the_driver_it_says_what_to_install(tmp_path: Path) -> None:
     )
     data = ("--data", str(tmp_path / "data"))
     environment = {"PYTHONPATH": str(tmp_path)}
-    code, said = refused("--kafka-servers", "127.0.0.1:1", *data, environment=environment)
-    assert code == 2, said
+    words = ("serve", "--listen", "127.0.0.1:0", "--kafka-servers", "127.0.0.1:1", *data)
+    with start(*words, environment=environment) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2, said
     assert f"needs: {sys.executable} -m pip install 'flowguard-mqtt[kafka]'" in said

@@ -17,7 +17,9 @@ ARCHIVES = sorted(FOLDER.glob("*.tar.xz"))
 def unpacked(archive: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "store"
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(folder)
     return folder
 
 
