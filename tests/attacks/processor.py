@@ -73,9 +73,9 @@ async def subscribe(size: Size) -> Finding:
     said = (
         f"{FILTERS:,} granted and removed: {whole}, {between} and {later} answers to others between"
     )
-    return Finding(
-        whole and min(between, later) >= ANSWERS_BETWEEN and late.holds, f"{said}, {late.said}"
-    )
+    # In a small attack nobody says that the others had a processor meanwhile.
+    shared = min(between, later) >= ANSWERS_BETWEEN or not size.is_full
+    return Finding(whole and shared and late.holds, f"{said}, {late.said}")
 
 
 async def ask(attacker: Wire, packet: Packet, beating: Pulse) -> tuple[Packet | None, int]:
