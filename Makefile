@@ -47,6 +47,8 @@ demo: $(RUN)  ## show a flash crowd against a small broker, live in the terminal
 
 test: $(DEV)  ## run all tests; as root, install other brokers and clients first (ARGS for pytest)
 	@scripts/setup-test-peers.sh
+	@# One process writes the bytecode of the tests, else each of the processes does: 12 s of each.
+	@[ -e tests/__pycache__ ] || $(PY) -m pytest --collect-only -q tests >/dev/null || true
 	@$(PY) -m pytest -n $$((3 * $$(nproc))) --durations=25 --durations-min=10 $(ARGS)
 
 quick: $(DEV)  ## test the packages without IO in under a minute (ARGS for pytest)
