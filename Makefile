@@ -18,6 +18,8 @@ COMPILE_LATER = $(if $(PURE),:,$(PY) scripts/compile.py --background)
 TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 	{ echo 'going on without: half the speed, the same broker' >&2; false; }; })
 
+PEERS := scripts/setup-test-peers.sh
+
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
@@ -46,7 +48,7 @@ demo: $(RUN)  ## show a flash crowd against a small broker, live in the terminal
 	@$(PY) -m flowguard demo $(ARGS)
 
 test: $(DEV)  ## run all tests; as root, install other brokers and clients first (ARGS for pytest)
-	@scripts/setup-test-peers.sh
+	@$(PEERS)
 	@# One process writes the bytecode of the tests, else each of the processes does: 12 s of each.
 	@[ -e tests/__pycache__ ] || $(PY) -m pytest --collect-only -q tests >/dev/null || true
 	@$(PY) -m pytest -n $$((3 * $$(nproc))) --durations=25 --durations-min=10 $(ARGS)
@@ -77,10 +79,12 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
 check: $(DEV)  ## run all checks and tests
-	@# Long tests wait for the compiled build: a free core makes it during lint, and stops if lint fails.
+	@# During lint a free core makes the compiled build, which ends if lint fails: long tests wait for
+	@# it. And what tests need of other people is fetched.
 	@setsid $(PY) scripts/compile.py & compiler=$$!; trap 'kill -- -$$compiler' INT TERM; \
-	$(MAKE) --no-print-directory lint || { kill -- -$$compiler; exit 1; }; \
-	$(MAKE) --no-print-directory test
+	$(PEERS) & peers=$$!; \
+	$(MAKE) --no-print-directory lint || { kill -- -$$compiler; wait $$peers; exit 1; }; \
+	wait $$peers; $(MAKE) --no-print-directory test
 
 lint: $(DEV)  ## check format, lint, types and layers
 	@$(PY) -m ruff format --check --exclude benchmarks .

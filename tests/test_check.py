@@ -33,7 +33,7 @@ def test_failed_lint_ends_the_compiler_and_its_children(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(PROGRAM.format(folder=tmp_path))
     program.chmod(0o755)
-    command = ["make", "-C", str(ROOT), "check", f"PY={program}", "DEV=", "RUN="]
+    command = ["make", "-C", str(ROOT), "check", f"PY={program}", "DEV=", "RUN=", "PEERS=:"]
     assert subprocess.run(command, stdout=DEVNULL, stderr=DEVNULL, timeout=60).returncode
     left = [int((tmp_path / name).read_text()) for name in ("compiler", "child")]
     deadline_s = time.monotonic() + 30  # A signal may take effect after `make` has ended.
