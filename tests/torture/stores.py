@@ -104,11 +104,21 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Delivery):
             names = ["message", "qos", "retain", "identifiers", "expires_at_s", "place"]
+        elif isinstance(value, SessionRecord):
+            names = [field.name for field in fields(value)]
+            return _session_record, ({name: getattr(value, name) for name in names},)
         elif is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value)]
         else:
             return NotImplemented
         return type(value), tuple(getattr(value, name) for name in names)
+
+
+def _session_record(values: dict[str, Any]) -> SessionRecord:
+    record = SessionRecord(values["client_id"], values["expiry_interval_s"])
+    for name, value in values.items():
+        setattr(record, name, value)
+    return record
 
 
 def _pickled(value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
@@ -153,7 +154,7 @@ class Sessions:
 
     def _add_all_own(self, found: list[tuple[SessionRecord, int]]) -> None:
         """Add the other rows of sessions."""
-        ordered = sorted(found, key=lambda each: each[1])
+        ordered = sorted(found, key=itemgetter(1))
 
         def add(number: int, key: bytes, value: bytes) -> None:
             kind, rest = key[keys.OWN_KIND_AT], key[keys.OWN_KIND_AT + 1 :]

@@ -386,7 +386,7 @@ async def within(limit_s: float, work: Callable[[], Awaitable[R]]) -> R:
         async with asyncio.timeout(limit_s):
             return await work()
     except TimeoutError as error:
-        cancelled = error.__cause__
+        cancelled = error.__cause__ or error.__context__  # The latter before Python 3.11.4.
         trouble = None if cancelled is None else cancelled.__cause__
         if isinstance(trouble, KafkaError):
             raise trouble from None
