@@ -79,8 +79,8 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
 check: $(DEV)  ## run all checks and tests
-	@# During lint a free core makes the compiled build, which ends if lint fails: long tests wait for
-	@# it. And what tests need of other people is fetched.
+	@# Long tests wait for the compiled build. A free core makes it during lint, and stops if lint
+	@# fails. The script beside it installs the other programs that tests need.
 	@setsid $(PY) scripts/compile.py & compiler=$$!; trap 'kill -- -$$compiler' INT TERM; \
 	$(PEERS) & peers=$$!; \
 	$(MAKE) --no-print-directory lint || { kill -- -$$compiler; wait $$peers; exit 1; }; \

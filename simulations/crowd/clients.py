@@ -21,7 +21,7 @@ from simulations.crowd.connection import (
     Attempt,
     Connection,
     Outcome,
-    arrive,
+    send,
 )
 from simulations.crowd.publishers import Publishers
 from simulations.crowd.retry import Retry
@@ -199,8 +199,7 @@ class Population:
             leaves_s = max(at_s + self.plan.stay_s, self.world.engine.now_s)
             self.world.engine.at(leaves_s, self._leave, connection)
         if self.plan.subscribes:
-            arrives_s = max(at_s + self._latency_s, self.world.engine.now_s)
-            self.world.engine.at(arrives_s, arrive, (connection, None))
+            send(self.world.engine, connection, None, at_s + self._latency_s)
         if self.publishers is not None:
             self.publishers.start(connection, at_s)
         if self.plan.keep_alive_s:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, final
 
 from flowguard.flow import AdmissionWindow, Guard
 from simulations.crowd.topics import Topic
+from simulations.engine import Engine
 from simulations.process.loop import Loop
 from simulations.scenario import PopulationPlan
 
@@ -201,7 +202,11 @@ class Connection:
             self.broker.schedule(self)
 
 
-def arrive(item: tuple[Connection, Packet]) -> None:
-    """Let a packet reach its node."""
+def send(engine: Engine, connection: Connection, packet: Packet, arrives_s: float) -> None:
+    """Let a packet reach its node at `arrives_s`, or now if that has passed."""
+    engine.at(max(arrives_s, engine.now_s), _arrive, (connection, packet))
+
+
+def _arrive(item: tuple[Connection, Packet]) -> None:
     connection, packet = item
     connection.broker.receive(connection, packet)

@@ -14,7 +14,7 @@ from typing import Final, final
 from flowguard.config import SessionSettings
 from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.session.handshake import receive_maximum_of
-from simulations.crowd.connection import Connection, arrive
+from simulations.crowd.connection import Connection, send
 from simulations.draws import Draws
 from simulations.engine import Engine
 from simulations.scenario import PublishPlan, Scenario
@@ -136,8 +136,7 @@ class Publishers:
         while publisher.sent < min(publisher.limit, len(publisher.due_s)):
             due_s = publisher.due_s[publisher.sent]
             publisher.sent += 1
-            arrives_s = max(at_s + self._latency_s, self._engine.now_s)
-            self._engine.at(arrives_s, arrive, (connection, due_s))
+            send(self._engine, connection, due_s, at_s + self._latency_s)
 
     def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
         client = connection.client

@@ -33,7 +33,7 @@ PLAIN_HEAD_MAX: Final = 128
 NONE_SENT: Final[dict[int, Delivery | None]] = {}
 """The messages in flight of all clients without any: shared, and never changed."""
 NO_POSITIONS: Final[dict[int, int]] = {}
-"""Their positions in durable sessions: shared, and never changed."""
+"""The positions of durable sessions without messages in flight share this; it never changes."""
 
 
 @final

@@ -111,7 +111,7 @@ class Sessions:
                 return None
             (queue,) = self._restored([(client_id, value)])
             if queue.qno in self.dropped:
-                return None  # Its row is deleted by the batch that is being built.
+                return None  # The batch in the making deletes the row.
             self.queues[client_id] = queue
         return queue
 
