@@ -78,9 +78,10 @@ fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverag
 	@scripts/setup-fuzzer.sh
 	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
-check: $(DEV)  ## run all checks and tests
-	@# Long tests wait for the compiled build. A free core makes it during lint, and stops if lint
-	@# fails. The script beside it installs the other programs that tests need.
+check: $(RUN)  ## run all checks and tests
+	@# The compiler, on which long tests wait, needs only the packages of the broker. It runs beside
+	@# the rest of the set-up and lint, and stops if lint fails. So does the script that installs the
+	@# other programs that tests need.
 	@setsid $(PY) scripts/compile.py & compiler=$$!; trap 'kill -- -$$compiler' INT TERM; \
 	$(PEERS) & peers=$$!; \
 	$(MAKE) --no-print-directory lint || { kill -- -$$compiler; wait $$peers; exit 1; }; \

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flowguard import __version__
-from flowguard.identity.passwords import PasswordFile
 
 from . import machine
 from .brokers import CERT, HOST, KEY, TLS, USERS, WS, Broker, free_port
@@ -49,6 +48,8 @@ class Flowguard(Broker):
         if TLS in spoken:
             words += ["--cert", CERT, "--key", KEY]
         if USERS in spoken:
+            from flowguard.identity.passwords import PasswordFile  # needs an extra package
+
             # The same hash for all, else making the file would take longer than the storm.
             users = PasswordFile({}).with_user(user_name(0), PASSWORD)
             (hashed,) = users.hashes.values()
