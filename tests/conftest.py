@@ -48,12 +48,15 @@ TOGETHER = (
     "tests/interop/test_through_proxy.py",
     "tests/interop/",
     "tests/flowguard/cli/test_explain.py",
+    "tests/flowguard/cli/test_kafka_away.py",
     "tests/flowguard/cli/test_top.py",
     "tests/flowguard/ops/test_page.py",
     "tests/flowguard/stores/kafka/test_access.py",
     "tests/flowguard/stores/kafka/test_on_three.py",
     "tests/flowguard/stores/redis/test_cluster.py",
     "tests/flowguard/stores/test_contract.py",
+    "tests/flowguard/workers/test_handover.py",
+    "tests/flowguard/workers/test_messages.py",
 )
 """Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, a
 browser, two wheels, brokers, three nodes of Kafka, six of Redis, certificates made by Java."""

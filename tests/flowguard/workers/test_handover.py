@@ -3,9 +3,11 @@
 import os
 import signal
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -66,97 +68,126 @@ def echo(client: Client, topic: str, payload: bytes) -> None:
     assert message.payload == payload
 
 
-def test_each_listener_passes_clients_on_to_the_owner_of_their_session(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+@dataclass
+class Endpoints:
+    """A broker with a listener of each kind, and a context for TLS."""
+
+    machine: Machine
+    context: ssl.SSLContext
+    socket: Path
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of the listeners: plain, proxy, TLS, WebSocket, WebSocket with TLS."""
+        return self.machine.addresses
+
+
+@pytest.fixture(scope="module")
+def _endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    folder = tmp_path_factory.mktemp("endpoints")
+    authority = Authority(folder)
     pair = authority.issue("127.0.0.1")
-    config = tmp_path / "broker.toml"
-    config.write_text(CONFIG.format(folder=tmp_path, cert=pair.cert, key=pair.key))
-    context = authority.client_context()
-    with machine(tmp_path, "--config", str(config), listen=False) as running:
-        plain, proxy, secure, web, secure_web = running.addresses
-        kinds: dict[str, Callable[[], Stream]] = {
-            "plain": partial(tcp, plain),
-            "proxy": partial(proxied, proxy),
-            "tls": partial(tls, secure, context),
-            "ws": lambda: WebSocketStream(tcp(web)),
-            "wss": lambda: WebSocketStream(tls(secure_web, context)),
-            "unix": partial(unix, tmp_path / "socket"),
-        }
-        clients: list[Client] = []
-        for kind, connect in kinds.items():
-            for index in range(WORKERS):
-                for name in names(index, CLIENTS, kind):
-                    client = Client(connect(), name)
-                    client.accepted()
-                    echo(client, name, LARGE)
-                    clients.append(client)
-        assert running.connected() == [len(kinds) * CLIENTS] * WORKERS
-        for client in clients:
-            client.close()
+    config = folder / "broker.toml"
+    config.write_text(CONFIG.format(folder=folder, cert=pair.cert, key=pair.key))
+    with machine(folder, "--config", str(config), listen=False) as running:
+        yield Endpoints(running, authority.client_context(), folder / "socket")
+
+
+@pytest.fixture
+def endpoints(_endpoints: Endpoints) -> Endpoints:
+    """All tests have the same broker. No client of an earlier test is connected any more."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while any(_endpoints.machine.connected()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    return _endpoints
+
+
+def test_each_listener_passes_clients_on_to_the_owner_of_their_session(
+    endpoints: Endpoints,
+) -> None:
+    plain, proxy, secure, web, secure_web = endpoints.addresses
+    context = endpoints.context
+    kinds: dict[str, Callable[[], Stream]] = {
+        "plain": partial(tcp, plain),
+        "proxy": partial(proxied, proxy),
+        "tls": partial(tls, secure, context),
+        "ws": lambda: WebSocketStream(tcp(web)),
+        "wss": lambda: WebSocketStream(tls(secure_web, context)),
+        "unix": partial(unix, endpoints.socket),
+    }
+    clients: list[Client] = []
+    for kind, connect in kinds.items():
+        for index in range(WORKERS):
+            for name in names(index, CLIENTS, kind):
+                client = Client(connect(), name)
+                client.accepted()
+                echo(client, name, LARGE)
+                clients.append(client)
+    assert endpoints.machine.connected() == [len(kinds) * CLIENTS] * WORKERS
+    for client in clients:
+        client.close()
 
 
 def test_piped_client_hears_of_its_end_and_its_worker_of_the_end_of_the_client(
-    tmp_path: Path,
+    endpoints: Endpoints,
 ) -> None:
-    authority = Authority(tmp_path)
-    pair = authority.issue("127.0.0.1")
-    context = authority.client_context()
-    with machine(
-        tmp_path,
-        *("--store", "memory", "--allow-anonymous", "--listen", "127.0.0.1:0"),
-        *("--listen", "mqtts://127.0.0.1:0", "--cert", str(pair.cert), "--key", str(pair.key)),
-    ) as running:
-        plain, secure = running.addresses
-        for index in range(WORKERS):
-            for name in names(index, CLIENTS):
-                first = Client(tls(secure, context), name)
-                first.accepted()
-                second = Client(tcp(plain), name)
-                second.accepted()
-                goodbye = first.read()
-                assert isinstance(goodbye, Disconnect)
-                assert goodbye.reason_code == ReasonCode.SESSION_TAKEN_OVER
-                assert first.read() is None
-                first.close()
-                watcher = Client(tcp(plain), names(index, 1, "watcher")[0])
-                watcher.accepted()
-                watcher.send(Subscribe(1, (("will", SubscriptionOptions(0)),)))
-                assert isinstance(watcher.read(), Suback)
-                third = Client(tls(secure, context), name, will=Will("will", b"x"))
-                third.accepted()
-                third.close()
-                assert isinstance(watcher.read(), Publish)
-                watcher.close()
-                second.close()
+    plain, _, secure, *_ = endpoints.addresses
+    context = endpoints.context
+    for index in range(WORKERS):
+        for name in names(index, CLIENTS):
+            first = Client(tls(secure, context), name)
+            first.accepted()
+            second = Client(tcp(plain), name)
+            second.accepted()
+            goodbye = first.read()
+            assert isinstance(goodbye, Disconnect)
+            assert goodbye.reason_code == ReasonCode.SESSION_TAKEN_OVER
+            assert first.read() is None
+            first.close()
+            watcher = Client(tcp(plain), names(index, 1, "watcher")[0])
+            watcher.accepted()
+            watcher.send(Subscribe(1, (("will", SubscriptionOptions(0)),)))
+            assert isinstance(watcher.read(), Suback)
+            third = Client(tls(secure, context), name, will=Will("will", b"x"))
+            third.accepted()
+            third.close()
+            assert isinstance(watcher.read(), Publish)
+            watcher.close()
+            second.close()
 
 
-def test_assigned_client_id_belongs_to_the_worker_that_accepted(tmp_path: Path) -> None:
-    with machine(tmp_path, "--store", "memory") as running:
-        clients = [Client(tcp(running.addresses[0]), "") for _ in range(8)]
-        owners = [0] * WORKERS
-        for client in clients:
-            name = client.accepted().properties.assigned_client_identifier
-            assert name is not None
-            owners[owner(name)] += 1
-        assert running.connected() == owners
-        for client in clients:
-            client.close()
-
-
-def test_connection_waits_for_an_owner_that_does_not_run(tmp_path: Path) -> None:
-    with machine(tmp_path, "--store", "memory") as running:
-        (name,), (other,) = names(0, 1), names(1, 1)
-        with stopped(running.pid(0)):
-            # The other worker accepts it, and reads CONNECT and what follows it.
-            client = Client(tcp(running.addresses[0]), name, Publish("t", LARGE[:5_000], 0))
-            client.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
-            witness = Client(tcp(running.addresses[0]), other)
-            witness.accepted()
-        client.accepted()
-        assert isinstance(client.read(), Suback)
-        assert running.connected() == [1, 1]
+def test_assigned_client_id_belongs_to_the_worker_that_accepted(
+    endpoints: Endpoints,
+) -> None:
+    running = endpoints.machine
+    clients = [Client(tcp(running.addresses[0]), "") for _ in range(8)]
+    owners = [0] * WORKERS
+    for client in clients:
+        name = client.accepted().properties.assigned_client_identifier
+        assert name is not None
+        owners[owner(name)] += 1
+    assert running.connected() == owners
+    for client in clients:
         client.close()
-        witness.close()
+
+
+def test_connection_waits_for_an_owner_that_does_not_run(
+    endpoints: Endpoints,
+) -> None:
+    running = endpoints.machine
+    (name,), (other,) = names(0, 1), names(1, 1)
+    with stopped(running.pid(0)):
+        # The other worker accepts it, and reads CONNECT and what follows it.
+        client = Client(tcp(running.addresses[0]), name, Publish("t", LARGE[:5_000], 0))
+        client.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+        witness = Client(tcp(running.addresses[0]), other)
+        witness.accepted()
+    client.accepted()
+    assert isinstance(client.read(), Suback)
+    assert running.connected() == [1, 1]
+    client.close()
+    witness.close()
 
 
 def test_connect_is_rejected_when_its_owner_does_not_start_in_time(tmp_path: Path) -> None:
@@ -196,45 +227,46 @@ def test_owner_knows_the_certificate_of_its_client(tmp_path: Path) -> None:
                 client.close()
 
 
-def test_clients_that_reset_behind_connect_hold_no_other_client_up(tmp_path: Path) -> None:
-    listeners = ("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
-    with machine(tmp_path, "--store", "memory", *listeners) as running:
-        plain, web = running.addresses
-        for index in range(WORKERS):
-            for name in names(index, 18, "reset"):
-                sock = tcp(web)
-                client = Client(WebSocketStream(sock), name, Pingreq())
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                client.close()
-        for index in range(WORKERS):
-            for name in names(index, 3):
-                client = Client(tcp(plain), name)
-                client.accepted()
-                client.close()
-
-
-def test_client_that_reads_nothing_leaves_no_socket_when_its_session_moves(tmp_path: Path) -> None:
-    listeners = ("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
-    with machine(tmp_path, "--store", "memory", *listeners) as running:
-        plain, web = running.addresses
-        before = running.descriptors_count()
-        deaf = {name: deaf_subscriber(web, name) for i in range(WORKERS) for name in names(i, 6)}
-        publisher = Client(tcp(plain), "publisher")
-        publisher.accepted()
-        for _ in range(100):
-            publisher.send(Publish("t", bytes(100_000), 1, packet_id=1))
-            assert isinstance(publisher.read(), Puback)
-        publisher.close()
-        for name in deaf:
+def test_clients_that_reset_behind_connect_hold_no_other_client_up(
+    endpoints: Endpoints,
+) -> None:
+    plain, _, _, web, _ = endpoints.addresses
+    for index in range(WORKERS):
+        for name in names(index, 18, "reset"):
+            sock = tcp(web)
+            client = Client(WebSocketStream(sock), name, Pingreq())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+    for index in range(WORKERS):
+        for name in names(index, 3):
             client = Client(tcp(plain), name)
             client.accepted()
             client.close()
-        deadline_s = time.monotonic() + PATIENCE_S
-        while (now := running.descriptors_count()) > before:
-            assert time.monotonic() < deadline_s, (before, now)
-            time.sleep(0.1)
-        for sock in deaf.values():
-            sock.close()
+
+
+def test_client_that_reads_nothing_leaves_no_socket_when_its_session_moves(
+    endpoints: Endpoints,
+) -> None:
+    plain, _, _, web, _ = endpoints.addresses
+    running = endpoints.machine
+    before = running.descriptors_count()
+    deaf = {name: deaf_subscriber(web, name) for i in range(WORKERS) for name in names(i, 6)}
+    publisher = Client(tcp(plain), "publisher")
+    publisher.accepted()
+    for _ in range(100):
+        publisher.send(Publish("t", bytes(100_000), 1, packet_id=1))
+        assert isinstance(publisher.read(), Puback)
+    publisher.close()
+    for name in deaf:
+        client = Client(tcp(plain), name)
+        client.accepted()
+        client.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (now := running.descriptors_count()) > before:
+        assert time.monotonic() < deadline_s, (before, now)
+        time.sleep(0.1)
+    for sock in deaf.values():
+        sock.close()
 
 
 def deaf_subscriber(address: tuple[str, int], name: str) -> socket.socket:

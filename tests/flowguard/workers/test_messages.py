@@ -2,7 +2,7 @@
 
 import os
 import signal
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,6 +28,13 @@ from tests.flowguard.workers.clients import (
 pytestmark = pytest.mark.slow
 KEPT = Properties(session_expiry_interval=1_000)
 COUNT = 20
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """One broker for all tests."""
+    with machine(tmp_path_factory.mktemp("machine")) as running:
+        yield running
 
 
 def connect(running: Machine, name: str, *filters: str, clean_start: bool = True) -> Client:
@@ -62,48 +69,43 @@ def received(client: Client) -> Publish:
     return packet
 
 
-def test_messages_reach_subscribers_of_each_worker(tmp_path: Path) -> None:
-    with machine(tmp_path) as running:
-        subscribers = [
-            connect(running, names(index, 1, "sub")[0], "t/#") for index in range(WORKERS)
-        ]
-        publishers = [connect(running, names(index, 1, "pub")[0]) for index in range(WORKERS)]
-        for qos in (0, 1, 2):
-            for publisher in publishers:
-                for number in range(COUNT):
-                    publish(publisher, f"t/{qos}", bytes((number,)), qos)
-                for subscriber in subscribers:
-                    found = [received(subscriber) for _ in range(COUNT)]
-                    assert [message.payload[0] for message in found] == list(range(COUNT))
-                    assert {message.qos for message in found} == {qos}
-        for client in (*subscribers, *publishers):
-            client.close()
+def test_messages_reach_subscribers_of_each_worker(running: Machine) -> None:
+    subscribers = [connect(running, names(index, 1, "sub")[0], "t/#") for index in range(WORKERS)]
+    publishers = [connect(running, names(index, 1, "pub")[0]) for index in range(WORKERS)]
+    for qos in (0, 1, 2):
+        for publisher in publishers:
+            for number in range(COUNT):
+                publish(publisher, f"t/{qos}", bytes((number,)), qos)
+            for subscriber in subscribers:
+                found = [received(subscriber) for _ in range(COUNT)]
+                assert [message.payload[0] for message in found] == list(range(COUNT))
+                assert {message.qos for message in found} == {qos}
+    for client in (*subscribers, *publishers):
+        client.close()
 
 
-def test_retained_message_is_kept_by_each_worker(tmp_path: Path) -> None:
-    with machine(tmp_path) as running:
-        publisher = connect(running, names(0, 1, "pub")[0])
-        publish(publisher, "kept", b"x", 1, retain=True)
-        for index in range(WORKERS):
-            client = connect(running, names(index, 1)[0], "kept")
-            message = received(client)
-            assert (message.payload, message.retain) == (b"x", True)
-            client.close()
-        publisher.close()
+def test_retained_message_is_kept_by_each_worker(running: Machine) -> None:
+    publisher = connect(running, names(0, 1, "pub")[0])
+    publish(publisher, "kept", b"x", 1, retain=True)
+    for index in range(WORKERS):
+        client = connect(running, names(index, 1)[0], "kept")
+        message = received(client)
+        assert (message.payload, message.retain) == (b"x", True)
+        client.close()
+    publisher.close()
 
 
-def test_acknowledged_messages_survive_the_death_of_a_worker(tmp_path: Path) -> None:
-    with machine(tmp_path) as running:
-        subscriber = connect(running, names(1, 1, "sub")[0], "t")
-        publisher = connect(running, names(0, 1, "pub")[0])
-        publish(publisher, "t", b"before", 1)
-        os.kill(running.pid(1), signal.SIGKILL)
-        wait_until_ended([running.pid(1)])
-        publish(publisher, "t", b"while it is down", 1)  # Answered when the worker is back.
-        publish(publisher, "t", b"after", 2)
-        subscriber.close()
-        subscriber = connect(running, names(1, 1, "sub")[0], clean_start=False)
-        found = [received(subscriber).payload for _ in range(3)]
-        assert found == [b"before", b"while it is down", b"after"]
-        subscriber.close()
-        publisher.close()
+def test_acknowledged_messages_survive_the_death_of_a_worker(running: Machine) -> None:
+    subscriber = connect(running, names(1, 1, "sub")[0], "t")
+    publisher = connect(running, names(0, 1, "pub")[0])
+    publish(publisher, "t", b"before", 1)
+    os.kill(running.pid(1), signal.SIGKILL)
+    wait_until_ended([running.pid(1)])
+    publish(publisher, "t", b"while it is down", 1)  # Answered when the worker is back.
+    publish(publisher, "t", b"after", 2)
+    subscriber.close()
+    subscriber = connect(running, names(1, 1, "sub")[0], clean_start=False)
+    found = [received(subscriber).payload for _ in range(3)]
+    assert found == [b"before", b"while it is down", b"after"]
+    subscriber.close()
+    publisher.close()
