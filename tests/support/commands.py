@@ -18,7 +18,7 @@ from flowguard.cli import app
 from tests.support.fork_server import CONTEXT
 from tests.support.patience import HANG_S
 
-__all__ = ["app", "flowguard", "started"]
+__all__ = ["app", "flowguard", "run_in_fork", "started"]
 
 
 def flowguard(
@@ -60,7 +60,7 @@ def started(*arguments: str, environment: Mapping[str, str] | None = None) -> It
         files = [Path(name) / each for each in ("stdout", "stderr")]
         for each in files:
             each.touch()
-        process = CONTEXT.Process(target=_run, args=(arguments, clean, files))
+        process = CONTEXT.Process(target=run_in_fork, args=(arguments, clean, files))
         process.start()
         try:
             yield Command(process, files)
@@ -70,7 +70,8 @@ def started(*arguments: str, environment: Mapping[str, str] | None = None) -> It
             process.close()
 
 
-def _run(arguments: tuple[str, ...], environment: dict[str, str], files: list[Path]) -> None:
+def run_in_fork(arguments: tuple[str, ...], environment: dict[str, str], files: list[Path]) -> None:
+    """Run a command with this environment; its output is appended to these two files."""
     os.environ.clear()
     os.environ.update(environment)
     for stream, path in zip((sys.stdout, sys.stderr), files, strict=True):
