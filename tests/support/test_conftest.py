@@ -48,22 +48,24 @@ def run(folder: Path, *options: str) -> str:
     return done.stdout
 
 
+WHY = "no program here: apt-get install it; or something like it"
+LAST = f"skipped: 2 ({WHY}), 1 (too old)"
+
+
 @pytest.mark.slow
 def test_tests_that_share_what_is_dear_are_run_by_one_process(tmp_path: Path) -> None:
+    """And the last line of such a run says what was skipped."""
     room = tmp_path / "tests" / "spark_of_ours"
     room.mkdir(parents=True)
     (room / "test_processes.py").write_text(NAMES_ITS_PROCESS)
+    (tmp_path / "test_skips.py").write_text(SKIPS)
     said = run(tmp_path, "-n", "2", "-rP")
     assert said.count("by gw") == 8
     assert said.count("by gw0") in (0, 8)
+    assert said.splitlines()[-1] == LAST
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_the_last_line_of_a_run_says_what_was_skipped_and_why(
-    tmp_path: Path, processes: str
-) -> None:
+def test_the_last_line_of_a_run_says_what_was_skipped_and_why(tmp_path: Path) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)
-    last = run(tmp_path, "-n", processes).splitlines()[-1]
-    why = "no program here: apt-get install it; or something like it"
-    assert last == f"skipped: 2 ({why}), 1 (too old)"
+    assert run(tmp_path, "-n", "0").splitlines()[-1] == LAST
