@@ -1,15 +1,17 @@
-"""A real Kafka of a test's own with one more listener, which requires a certificate and a
-password."""
+"""A real Kafka with one more listener, which requires a certificate and a password.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+It decides by access rules, and makes topics by itself.
+"""
+
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from benchmarks.brokers import free_ports
 from flowguard.kafka_settings import KafkaSettings
 from tests.support.authority import Authority, Pair
-from tests.support.kafka import Kafka, needs_kafka
+from tests.support.kafka import NEVER_FENCED, Kafka, jvm, shared
+from tests.support.kafka_rules import RULES
 
 MODULES = "org.apache.kafka.common.security"
 PASSWORD = "se cret"
@@ -21,7 +23,7 @@ class Guarded:
 
     server: Kafka
     address: str
-    authority: Authority
+    authority_file: Path
     pair: Pair
     password_file: Path
 
@@ -29,7 +31,7 @@ class Guarded:
         values: dict[str, object] = {
             "servers": self.address,
             "tls": True,
-            "tls_authority_file": self.authority.cert,
+            "tls_authority_file": self.authority_file,
             "tls_cert_file": self.pair.cert,
             "tls_key_file": self.pair.key,
             "user": "flowguard",
@@ -39,16 +41,19 @@ class Guarded:
         return KafkaSettings.model_validate(values | changed)
 
 
-@contextmanager
-def guarded_kafka(folder: Path, more: dict[str, str] | None = None) -> Iterator[Guarded]:
-    """Started; killed at the end. `more`: properties."""
-    needs_kafka()
+@cache
+def guarded_kafka() -> Guarded:
+    """Return one node for all processes of a run of tests, started by the first one."""
+    return shared("guarded-kafka", _start)
+
+
+def _start(folder: Path) -> Guarded:
     authority = Authority(folder)
     own, ours = authority.issue("127.0.0.1"), authority.issue("flowguard")
     store = folder / "own.pem"
     store.write_text(own.key.read_text() + own.cert.read_text())
     (port,) = free_ports(1)
-    server = Kafka(folder / "kafka")
+    server = Kafka(folder / "kafka", jvm=jvm())
     properties, listener = server.nodes[0].properties, f"GUARDED://127.0.0.1:{port}"
     for name in ("listeners", "advertised.listeners"):
         properties[name] += f",{listener}"
@@ -64,12 +69,13 @@ def guarded_kafka(folder: Path, more: dict[str, str] | None = None) -> Iterator[
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.cert),
         f"{own_name}.ssl.client.auth": "required",
-        **(more or {}),
+        "auto.create.topics.enable": "true",
+        **RULES,
+        **NEVER_FENCED,
     }
     password_file = folder / "password"
     password_file.write_text(f"{PASSWORD}\n")
-    try:
-        server.start()
-        yield Guarded(server, f"127.0.0.1:{port}", authority, ours, password_file)
-    finally:
-        server.remove()
+    server.start()
+    for node in server.nodes:
+        node.leave()
+    return Guarded(server, f"127.0.0.1:{port}", authority.cert, ours, password_file)

@@ -33,7 +33,7 @@ from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.interop.broker import Broker
 from tests.support.caller import Caller
 from tests.support.group_brokers import broker_of
-from tests.support.kafka import Kafka, KafkaNode, kafka, shared_kafka
+from tests.support.kafka import Kafka, shared_kafka
 from tests.support.patience import HANG_S
 
 FILTER = "$share/g/t/#"
@@ -298,9 +298,7 @@ def test_what_is_wrong_with_a_group_is_in_the_log_once_and_it_goes_on(
         for index in range(24):  # Behind them, too.
             publish(a, f"p{index}", "t/1", numbers(index, index + 1))
         found = collected(got, 24)
-        text = ""
-        while text.count("application lost messages") < 1:
-            text = a.log.read_text()
+        a.wait_for_log("application lost messages")
         member.close()
     assert {payload for _, _, payload in found} == set(numbers(0, 24))
     text = a.log.read_text()
@@ -361,76 +359,3 @@ def test_nothing_acknowledged_is_lost_where_a_broker_is_killed_and_comes_back_wh
                 each.close()
     come = {payload for _, _, payload in found}
     assert come == set(numbers(0, PUBLISHERS * rounds * of_each))
-
-
-@pytest.mark.slow
-def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(
-    tmp_path: Path, got: "queue.Queue[Got]"
-) -> None:
-    with (
-        kafka(tmp_path / "kafka") as server,
-        pair_of(tmp_path, server, "groups") as (a, b),
-    ):
-        members = [Member(a, "app-a", got), Member(b, "app-b", got)]
-        probe([a, b], ["app-a", "app-b"], got)
-        server.nodes[0].kill()
-        waiting = [
-            threading.Thread(target=publish, args=(broker, f"p{index}", "t/1", payloads))
-            for index, (broker, payloads) in enumerate(
-                ((a, numbers(0, MESSAGES)), (b, numbers(MESSAGES, 2 * MESSAGES)))
-            )
-        ]
-        for thread in waiting:
-            thread.start()
-        for broker in (a, b):
-            while "kafka unavailable" not in broker.log.read_text():
-                assert broker.process.poll() is None
-            publish(broker, "device", "other", numbers(0, MESSAGES))
-        server.nodes[0].start()
-        found = collected(got, 2 * MESSAGES)
-        for thread in waiting:
-            thread.join(HANG_S)
-        publish(a, "p", "t/2", numbers(2 * MESSAGES, 3 * MESSAGES))
-        found = collected(got, 3 * MESSAGES, found)
-        for member in members:
-            member.close()
-    assert {payload for _, _, payload in found} == set(numbers(0, 3 * MESSAGES))
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_each_of_three_nodes_ends_and_comes_back_and_a_group_loses_nothing_acknowledged(
-    tmp_path: Path, got: "queue.Queue[Got]"
-) -> None:
-    """Brokers die that lead the partitions, keep the roster, and coordinate the group."""
-    with (
-        kafka(tmp_path / "kafka", nodes=3) as server,
-        pair_of(tmp_path, server, "groups", replicas=3) as (a, b),
-    ):
-        members = [Member(a, "app-a", got), Member(b, "app-b", got, qos=2)]
-        probe([a, b], ["app-a", "app-b"], got)
-        found: list[Got] = []
-        for index, end in enumerate((KafkaNode.kill, KafkaNode.stop, KafkaNode.kill)):
-            first = index * PUBLISHERS * MESSAGES
-            publishers = [
-                threading.Thread(
-                    target=publish,
-                    args=((a, b)[each % 2], f"p{each}", f"t/{each}", payloads),
-                )
-                for each, payloads in enumerate(
-                    numbers(at, at + MESSAGES)
-                    for at in range(first, first + PUBLISHERS * MESSAGES, MESSAGES)
-                )
-            ]
-            for thread in publishers:
-                thread.start()
-            found = collected(got, first + 1, found)
-            end(server.nodes[index])
-            found = collected(got, first + PUBLISHERS * MESSAGES, found)
-            for thread in publishers:
-                thread.join(HANG_S)
-            server.nodes[index].start()
-            server.wait_until_ready()
-        for member in members:
-            member.close()
-    assert {payload for _, _, payload in found} == set(numbers(0, 3 * PUBLISHERS * MESSAGES))

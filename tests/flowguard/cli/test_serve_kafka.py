@@ -16,7 +16,7 @@ from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
 from tests.support.caller import Caller
-from tests.support.kafka import kafka, shared_kafka
+from tests.support.kafka import shared_kafka
 
 QUEUE_MAX = 50
 MESSAGES = 600
@@ -116,45 +116,6 @@ def test_an_application_gets_all_that_was_acknowledged_though_the_broker_was_kil
         # Acknowledged messages may come again; the later ones are complete and in order.
         assert got[0] <= MESSAGES // 2
         assert got == list(range(got[0], 2 * MESSAGES))
-
-
-@pytest.mark.slow
-def test_while_kafka_is_away_who_publishes_to_an_application_waits_and_then_everything_is_there(
-    tmp_path: Path,
-) -> None:
-    with kafka(tmp_path / "kafka") as server:
-        words = (*settings(tmp_path, "away"), "--kafka-servers", server.servers)
-        with running_broker(tmp_path, *words) as broker:
-            subscribe(broker, "app-1")
-            publish(broker, 0, 10)
-            server.nodes[0].kill()
-            with Caller(broker, client_id="q") as publisher:
-                assert isinstance(publisher.read(), Connack)
-                publisher.send(Publish("t", b"10", 1, packet_id=1))
-                while "kafka unavailable" not in broker.log.read_text():
-                    assert broker.process.poll() is None
-                server.nodes[0].start()
-                assert isinstance(publisher.read(), Puback)
-            assert received(broker, "app-1", 11) == list(range(11))
-
-
-@pytest.mark.slow
-def test_a_broker_ends_in_good_order_while_kafka_is_away(tmp_path: Path) -> None:
-    with kafka(tmp_path / "kafka") as server:
-        words = (*settings(tmp_path, "ended"), "--kafka-servers", server.servers)
-        with running_broker(tmp_path, *words) as broker:
-            subscribe(broker, "app-1")
-            publish(broker, 0, 10)
-            with Caller(broker, client_id="q") as publisher, durable(broker, "app-1"):
-                assert isinstance(publisher.read(), Connack)
-                server.nodes[0].kill()
-                publisher.send(Publish("t", b"10", 1, packet_id=1))
-                while "kafka unavailable" not in broker.log.read_text():
-                    assert broker.process.poll() is None
-                assert broker.terminate() == 0
-    said = broker.log.read_text()
-    assert "drained" in said
-    assert "Unclosed" not in said
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def delete_topic(server: Kafka, topic: str) -> None:
             while (now := await seen(admin, node["node_id"])) is not None:
                 if now.id != before.id:
                     break  # Another client was faster.
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.02)
 
     until(server, is_deleted)
     server.call(wait_until_known)

@@ -2,7 +2,6 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from flowguard.records import PutSession
 from flowguard.stores import MemoryStore
 from tests.support.authority import Authority
 from tests.support.guarded_kafka import PASSWORD, Guarded, guarded_kafka
-from tests.support.kafka import Kafka
+from tests.support.kafka import Kafka, jvm
 from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
@@ -30,15 +29,14 @@ from tests.flowguard.stores.kafka.test_store import appends, commit_at_last, pos
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with guarded_kafka(tmp_path_factory.mktemp("guarded")) as found:
-        yield found
+@pytest.fixture
+def guarded() -> Guarded:
+    return guarded_kafka()
 
 
 def add_user(server: Kafka) -> None:
     """For SCRAM: what the server keeps of a password."""
-    words = [java(), "-cp", f"{JARS}/*", "kafka.admin.ConfigCommand"]
+    words = [java(), *jvm(), "-cp", f"{JARS}/*", "kafka.admin.ConfigCommand"]
     words += ["--bootstrap-server", server.servers, "--alter", "--entity-type", "users"]
     words += ["--entity-name", "flowguard"]
     words += ["--add-config", f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"]

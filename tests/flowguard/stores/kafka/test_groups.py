@@ -1,5 +1,6 @@
 """Groups of several brokers on a real Kafka: two stores of one process, no broker around them."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,8 +47,8 @@ from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_o
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.support.guarded_kafka import guarded_kafka
-from tests.support.kafka import kafka, shared_kafka
-from tests.support.kafka_rules import RULES, deny
+from tests.support.kafka import shared_kafka
+from tests.support.kafka_rules import deny
 
 FILTER = "$share/g/t"
 MEMBER, SPREAD = key_of(SinkKind.MEMBERS, FILTER), key_of(SinkKind.SPREAD, FILTER)
@@ -130,6 +131,7 @@ class Side:
 
 def until(condition: Callable[[], object], *sides: Side) -> None:
     while not condition():
+        time.sleep(0.01)
         for side in sides:
             side.hear()
 
@@ -311,14 +313,14 @@ def test_a_damaged_record_is_said_and_counted_and_the_group_goes_on() -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_that_a_disk_has_damaged_holds_its_partition_and_no_other(tmp_path: Path) -> None:
-    with kafka(tmp_path) as server:
-        one = Side("groups", place=place_on(server, new_prefix()))
+def test_a_batch_that_a_disk_has_damaged_holds_its_partition_and_no_other() -> None:
+    with sides(new_prefix()) as (one,):
         one.store.commit([JOIN])
         for payload in (b"0", b"1", b"2"):
             one.store.commit([one.append(0, payload)])
         one.store.commit([one.append(1, b"other")])
-        damage_batch(tmp_path / "1" / "data" / f"{one.topic()}-0", 1)
+        (node,) = shared_kafka().nodes
+        damage_batch(node.folder / "data" / f"{one.topic()}-0", 1)
         one.groups.want(FILTER, True)
         until(lambda: set(one.has.values()) == {b"0", b"other"}, one)
         until(lambda: one.troubles(Trouble.HELD), one)
@@ -329,7 +331,6 @@ def test_a_batch_that_a_disk_has_damaged_holds_its_partition_and_no_other(tmp_pa
         assert one.troubles(Trouble.READING)[-1] == ""
         assert b"2" not in one.has.values()
         assert not one.store.take_lost()
-        one.store.close()
 
 
 def damage_batch(folder: Path, number: int) -> None:
@@ -362,52 +363,50 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group(tmp_path: Path) -> None:
-    properties = {"auto.create.topics.enable": "true", "num.partitions": "1"}
-    with kafka(tmp_path, properties=properties) as server:
-        one = Side("groups", place=place_on(server, new_prefix()))
-        one.store.commit([JOIN])
-        one.groups.want(FILTER, True)
-        one.publish(b"old")
-        until(lambda: one.has, one)
-        delete_topic(server, one.topic())
-        until(lambda: any(one.troubles(Trouble.READING)), one)
-        payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
-        one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
-        until(lambda: set(payloads) <= set(one.has.values()), one)
-        assert one.store._link.partitions_of(one.topic()) == PARTITIONS
-        one.store.close()
+def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group() -> None:
+    server = guarded_kafka().server
+    one = Side(new_prefix(), place=place_on(server, new_prefix()))
+    one.store.commit([JOIN])
+    one.groups.want(FILTER, True)
+    one.publish(b"old")
+    until(lambda: one.has, one)
+    delete_topic(server, one.topic())
+    until(lambda: any(one.troubles(Trouble.READING)), one)
+    payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
+    one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
+    until(lambda: set(payloads) <= set(one.has.values()), one)
+    assert one.store._link.partitions_of(one.topic()) == PARTITIONS
+    one.store.close()
 
 
 @pytest.mark.slow
-def test_acknowledgements_that_kafka_does_not_take_are_said_and_kept_until_it_does(
-    tmp_path: Path,
-) -> None:
-    with guarded_kafka(tmp_path, RULES) as guarded:
-        access = access_of(guarded.settings())
-        base, place = MemoryStore(), place_on(guarded.server, new_prefix())
-        place = replace(place, servers=guarded.address, access=access)
-        one = Side("groups", base, place)
-        one.store.commit([JOIN])
-        one.groups.want(FILTER, True)
-        one.publish(*(b"%d" % number for number in range(300)))
-        until(lambda: len(one.has) == 300, one)
-        left = dict(one.has)
-        deny(guarded.server, one.topic(), is_denied=True)
-        while not any(one.troubles(Trouble.COMMITS)):  # Not all of Kafka knows the rule at once.
-            pos, _ = left.popitem()
-            one.publish_at_last(Release(SPREAD, pos, 0))  # It waits rather than end the broker.
-            one.hear()
-        assert "denies it" in one.troubles(Trouble.COMMITS)[-1]
-        deny(guarded.server, one.topic(), is_denied=False)
-        until(lambda: one.troubles(Trouble.COMMITS)[-1] == "", one)
-        until(lambda: one.troubles(Trouble.READING)[-1] == "", one)
-        one.store.close()
-        two = Side("groups", base, place)
-        two.groups.want(FILTER, True)
-        until(lambda: len(two.has) >= len(left), two)
-        assert set(two.has.values()) == set(left.values())
-        two.store.close()
+def test_acknowledgements_that_kafka_does_not_take_are_said_and_kept_until_it_does() -> None:
+    guarded, groups = guarded_kafka(), new_prefix()
+    access = access_of(guarded.settings())
+    base, place = MemoryStore(), place_on(guarded.server, new_prefix())
+    place = replace(place, servers=guarded.address, access=access)
+    one = Side(groups, base, place)
+    one.store.commit([JOIN])
+    one.groups.want(FILTER, True)
+    one.publish(*(b"%d" % number for number in range(300)))
+    until(lambda: len(one.has) == 300, one)
+    left = dict(one.has)
+    deny(guarded.server, one.topic(), is_denied=True)
+    while not any(one.troubles(Trouble.COMMITS)):  # Not all of Kafka knows the rule at once.
+        pos, _ = left.popitem()
+        one.publish_at_last(Release(SPREAD, pos, 0))  # It waits rather than end the broker.
+        one.hear()
+        time.sleep(0.05)
+    assert "denies it" in one.troubles(Trouble.COMMITS)[-1]
+    deny(guarded.server, one.topic(), is_denied=False)
+    until(lambda: one.troubles(Trouble.COMMITS)[-1] == "", one)
+    until(lambda: one.troubles(Trouble.READING)[-1] == "", one)
+    one.store.close()
+    two = Side(groups, base, place)
+    two.groups.want(FILTER, True)
+    until(lambda: len(two.has) >= len(left), two)
+    assert set(two.has.values()) == set(left.values())
+    two.store.close()
 
 
 @pytest.mark.slow

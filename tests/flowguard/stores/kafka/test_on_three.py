@@ -1,14 +1,17 @@
-"""The contract on three nodes, of which two must have what is committed; and what is promised
-where nodes end, topics are deleted, retention passes a client and the broker is killed."""
+"""Three nodes, of which two must have what is committed: nodes end or pause, topics are deleted,
+retention passes a client and the broker is killed."""
 
+import asyncio
 import gc
+import queue
 import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +19,12 @@ import pytest
 from flowguard.errors import StallError
 from flowguard.records import PutSession, Settle
 from flowguard.stores import MemoryStore
+from tests.flowguard.cli import test_serve_groups as groups
 from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
-from tests.flowguard.stores.kafka.test_contract import *  # noqa: F403
+from tests.interop.broker import Broker
 from tests.support.kafka import Kafka, KafkaNode, kafka
+from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
@@ -39,23 +44,14 @@ from tests.flowguard.stores.kafka.test_store import (
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 BATCH = 25
+MESSAGES = 100
+"""Number of messages of each publisher, each time that a node ends."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     with kafka(tmp_path_factory.mktemp("kafka"), nodes=3) as server:
         yield server
-
-
-@pytest.fixture
-def place(server: Kafka) -> Iterator[KafkaPlace]:
-    place = place_on(server, new_prefix())
-    place.wait_s = 5.0
-    yield place
-    for node in server.nodes:
-        if not node.is_running:
-            node.start()
-    server.wait_until_ready()
 
 
 def with_messages(place: KafkaPlace, base: MemoryStore, count: int) -> KafkaStore:
@@ -78,22 +74,9 @@ def leader_of(server: Kafka, topic: str) -> KafkaNode:
             number = int(found["partitions"][0]["leader"])
             if number > 0:
                 return number
+            await asyncio.sleep(0.1)
 
     return server.nodes[server.call(ask) - 1]
-
-
-def test_what_is_asked_of_any_node_is_answered_while_one_of_them_is_dead(
-    server: Kafka, place: KafkaPlace
-) -> None:
-    """The driver asks a random node, and takes long to notice which of them is dead."""
-    link = open_link(server)
-    topic = new_prefix()
-    server.create_topic(topic, 2)  # Until all of them know it.
-    server.nodes[0].kill()
-    for _ in range(30):
-        assert link.topics(topic) == [topic]
-        assert link.partitions_of(topic) == 2
-    link.close()
 
 
 def test_a_link_that_ends_leaves_no_connection_open(server: Kafka) -> None:
@@ -120,12 +103,124 @@ def test_a_link_that_ends_leaves_no_connection_open(server: Kafka) -> None:
     assert [str(each.message) for each in caught] == []
 
 
-@pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
-def test_a_leader_ends_while_batches_are_on_their_way_and_each_message_is_there_once(
-    server: Kafka, place: KafkaPlace, end: Callable[[KafkaNode], None]
+def test_a_topic_that_somebody_deletes_is_made_again_on_all_nodes(
+    server: Kafka,
 ) -> None:
-    store = with_messages(place, MemoryStore(), BATCH)
-    leader = leader_of(server, topic_name(store, place))
+    place = place_for(server)
+    store = with_messages(place, MemoryStore(), 10)
+    topic = topic_name(store, place)
+    delete_topic(server, topic)
+    commit_at_last(store, appends(11, 12))
+    assert positions_at_last(store) == [11, 12]
+    assert store.take_lost() == {"c": 10}
+    assert topic_name(store, place) == topic
+    store.close()
+
+
+def test_each_of_three_nodes_ends_and_comes_back_and_nothing_acknowledged_is_lost(
+    server: Kafka, tmp_path: Path
+) -> None:
+    """Nodes end that lead partitions, keep the roster, and coordinate the group."""
+    first, second, third = server.nodes
+    topic = new_prefix()
+    server.create_topic(topic, 2)  # Until all of them know it.
+    # With fewer nodes no store opens.
+    waits = with_messages(place_for(server), MemoryStore(), 100)
+    with groups.pair_of(tmp_path, server, new_prefix(), replicas=3) as brokers:
+        group = Group(brokers)
+        with group.publishing():
+            killed = queues_outlive_their_leader(server, first, KafkaNode.kill)
+        any_node_is_asked(server, topic)
+        with group.publishing():
+            one_node_of_three_is_not_enough(server, second, waits)
+        server.wait_until_ready()
+        with group.publishing():
+            stopped = queues_outlive_their_leader(server, third, KafkaNode.stop)
+        third.start()
+        server.wait_until_ready()
+        group.close()
+    # What Kafka had exists, and its positions are used.
+    for base, place in (killed, stopped):
+        store = opened_at_last(base, place)
+        commit_at_last(store, appends(2 * BATCH + 1, 3 * BATCH))
+        assert positions_at_last(store) == list(range(1, 3 * BATCH + 1))
+        store.close()
+
+
+class Group:
+    """Two members of a group on two brokers, and publishers on both."""
+
+    def __init__(self, brokers: Sequence[Broker]) -> None:
+        a, b = self._brokers = brokers
+        self._got: queue.Queue[groups.Got] = queue.Queue()
+        self._members = [
+            groups.Member(a, "app-a", self._got),
+            groups.Member(b, "app-b", self._got, qos=2),
+        ]
+        groups.probe(brokers, ["app-a", "app-b"], self._got)
+        self._found: list[groups.Got] = []
+        self._sent = 0
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Publish, wait until the first message has come, and at the end of the block for all."""
+        first, self._sent = self._sent, self._sent + groups.PUBLISHERS * MESSAGES
+        publishers = [
+            threading.Thread(
+                target=groups.publish,
+                args=(self._brokers[each % 2], f"p{each}", f"t/{each}", payloads),
+            )
+            for each, payloads in enumerate(
+                groups.numbers(at, at + MESSAGES) for at in range(first, self._sent, MESSAGES)
+            )
+        ]
+        for thread in publishers:
+            thread.start()
+        self._found = groups.collected(self._got, first + 1, self._found)
+        yield
+        self._found = groups.collected(self._got, self._sent, self._found)
+        for thread in publishers:
+            thread.join(HANG_S)
+        assert {each for *_, each in self._found} == set(groups.numbers(0, self._sent))
+
+    def close(self) -> None:
+        for member in self._members:
+            member.close()
+
+
+def place_for(server: Kafka) -> KafkaPlace:
+    place = place_on(server, new_prefix())
+    place.wait_s = 5.0
+    return place
+
+
+def queue_led_by(server: Kafka, node: KafkaNode) -> tuple[KafkaStore, MemoryStore, KafkaPlace]:
+    """A store with messages in a queue that this node leads, its other store, and its place."""
+    while True:
+        base, place = MemoryStore(), place_for(server)
+        store = with_messages(place, base, BATCH)
+        if leader_of(server, topic_name(store, place)) is node:
+            return store, base, place
+        store.close()
+
+
+def queues_outlive_their_leader(
+    server: Kafka, leader: KafkaNode, end: Callable[[KafkaNode], None]
+) -> tuple[MemoryStore, KafkaPlace]:
+    """A leader ends while batches are on their way, after retention has passed a client that
+    sleeps, and between a commit and its acknowledgement, together with the broker.
+
+    Return the place of the last one's queue and its other store.
+    """
+    passed, _, of_passed = queue_led_by(server, leader)
+    commit_at_last(passed, [Settle("c", 2)])
+    delete_before(server, topic_name(passed, of_passed), 5)
+    crashed, base, of_crashed = queue_led_by(server, leader)
+    plan = crashed._planned(appends(BATCH + 1, 2 * BATCH))
+    at_last(lambda: crashed._write(plan))
+    crash(crashed)
+    store, _, place = queue_led_by(server, leader)
+
     ends_now, has_ended = threading.Event(), threading.Event()
     committed = [BATCH]
 
@@ -144,43 +239,16 @@ def test_a_leader_ends_while_batches_are_on_their_way_and_each_message_is_there_
     publisher.join()
     topic = topic_name(store, place)
     while leader_of(server, topic) is leader:  # A node that has not heard of the new one yet.
-        continue
+        time.sleep(0.1)
     assert positions_at_last(store) == list(range(1, committed[0] + 1))
     store.close()
 
-
-def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
-    server: Kafka, place: KafkaPlace
-) -> None:
-    store = with_messages(place, MemoryStore(), 100)
-    server.nodes[0].kill()
-    commit_at_last(store, appends(101, 200))
-    server.nodes[1].kill()
-    # Only one of three has it, which is not enough for an acknowledgement.
-    with pytest.raises(StallError):
-        store.commit(appends(201, 300))
-    server.nodes[0].start()
-    server.nodes[1].start()
-    commit_at_last(store, appends(201, 300))
-    assert positions_at_last(store) == list(range(1, 301))
-    store.close()
-
-
-def test_the_broker_and_the_leader_die_between_the_commit_and_the_acknowledgement(
-    server: Kafka, place: KafkaPlace
-) -> None:
-    """Acknowledged messages exist, and so do those that Kafka had; their positions are used."""
-    base = MemoryStore()
-    store = with_messages(place, base, 10)
-    leader = leader_of(server, topic_name(store, place))
-    plan = store._planned(appends(11, 20))
-    at_last(lambda: store._write(plan))
-    crash(store)
-    leader.kill()
-    again = opened_at_last(base, place)
-    commit_at_last(again, appends(21, 30))
-    assert positions_at_last(again) == list(range(1, 31))
-    again.close()
+    while not (found := positions_or_none(passed)):
+        time.sleep(0.1)
+    assert found == list(range(6, BATCH + 1))
+    assert passed.take_lost() == {"c": 4}
+    passed.close()
+    return base, of_crashed
 
 
 def opened_at_last(base: MemoryStore, place: KafkaPlace) -> KafkaStore:
@@ -190,22 +258,6 @@ def opened_at_last(base: MemoryStore, place: KafkaPlace) -> KafkaStore:
             return open_store(base, place)
 
 
-def test_retention_passes_a_sleeping_client_whose_topic_has_another_leader_since(
-    server: Kafka, place: KafkaPlace
-) -> None:
-    base = MemoryStore()
-    store = with_messages(place, base, 10)
-    commit_at_last(store, [Settle("c", 2)])
-    topic = topic_name(store, place)
-    delete_before(server, topic, 5)
-    leader_of(server, topic).kill()
-    while not (found := positions_or_none(store)):
-        continue
-    assert found == [6, 7, 8, 9, 10]
-    assert store.take_lost() == {"c": 4}
-    store.close()
-
-
 def positions_or_none(store: KafkaStore) -> list[int]:
     try:
         return positions(store)
@@ -213,14 +265,25 @@ def positions_or_none(store: KafkaStore) -> list[int]:
         return []
 
 
-def test_a_topic_that_somebody_deletes_is_made_again_on_all_nodes(
-    server: Kafka, place: KafkaPlace
-) -> None:
-    store = with_messages(place, MemoryStore(), 10)
-    topic = topic_name(store, place)
-    delete_topic(server, topic)
-    commit_at_last(store, appends(11, 12))
-    assert positions_at_last(store) == [11, 12]
-    assert store.take_lost() == {"c": 10}
-    assert topic_name(store, place) == topic
+def any_node_is_asked(server: Kafka, topic: str) -> None:
+    """The driver asks a random node, and takes long to notice which of them is dead."""
+    assert not all(node.is_running for node in server.nodes)
+    link = open_link(server)
+    for _ in range(30):
+        assert link.topics(topic) == [topic]
+        assert link.partitions_of(topic) == 2
+    link.close()
+
+
+def one_node_of_three_is_not_enough(server: Kafka, node: KafkaNode, store: KafkaStore) -> None:
+    """One node is dead already. The store waits, and all nodes start again."""
+    node.kill()
+    # Only one of three has it, which is not enough for an acknowledgement.
+    with pytest.raises(StallError):
+        store.commit(appends(101, 200))
+    for each in server.nodes:
+        if not each.is_running:
+            each.start()
+    commit_at_last(store, appends(101, 200))
+    assert positions_at_last(store) == list(range(1, 201))
     store.close()

@@ -276,11 +276,10 @@ def test_while_no_server_answers_upkeep_waits_and_what_was_acknowledged_is_kept_
         store = open_store(base, place)
         settled = range(1, 2 * CHANGES_MAX)
         commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, len(settled) + 2)])
-        server.nodes[0].kill()
+        server.nodes[0].pause()
         store.commit([Settle("c", pos, delivery(pos)) for pos in settled])
         store.maintain()
-        server.nodes[0].start()
-        server.wait_until_ready()
+        server.nodes[0].resume()
         last = len(settled) + 3
         commit_at_last(store, appends(last, last))
         store.maintain()
