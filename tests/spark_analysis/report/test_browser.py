@@ -67,9 +67,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield opened
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(scope="module", params=WIDTHS)
 def shown(page: Page, report: Path, request: pytest.FixtureRequest) -> Page:
-    """The report at a width."""
+    """The report at a width, opened once for all tests."""
     page.requests.clear()
     page.open(report, request.param)
     folder = os.environ.get("FLOWGUARD_SCREENSHOTS")
@@ -113,7 +113,6 @@ def test_a_click_on_the_legend_hides_its_line(shown: Page) -> None:
     assert hidden == ["false", False]
 
 
-def test_it_can_be_printed(page: Page, report: Path, tmp_path: Path) -> None:
-    page.open(report, 1280)
-    page.print(tmp_path / "report.pdf")
+def test_it_can_be_printed(shown: Page, tmp_path: Path) -> None:
+    shown.print(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
