@@ -93,9 +93,10 @@ def test_the_same_runs_give_the_same_bytes_whether_plans_are_compiled_or_not(
             ).read_bytes(), file
 
 
-def test_a_run_with_a_damaged_page_is_named_and_the_others_are_analysed(
+def test_runs_with_damaged_pages_are_named_and_the_others_are_analysed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """A page that cannot be unpacked, and one that unpacks into other numbers."""
     for seed in (1, 2):
         draw(tmp_path / f"none-{seed}", Drawn("flash-crowd", "none", seed, steps_per_s=1))
     path = tmp_path / "none-1" / "samples-00000.parquet"
@@ -106,29 +107,22 @@ def test_a_run_with_a_damaged_page_is_named_and_the_others_are_analysed(
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     content[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
     path.write_bytes(content)
-    found = analysed(spark, tmp_path)
-    (left_out,) = found.left_out
-    assert Path(left_out.path).name == "none-1"
-    assert left_out.reason.startswith("samples-00000.parquet cannot be read: ")
-    assert len(found.runs) == 1
-    assert values(found, "cascade", "depth_count")["none"]["runs_count"] == 1
-
-
-def test_a_run_with_a_page_that_unpacks_into_other_numbers_is_named(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    for name in ("whole", "damaged"):
+    for name in ("whole", "silently"):
         rows = [
             {"population": "cars", "t_s": number / 10, "first_connected_count": connected}
             for number, connected in enumerate(noise(500))
         ]
         described = {"scenario": "s", "policy": name}
         record(tmp_path / name, name, run=described, goodput=rows)
-    damage_silently(tmp_path / "damaged" / "goodput-00000.parquet", "first_connected_count")
+    damage_silently(tmp_path / "silently" / "goodput-00000.parquet", "first_connected_count")
     found = analysed(spark, tmp_path)
-    assert [run.run_id for run in found.runs] == ["whole"]
-    (left_out,) = found.left_out
-    assert left_out.reason.startswith("goodput-00000.parquet cannot be read: ")
+    reasons = {Path(each.path).name: each.reason for each in found.left_out}
+    assert reasons.keys() == {"none-1", "silently"}
+    assert reasons["none-1"].startswith("samples-00000.parquet cannot be read: ")
+    assert reasons["silently"].startswith("goodput-00000.parquet cannot be read: ")
+    assert len(found.runs) == 2
+    assert "whole" in {run.run_id for run in found.runs}
+    assert values(found, "cascade", "depth_count")["none"]["runs_count"] == 1
 
 
 def test_a_run_without_a_row_in_most_tables_is_analysed(

@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
@@ -52,10 +51,11 @@ def test_what_comes_from_data_is_text() -> None:
     assert str(element("p", Html("<b>b</b>"), title='"')) == '<p title="&quot;"><b>b</b></p>'
 
 
-@pytest.mark.spark
-def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trouble(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def text(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of three live runs, of a crowd, of a run with publishers, and of one without a row
+    of goodput."""
+    folder = tmp_path_factory.mktemp("runs")
     for name, window, per_step in (("a", "50", 6_533), ("b", "60", 6_532), ("calm", "70", 1)):
         goodput = [
             {"population": "all", "t_s": float(t_s), "acknowledged_count": per_step}
@@ -64,15 +64,38 @@ def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trou
         described = {"source": "broker", "scenario": "live", "policy": "flowguard"}
         parameters = [("flow.window_max", window)]
         record(
-            tmp_path / name,
+            folder / name,
             name,
             run={**described, "parameters": parameters},
             end={"ended_by": "stopped"},
             goodput=goodput,
         )
-    text = page(analyse(spark, *examine(find_runs([tmp_path])))).replace("\N{NO-BREAK SPACE}", " ")
-    goodput_section = text.split('id="q-goodput"')[1].split("</section>")[0]
-    (sentence,) = re.findall(r'<p class="conclusion">(.*?)</p>', goodput_section)
+    for name, due in (("crowd", 0), ("talk", 5)):
+        goodput = [
+            {"population": "cars", "t_s": float(t_s), "first_connected_count": t_s}
+            | {"due_count": due, "acknowledged_count": due, "in_time_count": due}
+            for t_s in range(1, 11)
+        ]
+        described = {"scenario": name, "policy": "flowguard"}
+        record(folder / name, name, run=described, goodput=goodput, end={"ended_s": 10.0})
+    unknown = [{"population": "all", "t_s": float(t_s)} for t_s in range(1, 11)]
+    described = {"source": "broker", "scenario": "unknown", "policy": "flowguard"}
+    record(folder / "unknown", "unknown", run=described, goodput=unknown, end={"ended_s": 10.0})
+    found = page(analyse(spark, *examine(find_runs([folder]))))
+    return found.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def articles_of(text: str) -> list[str]:
+    """Return the articles on goodput, in the order of their scenarios."""
+    return text.split('id="q-goodput"')[1].split("</section>")[0].split("<article>")[1:]
+
+
+@pytest.mark.spark
+def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trouble(
+    text: str,
+) -> None:
+    _, live, _ = articles_of(text)
+    (sentence,) = re.findall(r'<p class="conclusion">(.*?)</p>', live)
     assert sentence.startswith("Equal within noise: between 6,533 /s (")
     assert "Not compared, because each had a load of its own: 1 /s (" in sentence
     assert "best of" not in text
@@ -82,23 +105,8 @@ def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trou
 
 
 @pytest.mark.spark
-def test_where_nobody_publishes_first_connections_are_called_that(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    for name, due in (("crowd", 0), ("talk", 5)):
-        goodput = [
-            {"population": "cars", "t_s": float(t_s), "first_connected_count": t_s}
-            | {"due_count": due, "acknowledged_count": due, "in_time_count": due}
-            for t_s in range(1, 11)
-        ]
-        described = {"scenario": name, "policy": "flowguard"}
-        record(tmp_path / name, name, run=described, goodput=goodput, end={"ended_s": 10.0})
-    unknown = [{"population": "all", "t_s": float(t_s)} for t_s in range(1, 11)]
-    described = {"source": "broker", "scenario": "live", "policy": "flowguard"}
-    record(tmp_path / "live", "live", run=described, goodput=unknown, end={"ended_s": 10.0})
-    text = page(analyse(spark, *examine(find_runs([tmp_path]))))
-    section = text.split('id="q-goodput"')[1].split("</section>")[0]
-    crowd, talk = section.split("<article>")[1:]  # The live run has no figure.
+def test_where_nobody_publishes_first_connections_are_called_that(text: str) -> None:
+    crowd, _, talk = articles_of(text)  # The run without a row has no figure.
     assert "crowd: clients connected for the first time per second" in crowd
     assert '"text":"clients connected for the first time per second"' in crowd
     assert "connected for the first time [" in crowd
