@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -61,6 +62,14 @@ TOGETHER = (
 """Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, a
 browser, two wheels, brokers, three nodes of Kafka, six of Redis, certificates made by Java."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
+
+# By default, structlog colours a traceback with all its local variables: half a second each.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests
 # start, and each process of pytest-xdist, compiles all of its modules anew.
