@@ -20,7 +20,7 @@ from tests.support.real import (
 )
 from tests.support.storm import Outcome, Storm
 
-CROWD = 5_000
+CROWD = 2_500
 GATE = {
     "connects_in_process_max": 50,
     "connect_buffer_max": 1_000,
@@ -40,7 +40,7 @@ async def run_storm(storm: Storm) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("expiry_s", [0, 3_600], ids=["transient", "durable"])
-async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
+async def test_thousands_of_clients_at_once_all_get_in_through_a_gate_of_fifty(
     expiry_s: int,
 ) -> None:
     """Clients beyond 50 in process and 1,000 waiting are rejected with 137 and try again."""

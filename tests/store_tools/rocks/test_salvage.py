@@ -13,7 +13,7 @@ from store_tools.rocks.salvage import Salvage, salvage
 from store_tools.rocks.verification import Verification, verify
 from tests.flowguard.stores.rocks.damage import SETTINGS, build, contents, with_byte_changed
 
-POSITIONS = max(4, settings.default.max_examples // 12)
+POSITIONS = max(3, settings.default.max_examples // 12)
 """Number of positions in each file, from its first to its last byte."""
 
 
