@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.changing import ChangingTorture
 
-KILLS = 4
+KILLS = 3
 
 
 @pytest.mark.once

@@ -24,7 +24,7 @@ mqtt = pytest.importorskip(
 from paho.mqtt.packettypes import PacketTypes  # noqa: E402
 from paho.mqtt.properties import Properties  # noqa: E402
 
-KILLS = 10
+KILLS = 5
 BURST = 5
 BURST_SHARE = 0.3
 """Share of the turns in which the publisher is connected."""

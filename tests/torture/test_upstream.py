@@ -7,7 +7,7 @@ import pytest
 from tests.torture.upstream import GATE, run
 
 CLIENTS = 60
-KILLS = 3
+KILLS = 2
 
 
 @pytest.mark.once

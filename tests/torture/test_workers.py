@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.workers import WorkersTorture
 
-KILLS = 5
+KILLS = 3
 
 
 @pytest.mark.once
