@@ -171,7 +171,7 @@ TRIGGERS = st.builds(Trigger, st.sampled_from([0.0, 0.25]), st.floats(1.0, 10.0)
 
 
 @pytest.mark.slow
-@settings(max_examples=max(3, settings.default.max_examples // 40))
+@settings(max_examples=max(2, settings.default.max_examples // 40))
 @given(TRIGGERS, st.integers(0, 2**32))
 @example(Trigger(0.0, 5.0), 1)
 def test_goodput_is_back_ten_seconds_after_a_store_was_slow(trigger: Trigger, seed: int) -> None:

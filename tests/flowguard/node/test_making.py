@@ -187,8 +187,7 @@ def test_a_will_is_allowed_or_not_without_a_plan() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("identified", [False, True])
-@pytest.mark.parametrize("expiry_s", [0, 60])
+@pytest.mark.parametrize(("identified", "expiry_s"), [(False, 0), (True, 60)])
 def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
     stage = Stage()
     node = stage.node

@@ -20,8 +20,9 @@ from tests.support.stage import Client, Stage
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client_takes", [{}, {"maximum_packet_size": 0xFFFF_FFFF}])
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(
+    ("qos", "client_takes"), [(0, {}), (1, {"maximum_packet_size": 0xFFFF_FFFF})]
+)
 def test_a_message_that_grows_beyond_what_mqtt_can_express_is_dropped(
     qos: int, client_takes: dict[str, int]
 ) -> None:
