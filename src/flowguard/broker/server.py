@@ -289,7 +289,11 @@ async def _drain(
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     overload_log.flush(clock())
     dropped = node.counters.publish_dropped
-    log.info("drained", clients_disconnected=disconnected, messages_dropped_since_start=dropped)
+    log.info(
+        "drained",
+        clients_disconnected=disconnected,
+        messages_dropped_or_rejected_since_start=dropped,
+    )
     if node.guard.shadow is not None:
         _log_shadow(node.guard.shadow.report())
 

@@ -61,7 +61,10 @@ async def test_connected_clients_are_told_and_new_ones_are_refused() -> None:
                 await told_to_leave(wire)
             await listening_ends(running)
     (line,) = [line for line in lines if line["event"] == "drained"]
-    assert (line["clients_disconnected"], line["messages_dropped_since_start"]) == (2, 1)
+    assert (line["clients_disconnected"], line["messages_dropped_or_rejected_since_start"]) == (
+        2,
+        1,
+    )
 
 
 async def test_what_is_in_process_is_finished_and_acknowledged_first() -> None:

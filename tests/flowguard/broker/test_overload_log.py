@@ -149,6 +149,20 @@ def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
     assert "rejected_not_authorized" not in lines[-1]
 
 
+def test_counts_do_not_delay_the_line_of_an_overload_that_begins() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    stage.node.counters.drop(Reason.NOT_AUTHORIZED)
+    (line,) = ticked(stage, log)
+    assert line["rejected_not_authorized"] == 1
+    lines = []
+    for _ in range(50):
+        stage.node.guard.observer.drift(1.0, stage.now_s)
+        stage.advance(0.1)
+        lines += ticked(stage, log)
+    assert [line["event"] for line in lines] == ["overload began"]
+
+
 def test_errors_without_overload_do_not_begin_one() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
@@ -213,5 +227,5 @@ async def test_drops_after_the_last_line_are_told_before_the_broker_ends() -> No
     (drained,) = [line for line in lines if line["event"] == "drained"]
     dropped = [line["dropped_queue_messages"] for line in told]
     assert dropped == [1, 6]
-    assert drained["messages_dropped_since_start"] == 7
+    assert drained["messages_dropped_or_rejected_since_start"] == 7
     assert lines.index(told[-1]) < lines.index(drained)

@@ -1,6 +1,7 @@
 """The actions of overload protection, for readers of the log: one line per interval at most.
 
-Counts of rejections and drops that overload did not cause have a line of their own.
+Counts of rejections and drops that overload did not cause have a line of their own. It does not
+delay the line of an overload that begins.
 """
 
 from collections.abc import Mapping
@@ -62,6 +63,8 @@ class OverloadLog:
         self._first_pressed_s: float | None = None
         """The first tick of this interval with a pressure that cuts windows, or None."""
         self._last_pressed_s = now_s
+        self._begin_due_s = now_s
+        """The first moment at which an overload that begins may be logged."""
         self._since_s: float | None = None
         """The start of the overload, or None if there is none."""
         self._before: dict[str, int] = {}
@@ -77,7 +80,11 @@ class OverloadLog:
             self._last_pressed_s = now_s
             if self._first_pressed_s is None:
                 self._first_pressed_s = now_s
-        if now_s >= self._due_s:
+        if now_s >= self._due_s or (
+            self._since_s is None
+            and now_s >= self._begin_due_s
+            and self._is_overload(_difference(self._counts(), self._logged))
+        ):
             self.flush(now_s)
 
     def flush(self, now_s: float) -> None:
@@ -87,15 +94,14 @@ class OverloadLog:
         by_overload = _by_overload(changed)
         others = _difference(changed, by_overload)
         counted_s, first_s = _rounded(now_s - self._logged_s), self._first_pressed_s
-        is_cut = self._window_min < self._node.guard.window.limit_max
         has_line = True
-        if self._since_s is not None and first_s is None and not is_cut:
+        if self._since_s is not None and first_s is None and not self._is_cut:
             total = _by_overload(_difference(counts, self._before))
             log.warning(
                 "overload ended", lasted_s=_rounded(self._last_pressed_s - self._since_s), **total
             )
             self._since_s = None
-        elif first_s is not None and (by_overload or is_cut):
+        elif first_s is not None and self._is_overload(changed):
             log.warning(
                 "overload began" if self._since_s is None else "overload continues",
                 cause=pressure_text(self._worst),
@@ -113,9 +119,21 @@ class OverloadLog:
             log.warning(
                 "counts of rejections, drops and errors", counts_of_last_s=counted_s, **others
             )
+        if has_line:
+            self._begin_due_s = now_s + INTERVAL_S
         if others or has_line:
             self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
         self._window_min, self._worst, self._first_pressed_s = self._window(), CALM, None
+
+    @property
+    def _is_cut(self) -> bool:
+        """True if windows were below their maximum in this interval."""
+        return self._window_min < self._node.guard.window.limit_max
+
+    def _is_overload(self, changed: Mapping[str, int]) -> bool:
+        """True if pressure in this interval made overload protection cut, reject or drop."""
+        is_pressed = self._first_pressed_s is not None
+        return is_pressed and (self._is_cut or bool(_by_overload(changed)))
 
     def _window(self) -> float:
         """The window of each client now, in packets; at most the maximum of the settings."""
