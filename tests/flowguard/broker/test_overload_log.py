@@ -125,19 +125,31 @@ def test_window_of_a_line_is_of_now_and_its_lowest_is_apart() -> None:
 def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
-    for _ in range(2):
-        stage.node.guard.observer.drift(1.0, stage.now_s)
-        stage.advance(0.1)
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 5)
+    stage.node.guard.observer.drift(1.0, stage.now_s)
+    stage.advance(0.1)
+    before, began = ticked(stage, log)
+    assert began["event"] == "overload began"
+    assert "dropped_queue_messages" not in began
+    assert before == {
+        "event": "counts of rejections, drops and errors",
+        "log_level": "warning",
+        "counts_of_last_s": 0.1,
+        "dropped_queue_messages": 5,
+    }
     stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
     stage.node.counters.drop(Reason.NOT_AUTHORIZED, 3)
-    began, others = ticked(stage, log)
-    assert began["event"] == "overload began"
-    assert (began["dropped_queue_messages"], began["counts_of_last_s"]) == (7, 0.2)
-    assert "rejected_not_authorized" not in began
+    stage.node.guard.observer.drift(1.0, stage.now_s)
+    stage.advance(0.1)
+    assert ticked(stage, log) == []
+    others, continues = ticked(stage, log, INTERVAL_S)
+    assert continues["event"] == "overload continues"
+    assert (continues["dropped_queue_messages"], continues["counts_of_last_s"]) == (7, 10.1)
+    assert "rejected_not_authorized" not in continues
     assert others == {
         "event": "counts of rejections, drops and errors",
         "log_level": "warning",
-        "counts_of_last_s": 0.2,
+        "counts_of_last_s": 10.1,
         "rejected_not_authorized": 3,
     }
     lines = []

@@ -68,7 +68,7 @@ class OverloadLog:
         self._since_s: float | None = None
         """The start of the overload, or None if there is none."""
         self._before: dict[str, int] = {}
-        """The counts of the last line before it."""
+        """The counts at its start, or at the last first tick with pressure if there is none."""
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; log what has changed, if it is time."""
@@ -80,60 +80,70 @@ class OverloadLog:
             self._last_pressed_s = now_s
             if self._first_pressed_s is None:
                 self._first_pressed_s = now_s
+                if self._since_s is None:
+                    self._before = self._counts()
+        may_begin = self._since_s is None and now_s >= self._begin_due_s
         if now_s >= self._due_s or (
-            self._since_s is None
-            and now_s >= self._begin_due_s
-            and self._is_overload(_difference(self._counts(), self._logged))
+            may_begin and self._is_overload(_by_overload(_difference(self._counts(), self._before)))
         ):
             self.flush(now_s)
 
     def flush(self, now_s: float) -> None:
         """Log what has changed since the last line."""
-        grant, counts = self._node.guard.grant, self._counts()
+        counts, is_new = self._counts(), self._since_s is None
         changed = _difference(counts, self._logged)
-        by_overload = _by_overload(changed)
-        others = _difference(changed, by_overload)
-        counted_s, first_s = _rounded(now_s - self._logged_s), self._first_pressed_s
-        has_line = True
-        if self._since_s is not None and first_s is None and not self._is_cut:
-            total = _by_overload(_difference(counts, self._before))
-            log.warning(
-                "overload ended", lasted_s=_rounded(self._last_pressed_s - self._since_s), **total
-            )
-            self._since_s = None
-        elif first_s is not None and self._is_overload(changed):
-            log.warning(
-                "overload began" if self._since_s is None else "overload continues",
-                cause=pressure_text(self._worst),
-                window=f"each client's window {grant.why}",
-                window_packets=self._window(),
-                window_lowest_packets=self._window_min,
-                **({"counts_of_last_s": counted_s} if by_overload else {}),
-                **by_overload,
-            )
-            if self._since_s is None:
-                self._since_s, self._before = first_s, self._logged
-        else:
-            others, has_line = changed, False
+        by_overload = _by_overload(_difference(counts, self._before) if is_new else changed)
+        has_ended = not is_new and self._first_pressed_s is None and not self._is_cut
+        has_line = has_ended or self._is_overload(by_overload)
+        others = _difference(changed, by_overload) if has_line else changed
         if others:
+            counted_s = _rounded(now_s - self._logged_s)
             log.warning(
                 "counts of rejections, drops and errors", counts_of_last_s=counted_s, **others
             )
+        if has_ended:
+            self._log_end(counts)
+        elif has_line:
+            self._log_overload(by_overload, now_s)
         if has_line:
             self._begin_due_s = now_s + INTERVAL_S
         if others or has_line:
             self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
         self._window_min, self._worst, self._first_pressed_s = self._window(), CALM, None
 
+    def _log_overload(self, by_overload: Mapping[str, int], now_s: float) -> None:
+        """Log an overload that begins or continues, and what it has done in this interval."""
+        assert self._first_pressed_s is not None
+        counted_since_s = self._first_pressed_s if self._since_s is None else self._logged_s
+        counted_s = _rounded(now_s - counted_since_s)
+        log.warning(
+            "overload began" if self._since_s is None else "overload continues",
+            cause=pressure_text(self._worst),
+            window=f"each client's window {self._node.guard.grant.why}",
+            window_packets=self._window(),
+            window_lowest_packets=self._window_min,
+            **({"counts_of_last_s": counted_s} if by_overload else {}),
+            **by_overload,
+        )
+        if self._since_s is None:
+            self._since_s = self._first_pressed_s
+
+    def _log_end(self, counts: Mapping[str, int]) -> None:
+        assert self._since_s is not None
+        total = _by_overload(_difference(counts, self._before))
+        log.warning(
+            "overload ended", lasted_s=_rounded(self._last_pressed_s - self._since_s), **total
+        )
+        self._since_s = None
+
     @property
     def _is_cut(self) -> bool:
         """True if windows were below their maximum in this interval."""
         return self._window_min < self._node.guard.window.limit_max
 
-    def _is_overload(self, changed: Mapping[str, int]) -> bool:
+    def _is_overload(self, by_overload: Mapping[str, int]) -> bool:
         """True if pressure in this interval made overload protection cut, reject or drop."""
-        is_pressed = self._first_pressed_s is not None
-        return is_pressed and (self._is_cut or bool(_by_overload(changed)))
+        return self._first_pressed_s is not None and (self._is_cut or bool(by_overload))
 
     def _window(self) -> float:
         """The window of each client now, in packets; at most the maximum of the settings."""
