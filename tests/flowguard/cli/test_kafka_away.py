@@ -19,9 +19,13 @@ from flowguard.codec.packets import (
     Subscribe,
 )
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from spark_analysis.runs import topic
+from spark_analysis.runs.examination import examine, find_runs
 from tests.flowguard.cli import test_serve_groups as groups
 from tests.flowguard.cli.test_serve_kafka import KILLED, durable, kill, publish, received, settings
 from tests.flowguard.stores.kafka.benches import new_prefix
+from tests.flowguard.telemetry.test_recorder import MESSAGES, rows, talk
+from tests.flowguard.telemetry.test_topic import read
 from tests.interop.broker import Broker, running_broker
 from tests.support.caller import Caller
 from tests.support.kafka import Kafka, KafkaNode, kafka
@@ -184,6 +188,23 @@ def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(
         for member in members:
             member.close()
     assert {payload for _, _, payload in found} == set(groups.numbers(0, 3 * NEAR))
+
+
+def test_the_recording_goes_on_when_kafka_was_away(server: Kafka, tmp_path: Path) -> None:
+    (node,) = server.nodes
+    place = f"kafka://{server.servers}/away"
+    with running_broker(tmp_path, "--record", place) as broker:
+        talk(broker, "before")
+        node.kill()
+        talk(broker, "meanwhile")
+        node.start()
+        server.wait_until_ready()
+    topic.write(tmp_path / "runs", read(server, "away"))
+    found, left_out = examine(find_runs([tmp_path / "runs"]))
+    assert not left_out
+    (run,) = found
+    samples = rows(Path(run.directory), "samples")
+    assert sum(row["published_count"] for row in samples) == 2 * MESSAGES
 
 
 def test_a_broker_ends_in_good_order_while_kafka_is_away(server: Kafka, tmp_path: Path) -> None:

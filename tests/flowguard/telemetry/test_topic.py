@@ -14,7 +14,7 @@ from spark_analysis.runs.topic import TopicPlace, place_of, write
 from tests.flowguard.telemetry.test_recorder import MESSAGES, rows, talk
 from tests.interop.broker import OURS, running_broker, start
 from tests.spark_analysis.recorded import values
-from tests.support.kafka import Kafka, kafka, shared_kafka
+from tests.support.kafka import Kafka, shared_kafka
 
 RUN_ROW = values(RUN, {"schema_version": 1, "source": "broker", "command": ""})
 END_ROW = values(END, {"ended_s": 9.0, "ended_by": "stopped"})
@@ -126,25 +126,6 @@ def test_a_broker_records_itself_into_a_topic_as_it_would_into_a_directory(tmp_p
     assert (left_out, run.repeated, run.end["ended_by"]) == ([], {}, "stopped")
     samples = rows(Path(run.directory), "samples")
     assert sum(row["published_count"] for row in samples) == MESSAGES
-
-
-@pytest.mark.slow
-def test_the_recording_goes_on_when_kafka_was_away(tmp_path: Path) -> None:
-    with kafka(tmp_path / "kafka") as server:
-        (node,) = server.nodes
-        place = f"kafka://{server.servers}/away"
-        with running_broker(tmp_path, "--record", place) as broker:
-            talk(broker, "before")
-            node.kill()
-            talk(broker, "meanwhile")
-            node.start()
-            server.wait_until_ready()
-        write(tmp_path / "runs", read(server, "away"))
-        found, left_out = examine(find_runs([tmp_path / "runs"]))
-        assert not left_out
-        (run,) = found
-        samples = rows(Path(run.directory), "samples")
-        assert sum(row["published_count"] for row in samples) == 2 * MESSAGES
 
 
 def test_without_a_server_the_broker_says_so_and_does_not_start(tmp_path: Path) -> None:
