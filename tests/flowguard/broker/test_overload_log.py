@@ -158,6 +158,7 @@ def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
         lines += ticked(stage, log)
     assert lines[-1]["event"] == "overload ended"
     assert lines[-1]["dropped_queue_messages"] == 7
+    assert lines[-1]["counts_of_last_s"] > lines[-1]["lasted_s"], "until this line"
     assert "rejected_not_authorized" not in lines[-1]
 
 

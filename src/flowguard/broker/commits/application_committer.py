@@ -56,8 +56,8 @@ class ApplicationCommitter:
         self._wanted: deque[Fetch] = deque()
         self._refused: Batch | None = None
         """The batch that the store has not accepted yet; no later batch overtakes it."""
-        self._is_waiting = False
-        """True if the log has reported that commits wait."""
+        self._waits_since_s: float | None = None
+        """Since when commits wait, as the log has reported, or None."""
         self._ticked = False
         self._commit_due_s = self._read_due_s = -inf
         self._to_read_count = 0
@@ -207,13 +207,13 @@ class ApplicationCommitter:
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
         """Log once when commits wait, and once when they continue."""
-        if (error is not None) == self._is_waiting:
-            return
-        self._is_waiting = error is not None
-        if error is not None:
+        since_s = self._waits_since_s
+        if error is not None and since_s is None:
+            self._waits_since_s = self._clock()
             log.warning(
                 "kafka unavailable; messages for applications wait, and so do their publishers",
                 why=str(error),
             )
-        else:
-            log.info("kafka available again")
+        elif error is None and since_s is not None:
+            self._waits_since_s = None
+            log.info("kafka available again", waited_s=round(self._clock() - since_s, 1))

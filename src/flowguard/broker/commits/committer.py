@@ -55,8 +55,8 @@ class Committer:
         self._refused: Batch | None = None
         """The batch that the store has not accepted yet; no later batch overtakes it."""
         self._is_asking = False
-        self._is_waiting = False
-        """True if the last commit must be tried again."""
+        self._waits_since_s: float | None = None
+        """Since when the last commit must be tried again, or None."""
         self._ticked = False
         self._upkeep_in = 0
         """Ticks until store upkeep runs, unless other work comes first."""
@@ -238,10 +238,11 @@ class Committer:
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
         """Log once when commits wait, and once when they continue."""
-        if (error is not None) == self._is_waiting:
-            return
-        self._is_waiting = error is not None
-        if error is not None:
+        since_s = self._waits_since_s
+        if error is not None and since_s is None:
+            self._waits_since_s = self._clock()
             log.warning("store unavailable; writes and their acknowledgements wait", why=str(error))
-        else:
-            log.info("store available again; writes go on")
+        elif error is None and since_s is not None:
+            self._waits_since_s = None
+            waited_s = round(self._clock() - since_s, 1)
+            log.info("store available again; writes go on", waited_s=waited_s)

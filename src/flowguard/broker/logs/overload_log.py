@@ -102,7 +102,7 @@ class OverloadLog:
                 "counts of rejections, drops and errors", counts_of_last_s=counted_s, **others
             )
         if has_ended:
-            self._log_end(counts)
+            self._log_end(counts, now_s)
         elif has_line:
             self._log_overload(by_overload, now_s)
         if has_line:
@@ -128,12 +128,12 @@ class OverloadLog:
         if self._since_s is None:
             self._since_s = self._first_pressed_s
 
-    def _log_end(self, counts: Mapping[str, int]) -> None:
+    def _log_end(self, counts: Mapping[str, int], now_s: float) -> None:
         assert self._since_s is not None
+        lasted_s = _rounded(self._last_pressed_s - self._since_s)
         total = _by_overload(_difference(counts, self._before))
-        log.warning(
-            "overload ended", lasted_s=_rounded(self._last_pressed_s - self._since_s), **total
-        )
+        counted = {"counts_of_last_s": _rounded(now_s - self._since_s)} if total else {}
+        log.warning("overload ended", lasted_s=lasted_s, **counted, **total)
         self._since_s = None
 
     @property
