@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flowguard import build
+from tests.support.forks import Fork
 from tests.support.patience import HANG_S
 
 PATIENCE_S = HANG_S
@@ -40,7 +41,18 @@ def start(
     stderr: Any = subprocess.PIPE,
     program: Sequence[str] = OURS,
 ) -> "subprocess.Popen[str]":
-    """`flowguard ARGUMENTS` with piped output, in an environment without settings but these.
+    """`flowguard ARGUMENTS` with piped output, in `environment_with(environment)`."""
+    return subprocess.Popen(
+        [*program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env=environment_with(environment),
+    )
+
+
+def environment_with(environment: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the environment of a program, without settings but these.
 
     It runs the compiled rooms if they are those of the sources; where BUILD_UNDER_TEST is set,
     that build.
@@ -53,13 +65,7 @@ def start(
     elif wanted is None and stamp.exists() and _is_compiled(stamp.stat().st_mtime_ns):
         rooms = str(build.CHECKOUT / build.ROOMS)
         clean["PYTHONPATH"] = os.pathsep.join(filter(None, [rooms, clean.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [*program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        env={**clean, **(environment or {})},
-    )
+    return {**clean, **(environment or {})}
 
 
 @dataclass
@@ -101,7 +107,7 @@ def running_broker(
     program: Sequence[str] = OURS,
     listen: bool = True,
 ) -> Iterator[Broker]:
-    """A broker on a free port, its files in `folder`; `program` is the command `flowguard`.
+    """A broker on a free port, its files in `folder`; a fork, or started by `program`.
 
     Not `listen`: it listens where its configuration says. Without `--workers` it has as many
     as WORKERS_UNDER_TEST says.
@@ -113,15 +119,13 @@ def running_broker(
     log = folder / "stderr.txt"
     if WORKERS_UNDER_TEST and "--workers" not in arguments:
         arguments = (*arguments, "--workers", WORKERS_UNDER_TEST)
+    listeners = ("--listen", "127.0.0.1:0") if listen and "--listen" not in arguments else ()
+    words = ("serve", *listeners, "--data", str(folder / "data"), *arguments)
     with log.open("w") as stderr:
-        process = start(
-            "serve",
-            *(("--listen", "127.0.0.1:0") if listen and "--listen" not in arguments else ()),
-            *("--data", str(folder / "data"), *arguments),
-            environment=environment,
-            stderr=stderr,
-            program=program,
-        )
+        if program is OURS:
+            process: subprocess.Popen[str] = Fork(words, environment_with(environment), stderr)
+        else:
+            process = start(*words, environment=environment, stderr=stderr, program=program)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
