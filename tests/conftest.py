@@ -1,7 +1,7 @@
 """Rules for all tests: the effort of the property tests, and the order of tests.
 
-The profile test is the default, brief is for tests that ran already, quick for a first answer
-(`make quick`): all of them repeat the same examples each time, so that a failure can be repeated.
+The profile test is the default, quick is for a first answer (`make quick`): both repeat the same
+examples each time, so that a failure can be repeated.
 soak draws others each time (`make soak`), and so does every profile with --hypothesis-seed=N.
 HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the time of one example
 depends more on the machine than on the code.
@@ -22,13 +22,13 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from flowguard import build
 from simulations import baselines
+from tests.support.compiled import COMPILED, script
 from tests.support.reaper import folder_in_memory, reap_at_the_end
 
 baselines.load()  # Tests compare with them. A broker loads them only if its settings name one.
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("test", COMMON, max_examples=25, derandomize=True)
-settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
+settings.register_profile("test", COMMON, max_examples=20, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile(
     "soak",
@@ -100,14 +100,30 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("seeded")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order long tests first, and of them those last that wait for the compiler, which takes
-    minutes of one core and is started by another test (test_wheels.py)."""
+    minutes of one core and is started by another test (test_wheels.py).
+
+    In `make test`, slow tests that also run on the compiled packages run on those alone.
+    """
+    may_leave_out = "BUILD_UNDER_TEST" not in os.environ and script().missing() is None
+    if os.environ.get("SLOW_TESTS") == "compiled" and may_leave_out:
+        config.hook.pytest_deselected(items=[each for each in items if _runs_compiled(each)])
+        items[:] = [each for each in items if not _runs_compiled(each)]
     items.sort(
         key=lambda item: (
             item.get_closest_marker("long") is None,
             item.path.name == "test_compiled.py",
         )
+    )
+
+
+def _runs_compiled(item: pytest.Item) -> bool:
+    """Return True for a slow test that test_compiled.py runs."""
+    return (
+        item.nodeid.startswith(tuple(f"{folder}/" for folders in COMPILED for folder in folders))
+        and item.get_closest_marker("slow") is not None
+        and item.get_closest_marker("once") is None
     )
 
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.interop.broker import start
-from tests.support.compiled import compiled_rooms, run, script
+from tests.support.compiled import COMPILED, compiled_rooms, run, script
 
 ASK_OF_COLLECTOR = """
 import gc
@@ -73,30 +73,12 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-@pytest.mark.parametrize(
-    "rooms",
-    [  # Each process imports and collects once; none takes much longer than another.
-        ("flowguard/node",),
-        ("torture", "flowguard/broker", "flowguard/stores/rocks"),
-        (
-            "flowguard/flow",
-            "flowguard/cluster",
-            "flowguard/codec",
-            "flowguard/routing",
-            "flowguard/session",
-            "fuzz",
-        ),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("rooms", COMPILED, ids=" ".join)
 def test_the_tests_of_rooms_pass_on_the_compiled_rooms(rooms: tuple[str, ...]) -> None:
     # Without src on pytest's own path: it would come before the compiled folder. And without what
     # has been on these rooms already, or says nothing of them: the marker `once`.
     options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=.", "-m", "not once"]
-    options += ["--ignore=tests/flowguard/stores/rocks/offline"]  # These tools are not compiled.
-    how = {"HYPOTHESIS_PROFILE": "brief", "BUILD_UNDER_TEST": "compiled"}
-    folders = [f"tests/{room}" for room in rooms]
-    run("-m", "pytest", *options, *folders, rooms=compiled_rooms(), **how)
+    run("-m", "pytest", *options, *rooms, rooms=compiled_rooms(), BUILD_UNDER_TEST="compiled")
 
 
 def test_programs_that_tests_start_run_on_the_compiled_rooms() -> None:

@@ -15,6 +15,20 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPILED = (
+    ("tests/flowguard/node",),
+    ("tests/torture", "tests/flowguard/broker", "tests/flowguard/stores/rocks"),
+    (
+        "tests/flowguard/flow",
+        "tests/flowguard/cluster",
+        "tests/flowguard/codec",
+        "tests/flowguard/routing",
+        "tests/flowguard/session",
+        "tests/fuzz",
+    ),
+)
+"""Tests that also run on the compiled packages, in three processes that take equally long: each
+imports and collects once."""
 CPU_S = 3_600
 """Processor time of one process: many times that of compiling, and of the tests of a package."""
 

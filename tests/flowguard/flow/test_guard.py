@@ -185,7 +185,7 @@ class Guarding(RuleBasedStateMachine):
         assert not self.guard.has_work
 
 
-TestGuarding = Guarding.TestCase
+TestGuarding = pytest.mark.slow(Guarding.TestCase)
 
 
 # --- examples ------------------------------------------------------------------------------------

@@ -388,10 +388,10 @@ class FullQueuesOnDisk(SessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSessions = Sessions.TestCase
-TestSessionsOnDisk = SessionsOnDisk.TestCase
-TestFullQueues = FullQueues.TestCase
-TestFullQueuesOnDisk = FullQueuesOnDisk.TestCase
+TestSessions = pytest.mark.slow(Sessions.TestCase)
+TestSessionsOnDisk = pytest.mark.slow(SessionsOnDisk.TestCase)
+TestFullQueues = pytest.mark.slow(FullQueues.TestCase)
+TestFullQueuesOnDisk = pytest.mark.slow(FullQueuesOnDisk.TestCase)
 # Most likely to find unexpected faults: it gets more examples than others, and `make soak` draws
 # new ones for hours.
 TestSessions.settings = settings(

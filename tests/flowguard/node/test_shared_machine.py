@@ -402,15 +402,15 @@ class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSharedSessions = SharedSessions.TestCase
-TestSharedSessionsOnDisk = SharedSessionsOnDisk.TestCase
-TestOneGroup = OneGroup.TestCase
+TestSharedSessions = pytest.mark.slow(SharedSessions.TestCase)
+TestSharedSessionsOnDisk = pytest.mark.slow(SharedSessionsOnDisk.TestCase)
+TestOneGroup = pytest.mark.slow(OneGroup.TestCase)
 TestSharedSessions.settings = TestOneGroup.settings = settings(stateful_step_count=100)
 TestSharedSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
-TestFullSharedQueues = FullSharedQueues.TestCase
-TestFullSharedQueuesOnDisk = FullSharedQueuesOnDisk.TestCase
+TestFullSharedQueues = pytest.mark.slow(FullSharedQueues.TestCase)
+TestFullSharedQueuesOnDisk = pytest.mark.slow(FullSharedQueuesOnDisk.TestCase)
 TestSharedSessionsOnRocks = SharedSessionsOnRocks.TestCase
 TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
 TestFullSharedQueues.settings = settings(stateful_step_count=100)

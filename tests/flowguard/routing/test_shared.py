@@ -1,5 +1,6 @@
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -209,7 +210,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
         assert dict(self.group.members()) == self.model
 
 
-TestGroupAgainstModel = GroupAgainstModel.TestCase
+TestGroupAgainstModel = pytest.mark.slow(GroupAgainstModel.TestCase)
 
 
 def test_the_granted_options_are_each_members_own() -> None:

@@ -272,6 +272,7 @@ def play(
     return told
 
 
+@pytest.mark.slow
 @given(
     version=st.sampled_from((MQTT_311, MQTT_5)),
     wanted=st.lists(wanted_by_subscribers, min_size=1, max_size=3),

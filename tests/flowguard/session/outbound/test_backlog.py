@@ -223,8 +223,8 @@ class BacklogsOnDisk(Backlogs):
     spills = True
 
 
-TestBacklogs = Backlogs.TestCase
-TestBacklogsOnDisk = BacklogsOnDisk.TestCase
+TestBacklogs = pytest.mark.slow(Backlogs.TestCase)
+TestBacklogsOnDisk = pytest.mark.slow(BacklogsOnDisk.TestCase)
 
 
 def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left() -> None:
