@@ -25,7 +25,6 @@ def place(folder: Path, prefix: str) -> None:
     (folder / KAFKA_FILE).write_text(f"{shared_kafka().servers} torture-{prefix}")
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_broker_keeps_what_it_promised_to_applications(tmp_path: Path) -> None:
     place(tmp_path, "kills")

@@ -21,7 +21,6 @@ LOG_KILLS = 15 if IS_INSTALLED else 10
 SEED = int(os.environ.get("FLOWGUARD_TORTURE_SEED", "1"))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("store", "kills"), [("rocks", KILLS), ("log", LOG_KILLS), (ROLLING, LOG_KILLS)]

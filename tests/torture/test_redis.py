@@ -22,7 +22,6 @@ CONTROL_KILLS = 10
 ROUNDS_MAX = 5
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("layout", ["stream", "zset"])
 def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path: Path, layout: str) -> None:
