@@ -19,7 +19,7 @@ from tests.support.real import TEST_S, Wire, connect_packet
 pytestmark = pytest.mark.once
 MIB = 1024 * 1024
 BOUND_BYTES = 256 * MIB
-FLOOD_BYTES = 120 * MIB
+FLOOD_BYTES = 80 * MIB
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CONFIG = f"""
 [flow]

@@ -23,8 +23,8 @@ from tests.store_tools.workers.test_move import (
 from tests.support.machine import answers
 
 pytestmark = pytest.mark.slow
-KILLS = 5
-SESSIONS = 1_000
+KILLS = 3
+SESSIONS = 600
 
 
 def begin(data: Path, count: int, out: Path) -> Any:
