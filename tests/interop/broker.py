@@ -54,8 +54,7 @@ def start(
 def environment_with(environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment of a program, without settings but these.
 
-    It runs the compiled rooms if they are those of the sources; where BUILD_UNDER_TEST is set,
-    that build.
+    It runs the compiled packages if they match the sources; if BUILD_UNDER_TEST is set, that build.
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
     wanted = os.environ.get("BUILD_UNDER_TEST")

@@ -3,8 +3,8 @@
 A start takes 0.1 instead of 0.6 s of processor time. Tests of the start itself (its imports, its
 standard streams) run the program: `tests.interop.broker.start`.
 
-    Fork(arguments, environment, stderr)  # as subprocess.Popen with a pipe for standard output
-    python -m tests.support.forks         # the process that is forked; requests come on stdin
+    Fork(arguments, environment, file)  # as subprocess.Popen, with a pipe for standard output
+    python -m tests.support.forks       # the process that is forked; requests come on stdin
 """
 
 import atexit
@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,23 +29,27 @@ NUMBER_BYTES = 4
 
 
 class Fork(subprocess.Popen[str]):
-    """A started program, with what tests use of `Popen`."""
+    """A started program, with what tests use of `Popen`.
+
+    Not tested by it: imports and their order, what the interpreter reads from the environment,
+    signals during the imports, and standard input, which is empty.
+    """
 
     def __init__(
-        self, arguments: Iterable[str], environment: Mapping[str, str], stderr: IO[str] | int
+        self, arguments: Iterable[str], environment: Mapping[str, str], stderr: IO[str]
     ) -> None:
         output, its_output = os.pipe()
-        errors, its_errors = os.pipe() if stderr == subprocess.PIPE else (None, os.dup(_fd(stderr)))
         self._status, its_status = os.pipe()
         request = json.dumps([os.getcwd(), dict(environment), list(arguments)]).encode()
-        theirs = (its_output, its_errors, its_status)
-        socket.send_fds(_server(environment.get("PYTHONPATH", "")), [request], theirs)
-        for fd in theirs:
-            os.close(fd)
+        server = _server(environment.get("PYTHONPATH", ""))
+        try:
+            socket.send_fds(server, [request], (its_output, stderr.fileno(), its_status))
+        finally:
+            os.close(its_output)
+            os.close(its_status)
         self.args = ["flowguard", *arguments]
-        self.stdin = None
-        self.stdout = open(output)  # noqa: SIM115  closed as those of Popen are
-        self.stderr = None if errors is None else open(errors)  # noqa: SIM115
+        self.stdin = self.stderr = None
+        self.stdout = open(output)  # noqa: SIM115  `communicate` closes it
         self.returncode: int | None = None  # type: ignore[assignment]
         self.pid = self._read()
 
@@ -59,20 +64,19 @@ class Fork(subprocess.Popen[str]):
 
     def send_signal(self, sig: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, sig)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
 
     def communicate(
         self, input: str | None = None, timeout: float | None = None
     ) -> tuple[str, str]:
-        """Return what is left of both outputs; the pipe of errors must not get full meanwhile."""
+        """Return what is left of the output."""
         assert input is None
-        texts = []
-        for stream in (self.stdout, self.stderr):
-            texts.append("" if stream is None or stream.closed else stream.read())
-            if stream is not None:
-                stream.close()
+        assert self.stdout is not None
+        text = "" if self.stdout.closed else self.stdout.read()
+        self.stdout.close()
         self.wait(timeout)
-        return texts[0], texts[1]
+        return text, ""
 
     def _look(self, timeout_s: float | None) -> int | None:
         if self.returncode is None:
@@ -89,11 +93,7 @@ class Fork(subprocess.Popen[str]):
         return int.from_bytes(data, signed=True)
 
     def __del__(self) -> None:
-        """As `Popen`, it does not end with the object."""
-
-
-def _fd(stream: IO[str] | int) -> int:
-    return stream if isinstance(stream, int) else stream.fileno()
+        """That of `Popen` waits for a child, which this process is not."""
 
 
 @cache
@@ -103,9 +103,7 @@ def _server(path: str) -> socket.socket:
     with theirs:
         environment = {**os.environ, "PYTHONPATH": path}
         command = [sys.executable, "-m", __name__]
-        process = subprocess.Popen(
-            command, stdin=theirs, env=environment, cwd=ROOT, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=theirs, env=environment, cwd=ROOT)
 
     def end() -> None:
         ours.close()
@@ -120,6 +118,7 @@ def _serve() -> list[str] | None:
     requests = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, which then end this.
     while True:
         data, fds, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 3)
         if not data:
@@ -137,10 +136,12 @@ def _start(request: bytes, output: int, errors: int, status: int) -> list[str]:
     if pid:
         os.close(output)
         os.close(errors)
-        os.write(status, pid.to_bytes(NUMBER_BYTES, signed=True))
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(status, code.to_bytes(NUMBER_BYTES, signed=True))
+        with suppress(BrokenPipeError):  # The tests have ended.
+            os.write(status, pid.to_bytes(NUMBER_BYTES, signed=True))
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            os.write(status, code.to_bytes(NUMBER_BYTES, signed=True))
         os._exit(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
     os.closerange(3, status + 1)
