@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order long tests first, and of them those last that wait for the compiler, which takes
     minutes of one core and is started by another test (test_wheels.py).
 
-    In `make test`, slow tests that also run on the compiled packages run on those alone.
+    `make test` runs slow and costly tests of compiled packages on these alone.
     """
     may_leave_out = "BUILD_UNDER_TEST" not in os.environ and script().missing() is None
     if os.environ.get("SLOW_TESTS") == "compiled" and may_leave_out:
@@ -119,12 +119,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs_compiled(item: pytest.Item) -> bool:
-    """Return True for a slow test that test_compiled.py runs."""
-    return (
-        item.nodeid.startswith(tuple(f"{folder}/" for folders in COMPILED for folder in folders))
-        and item.get_closest_marker("slow") is not None
-        and item.get_closest_marker("once") is None
-    )
+    """Return True for a slow or costly test that test_compiled.py runs."""
+    folders = tuple(f"{folder}/" for each in COMPILED for folder in each)
+    is_costly = any(item.get_closest_marker(name) is not None for name in ("slow", "costly"))
+    is_repeated = item.nodeid.startswith(folders) and item.get_closest_marker("once") is None
+    return is_costly and is_repeated
 
 
 class Distribution(LoadScopeScheduling):

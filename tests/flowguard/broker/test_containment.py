@@ -47,7 +47,7 @@ class Fragile:
 HOOKS = Hooks(Fragile(), Fragile(), {"fragile": lambda _, connect: Fragile(connect)})
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @pytest.mark.parametrize("filters_before", [0, 1])
 async def test_an_authorizer_that_raises(filters_before: int) -> None:
     async with broker(hooks=HOOKS) as running:
@@ -66,7 +66,7 @@ async def test_an_authorizer_that_raises(filters_before: int) -> None:
         assert running.node.registry.sessions == {}
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("client_id", "data"), [("bad", b""), ("bad-factory", b""), ("good", b"bad")]
 )

@@ -119,7 +119,7 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
         await late.close()
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 async def test_clients_that_flood_until_the_end_are_told_like_everybody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,11 +45,13 @@ def only_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture
-def server(only_server: Kafka) -> Kafka:
+def server(only_server: Kafka) -> Iterator[Kafka]:
     """A Kafka that may be killed. The next test starts it again."""
     if not only_server.nodes[0].is_running:
         only_server.start()
-    return only_server
+    yield only_server
+    if only_server.nodes[0].is_running:
+        only_server.nodes[0].resume()  # A test that failed may have left it paused.
 
 
 def subscribe(broker: Broker, client_id: str, *topics: str) -> Caller:

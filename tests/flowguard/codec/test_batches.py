@@ -90,7 +90,7 @@ def in_batches(
     return packets, None
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(
     st.sampled_from((3, 4, 5)).flatmap(
         lambda version: st.tuples(st.just(version), streams(version))

@@ -145,6 +145,6 @@ class Away(RuleBasedStateMachine):
             numbers[tuple(line)] = int(number)
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 def test_nothing_is_lost_or_out_of_order_whatever_is_away_and_whoever_changes() -> None:
     run_state_machine_as_test(Away)

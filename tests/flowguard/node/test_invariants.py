@@ -160,7 +160,7 @@ class Admissions(SlowStore):
             self.everything_is_done()
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 def test_invariant_01_nothing_is_admitted_above_the_grant_and_a_shrink_cancels_nothing() -> None:
     run_state_machine_as_test(
         Admissions, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
@@ -310,7 +310,7 @@ class Conservation(SlowStore):
             assert node.journal.is_empty
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 def test_invariant_02_what_was_admitted_is_done_or_in_process_whoever_leaves_and_when() -> None:
     run_state_machine_as_test(
         Conservation, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=40)

@@ -171,7 +171,7 @@ class ControlPackets(RuleBasedStateMachine):
                 assert packet_id in self.released
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 def test_invariant_05_control_packets_are_served_at_once_at_any_pressure() -> None:
     run_state_machine_as_test(
         ControlPackets, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=20)
@@ -269,7 +269,7 @@ class OwnSubscription(RuleBasedStateMachine):
             assert not peer.in_use
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 def test_who_publishes_to_its_own_subscription_one_by_one_gets_on() -> None:
     run_state_machine_as_test(
         OwnSubscription, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
@@ -372,7 +372,7 @@ def look(publishers: list[Client], seen: Seen) -> None:
                 seen.completions[index].append(packet.packet_id)
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(SCRIPTS, WINDOWS, st.sampled_from([2, 4_096]))
 def test_order_does_not_depend_on_the_window(
     script: list[Step], windows: list[tuple[int, bool]], unfinished: int

@@ -41,7 +41,7 @@ def publishes(count: int) -> bytes:
     return b"".join(encode(packet, MQTT_5) for packet in packets)
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(
     groups=st.integers(1, 60),
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=15),
@@ -62,7 +62,7 @@ def test_the_journal_exceeds_its_bound_by_one_packet_at_most(
     assert journal.is_empty
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(counts=st.lists(st.integers(1, 150), min_size=1, max_size=6))
 def test_the_journal_keeps_its_bound_where_filters_are_stored(counts: list[int]) -> None:
     stage = Stage({"flow": FLOW})

@@ -84,4 +84,4 @@ class Pauses(RuleBasedStateMachine):
 
 
 Pauses.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
-TestPauses = pytest.mark.slow(Pauses.TestCase)
+TestPauses = pytest.mark.costly(Pauses.TestCase)

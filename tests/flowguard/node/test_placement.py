@@ -34,7 +34,7 @@ def stage_of(placement: Elsewhere, settings: dict[str, dict[str, object]] | None
     return stage
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(st.data())
 def test_other_worker_gets_what_the_client_has_sent(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))

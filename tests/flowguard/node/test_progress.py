@@ -166,7 +166,7 @@ def test_what_is_done_at_once_is_handled_as_one_by_one(talk: Conversation) -> No
     assert payloads_in(witness.take()) == payloads_in(packets)
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(conversations)
 @example(fourteen_and_one_for_many)
 @example(sixteen)

@@ -113,7 +113,7 @@ def test_who_waits_for_the_next_round_is_run_though_nobody_follows() -> None:
     assert not rounds
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @given(st.lists(st.tuples(st.sets(st.integers(0, 20)), st.integers(0, 20))))
 def test_nobody_is_run_twice_in_a_round_and_nobody_is_forgotten(
     turns: list[tuple[set[int], int]],

@@ -388,10 +388,10 @@ class FullQueuesOnDisk(SessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSessions = pytest.mark.slow(Sessions.TestCase)
-TestSessionsOnDisk = pytest.mark.slow(SessionsOnDisk.TestCase)
-TestFullQueues = pytest.mark.slow(FullQueues.TestCase)
-TestFullQueuesOnDisk = pytest.mark.slow(FullQueuesOnDisk.TestCase)
+TestSessions = pytest.mark.costly(Sessions.TestCase)
+TestSessionsOnDisk = pytest.mark.costly(SessionsOnDisk.TestCase)
+TestFullQueues = pytest.mark.costly(FullQueues.TestCase)
+TestFullQueuesOnDisk = pytest.mark.costly(FullQueuesOnDisk.TestCase)
 # Most likely to find unexpected faults: it gets more examples than others, and `make soak` draws
 # new ones for hours.
 TestSessions.settings = settings(

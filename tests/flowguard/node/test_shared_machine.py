@@ -402,15 +402,15 @@ class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSharedSessions = pytest.mark.slow(SharedSessions.TestCase)
-TestSharedSessionsOnDisk = pytest.mark.slow(SharedSessionsOnDisk.TestCase)
-TestOneGroup = pytest.mark.slow(OneGroup.TestCase)
+TestSharedSessions = pytest.mark.costly(SharedSessions.TestCase)
+TestSharedSessionsOnDisk = pytest.mark.costly(SharedSessionsOnDisk.TestCase)
+TestOneGroup = pytest.mark.costly(OneGroup.TestCase)
 TestSharedSessions.settings = TestOneGroup.settings = settings(stateful_step_count=100)
 TestSharedSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
-TestFullSharedQueues = pytest.mark.slow(FullSharedQueues.TestCase)
-TestFullSharedQueuesOnDisk = pytest.mark.slow(FullSharedQueuesOnDisk.TestCase)
+TestFullSharedQueues = pytest.mark.costly(FullSharedQueues.TestCase)
+TestFullSharedQueuesOnDisk = pytest.mark.costly(FullSharedQueuesOnDisk.TestCase)
 TestSharedSessionsOnRocks = SharedSessionsOnRocks.TestCase
 TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
 TestFullSharedQueues.settings = settings(stateful_step_count=100)

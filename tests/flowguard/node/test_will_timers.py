@@ -113,7 +113,7 @@ class Wills(RuleBasedStateMachine):
         assert sorted(map(id, held)) == sorted(map(id, armed))
 
 
-TestWills = pytest.mark.slow(Wills.TestCase)
+TestWills = pytest.mark.costly(Wills.TestCase)
 
 
 def test_a_delayed_will_that_a_reload_takes_back_is_not_due() -> None:

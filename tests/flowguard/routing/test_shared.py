@@ -210,7 +210,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
         assert dict(self.group.members()) == self.model
 
 
-TestGroupAgainstModel = pytest.mark.slow(GroupAgainstModel.TestCase)
+TestGroupAgainstModel = pytest.mark.costly(GroupAgainstModel.TestCase)
 
 
 def test_the_granted_options_are_each_members_own() -> None:

@@ -103,6 +103,32 @@ def endpoints(_endpoints: Endpoints) -> Endpoints:
     return _endpoints
 
 
+def test_client_that_reads_nothing_leaves_no_socket_when_its_session_moves(
+    endpoints: Endpoints,
+) -> None:
+    """The first test: no connection of another one is still being closed."""
+    plain, _, _, web, _ = endpoints.addresses
+    running = endpoints.machine
+    before = running.descriptors_count()
+    deaf = {name: deaf_subscriber(web, name) for i in range(WORKERS) for name in names(i, 6)}
+    publisher = Client(tcp(plain), "publisher")
+    publisher.accepted()
+    for _ in range(100):
+        publisher.send(Publish("t", bytes(100_000), 1, packet_id=1))
+        assert isinstance(publisher.read(), Puback)
+    publisher.close()
+    for name in deaf:
+        client = Client(tcp(plain), name)
+        client.accepted()
+        client.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (now := running.descriptors_count()) > before:
+        assert time.monotonic() < deadline_s, (before, now)
+        time.sleep(0.1)
+    for sock in deaf.values():
+        sock.close()
+
+
 def test_each_listener_passes_clients_on_to_the_owner_of_their_session(
     endpoints: Endpoints,
 ) -> None:
@@ -242,31 +268,6 @@ def test_clients_that_reset_behind_connect_hold_no_other_client_up(
             client = Client(tcp(plain), name)
             client.accepted()
             client.close()
-
-
-def test_client_that_reads_nothing_leaves_no_socket_when_its_session_moves(
-    endpoints: Endpoints,
-) -> None:
-    plain, _, _, web, _ = endpoints.addresses
-    running = endpoints.machine
-    before = running.descriptors_count()
-    deaf = {name: deaf_subscriber(web, name) for i in range(WORKERS) for name in names(i, 6)}
-    publisher = Client(tcp(plain), "publisher")
-    publisher.accepted()
-    for _ in range(100):
-        publisher.send(Publish("t", bytes(100_000), 1, packet_id=1))
-        assert isinstance(publisher.read(), Puback)
-    publisher.close()
-    for name in deaf:
-        client = Client(tcp(plain), name)
-        client.accepted()
-        client.close()
-    deadline_s = time.monotonic() + PATIENCE_S
-    while (now := running.descriptors_count()) > before:
-        assert time.monotonic() < deadline_s, (before, now)
-        time.sleep(0.1)
-    for sock in deaf.values():
-        sock.close()
 
 
 def deaf_subscriber(address: tuple[str, int], name: str) -> socket.socket:

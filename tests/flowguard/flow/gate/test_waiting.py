@@ -119,7 +119,7 @@ class Rooms(RuleBasedStateMachine):
             assert (key in self.room) == here
 
 
-TestRooms = pytest.mark.slow(Rooms.TestCase)
+TestRooms = pytest.mark.costly(Rooms.TestCase)
 
 
 def test_a_late_connect_keeps_its_entry_until_it_is_taken() -> None:
