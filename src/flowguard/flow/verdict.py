@@ -24,9 +24,9 @@ class Reason(StrEnum):
     """
 
     GATE_BUFFER_FULL = "gate_buffer_full"
-    """CONNECT: the connect queue is full, by number."""
+    """CONNECT: `connect_buffer_max` clients wait in the connect queue."""
     GATE_BUFFER_BYTES = "gate_buffer_bytes"
-    """CONNECT: the connect queue is full, by bytes."""
+    """CONNECT: the connect queue holds `connect_buffer_bytes_max` bytes."""
     GATE_DEADLINE = "gate_deadline"
     """CONNECT: its wait has reached the connect timeout of clients."""
     GATE_WAIT = "gate_wait"

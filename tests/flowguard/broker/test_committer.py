@@ -13,16 +13,19 @@ import pytest
 import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from flowguard.broker.commits.committer import Committer
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.reactor import Reactor
+from flowguard.codec.packets import Suback, Subscribe
 from flowguard.config import StoreSettings
-from flowguard.errors import StoreError, SyncError
+from flowguard.errors import StallError, StoreError, SyncError
 from flowguard.node.node import Node
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 from flowguard.stores.rocks import RocksStore
+from flowguard.types import SubscriptionOptions
 from tests.support.patience import HANG_S
 from tests.support.real import broker, connect, until
 
@@ -45,6 +48,34 @@ class Failing(MemoryStore):
         raise self._error
 
 
+class Stalled(MemoryStore):
+    """Takes no commit while `stalls`."""
+
+    immediate = False
+    stalls = False
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        if self.stalls:
+            raise StallError("no server answers")
+        return super().commit(ops)
+
+
+async def test_log_says_how_long_the_store_was_unavailable() -> None:
+    store = Stalled()
+    with capture_logs() as lines:
+        async with broker(store=store) as running:
+            client = await connect(running, "c", durable=True)
+            store.stalls = True
+            await client.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+            await until(lambda: any("unavailable" in line["event"] for line in lines))
+            await trio.sleep(0.3)
+            store.stalls = False
+            await client.expect(Suback)
+            await client.close()
+    (line,) = [each for each in lines if each["event"].startswith("store available again")]
+    assert line["waited_s"] >= 0.2
+
+
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "x" * 5_000, "no/such", "..", "/"])
 async def test_a_folder_that_cannot_be_is_told_to_who_asked(tmp_path: Path, name: str) -> None:
     async with broker(store=open_store(tmp_path / "store")) as running:
@@ -54,7 +85,7 @@ async def test_a_folder_that_cannot_be_is_told_to_who_asked(tmp_path: Path, name
         await client.close()
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "error", [TypeError("t"), ValueError("v"), OSError(24, "o"), MemoryError(), KeyError("k")]
 )
@@ -72,7 +103,7 @@ async def test_a_disk_that_does_not_sync_ends_the_broker() -> None:
             await running.backup(Path("/somewhere"))
 
 
-@pytest.mark.slow
+@pytest.mark.costly
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.text(st.characters(), min_size=1, max_size=20))
 @example(name="\ud800")

@@ -125,7 +125,10 @@ def test_window_of_a_line_is_of_now_and_its_lowest_is_apart() -> None:
 def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 2)
+    assert len(ticked(stage, log)) == 1
     stage.node.counters.drop(Reason.QUEUE_MESSAGES, 5)
+    assert ticked(stage, log) == []
     stage.node.guard.observer.drift(1.0, stage.now_s)
     stage.advance(0.1)
     before, began = ticked(stage, log)
@@ -174,6 +177,19 @@ def test_counts_do_not_delay_the_line_of_an_overload_that_begins() -> None:
         stage.advance(0.1)
         lines += ticked(stage, log)
     assert [line["event"] for line in lines] == ["overload began"]
+
+
+def test_drops_of_one_tick_begin_an_overload_though_windows_are_not_cut() -> None:
+    stage = Stage()
+    log = OverloadLog(stage.node, stage.now_s)
+    assert ticked(stage, log) == []
+    stage.node.guard.grant = Grant(100.0, Pressure(2.0, Signal.LOOP, {Signal.LOOP: 2.0}))
+    for _ in range(3):
+        assert ticked(stage, log, INTERVAL_S) == []
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
+    (line,) = ticked(stage, log, 0.1)
+    assert line["event"] == "overload began"
+    assert line["dropped_queue_messages"] == 7
 
 
 def test_errors_without_overload_do_not_begin_one() -> None:

@@ -57,7 +57,7 @@ class ApplicationCommitter:
         self._refused: Batch | None = None
         """The batch that the store has not accepted yet; no later batch overtakes it."""
         self._waits_since_s: float | None = None
-        """Since when commits wait, as the log has reported, or None."""
+        """Time of the first failed commit, or None if commits do not wait."""
         self._ticked = False
         self._commit_due_s = self._read_due_s = -inf
         self._to_read_count = 0

@@ -56,7 +56,7 @@ class Committer:
         """The batch that the store has not accepted yet; no later batch overtakes it."""
         self._is_asking = False
         self._waits_since_s: float | None = None
-        """Since when the last commit must be tried again, or None."""
+        """Time of the first failed commit, or None if commits do not wait."""
         self._ticked = False
         self._upkeep_in = 0
         """Ticks until store upkeep runs, unless other work comes first."""

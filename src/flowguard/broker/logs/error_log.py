@@ -25,7 +25,7 @@ TEXT_MAX: Final = 64
 """Characters of a client id or a topic that are shown."""
 GATE_TEXTS: Final[dict[str, str]] = {
     Reason.GATE_BUFFER_FULL: "connect_buffer_max clients wait in the connect queue",
-    Reason.GATE_BUFFER_BYTES: "the connect queue holds connect_buffer_bytes_max",
+    Reason.GATE_BUFFER_BYTES: "the connect queue holds connect_buffer_bytes_max bytes",
     Reason.GATE_DEADLINE: "its CONNECT waited in the connect queue for too long",
     Reason.GATE_WAIT: "its CONNECT would wait in the connect queue for too long",
     Reason.GATE_MEMORY: "no memory for further CONNECTs in the connect queue",

@@ -1,7 +1,7 @@
-"""The actions of overload protection, for readers of the log: one line per interval at most.
+"""The actions of overload protection, for readers of the log.
 
-Counts of rejections and drops that overload did not cause have a line of their own. It does not
-delay the line of an overload that begins.
+Counts of rejections and drops that overload did not cause have a line of their own. Each of the two
+lines comes once per interval; that of other counts once more, before an overload that begins.
 """
 
 from collections.abc import Mapping
@@ -68,11 +68,11 @@ class OverloadLog:
         self._since_s: float | None = None
         """The start of the overload, or None if there is none."""
         self._before: dict[str, int] = {}
-        """The counts at its start, or at the last first tick with pressure if there is none."""
+        """The counts at its start, or at the last tick without pressure if there is none."""
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; log what has changed, if it is time."""
-        pressure = self._node.guard.grant.pressure
+        pressure, counts = self._node.guard.grant.pressure, self._counts()
         self._window_min = min(self._window_min, self._window())
         if pressure.value > self._worst.value:
             self._worst = pressure
@@ -80,20 +80,20 @@ class OverloadLog:
             self._last_pressed_s = now_s
             if self._first_pressed_s is None:
                 self._first_pressed_s = now_s
-                if self._since_s is None:
-                    self._before = self._counts()
+        elif self._since_s is None:
+            self._before = counts
         may_begin = self._since_s is None and now_s >= self._begin_due_s
-        if now_s >= self._due_s or (
-            may_begin and self._is_overload(_by_overload(_difference(self._counts(), self._before)))
-        ):
-            self.flush(now_s)
+        if now_s >= self._due_s or (may_begin and self._is_overload(self._by_overload(counts))):
+            self._flush(counts, now_s)
 
     def flush(self, now_s: float) -> None:
         """Log what has changed since the last line."""
-        counts, is_new = self._counts(), self._since_s is None
-        changed = _difference(counts, self._logged)
-        by_overload = _by_overload(_difference(counts, self._before) if is_new else changed)
-        has_ended = not is_new and self._first_pressed_s is None and not self._is_cut
+        self._flush(self._counts(), now_s)
+
+    def _flush(self, counts: dict[str, int], now_s: float) -> None:
+        changed, by_overload = _difference(counts, self._logged), self._by_overload(counts)
+        is_calm = self._first_pressed_s is None and not self._is_cut
+        has_ended = self._since_s is not None and is_calm
         has_line = has_ended or self._is_overload(by_overload)
         others = _difference(changed, by_overload) if has_line else changed
         if others:
@@ -110,6 +110,11 @@ class OverloadLog:
         if others or has_line:
             self._logged, self._logged_s, self._due_s = counts, now_s, now_s + INTERVAL_S
         self._window_min, self._worst, self._first_pressed_s = self._window(), CALM, None
+
+    def _by_overload(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return what overload protection did since the last line, or since an overload began."""
+        before = self._before if self._since_s is None else self._logged
+        return _of_overload(_difference(counts, before))
 
     def _log_overload(self, by_overload: Mapping[str, int], now_s: float) -> None:
         """Log an overload that begins or continues, and what it has done in this interval."""
@@ -131,7 +136,7 @@ class OverloadLog:
     def _log_end(self, counts: Mapping[str, int], now_s: float) -> None:
         assert self._since_s is not None
         lasted_s = _rounded(self._last_pressed_s - self._since_s)
-        total = _by_overload(_difference(counts, self._before))
+        total = _of_overload(_difference(counts, self._before))
         counted = {"counts_of_last_s": _rounded(now_s - self._since_s)} if total else {}
         log.warning("overload ended", lasted_s=lasted_s, **counted, **total)
         self._since_s = None
@@ -171,7 +176,7 @@ def _name(reason: Reason) -> str:
     return f"{'rejected' if reason in REJECTED else 'dropped'}_{reason}"
 
 
-def _by_overload(counts: Mapping[str, int]) -> dict[str, int]:
+def _of_overload(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of what overload protection did."""
     return {name: count for name, count in counts.items() if name not in _OTHERS}
 
