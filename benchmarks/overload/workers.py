@@ -38,8 +38,7 @@ KEY = "overload-workers"
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, PAIRS, OUTSTANDING = 2, 50, 10
 SUBSCRIBERS = 32
-"""Client ids of the crowd differ from run to run. With so many subscribers each worker owns about
-half of them in any run."""
+"""Client ids of the crowd differ from run to run. Each worker owns about half of 32 in any run."""
 FULL_S, LOOK_S, DOWN_S, WARMUP_S = 20.0, 0.1, 1.0, 1.0
 APART_SHARE, GOODPUT_SHARE, DOWN_SHARE = 90.0, 95.0, 0.5
 

@@ -23,6 +23,16 @@ def ticked(stage: Stage, log: OverloadLog, after_s: float = 0.0) -> list[Any]:
     return lines
 
 
+def other_counts(counts_of_last_s: float, **counts: int) -> dict[str, Any]:
+    """Return the line of counts that have other reasons than overload."""
+    return {
+        "event": "counts of rejections, drops and errors",
+        "log_level": "warning",
+        "counts_of_last_s": counts_of_last_s,
+        **counts,
+    }
+
+
 def test_a_calm_node_says_nothing() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
@@ -40,12 +50,7 @@ def test_what_was_dropped_is_named_with_its_reason() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     (line,) = ticked(stage, log)
-    assert line == {
-        "event": "counts of rejections, drops and errors",
-        "log_level": "warning",
-        "counts_of_last_s": 0.0,
-        "dropped_queue_messages": 2,
-    }
+    assert line == other_counts(0.0, dropped_queue_messages=2)
 
 
 def test_line_names_rejected_connects_and_paused_listeners() -> None:
@@ -134,12 +139,7 @@ def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
     before, began = ticked(stage, log)
     assert began["event"] == "overload began"
     assert "dropped_queue_messages" not in began
-    assert before == {
-        "event": "counts of rejections, drops and errors",
-        "log_level": "warning",
-        "counts_of_last_s": 0.1,
-        "dropped_queue_messages": 5,
-    }
+    assert before == other_counts(0.1, dropped_queue_messages=5)
     stage.node.counters.drop(Reason.QUEUE_MESSAGES, 7)
     stage.node.counters.drop(Reason.NOT_AUTHORIZED, 3)
     stage.node.guard.observer.drift(1.0, stage.now_s)
@@ -149,12 +149,7 @@ def test_overload_line_counts_only_what_overload_rejected_or_dropped() -> None:
     assert continues["event"] == "overload continues"
     assert (continues["dropped_queue_messages"], continues["counts_of_last_s"]) == (7, 10.1)
     assert "rejected_not_authorized" not in continues
-    assert others == {
-        "event": "counts of rejections, drops and errors",
-        "log_level": "warning",
-        "counts_of_last_s": 10.1,
-        "rejected_not_authorized": 3,
-    }
+    assert others == other_counts(10.1, rejected_not_authorized=3)
     lines = []
     for _ in range(600):
         stage.advance(0.1)
