@@ -96,9 +96,9 @@ install() {
     fi
     say "installing $project with pip ..."
     # Variables, not options: they hold for the build of flowguard itself too (two names: old and
-    # new pip).
+    # new pip). As with uv, what is imported is compiled to bytecode then: a third of the time.
     PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_RETRIES=2 \
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -e "$project" \
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -e "$project" \
         2>&1 | tee .venv/install.log >&2
 }
 
