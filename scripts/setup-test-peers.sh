@@ -2,8 +2,7 @@
 # Other people's programs that tests need: those marked `peers` speak with Mosquitto, its clients
 # (system packages), MQTT.js (npm, into .peers) and amqtt (pip, into .peers/amqtt); those marked `spark` need Java 17, those marked
 # `browser` Chromium, those of the store on Redis redis-server (system packages), those with Kafka its jars
-# (Maven, into .peers: setup-kafka.sh), those through the proxy HiveMQ CE (Maven, into .peers, 100 MB: as the
-# scoreboard brings it). Repeatable, and quick when all are there. Installs
+# (Maven, into .peers: setup-kafka.sh). Repeatable, and quick when all are there. Installs
 # system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
 # cannot be had is named, together with what is skipped for it; that is never an error.
 set -uo pipefail
@@ -111,8 +110,6 @@ elif ! mqtt_js_is_there; then
 fi
 have_java || missing+=("Java 17 (apt-get install openjdk-17-jre-headless): tests of the analysis")
 scripts/setup-kafka.sh || missing+=("Kafka's jars (make kafka): tests with a Kafka server")
-hivemq=$(.venv/bin/python -m benchmarks.survivors --only hivemq-ce --install-only 2>&1) \
-    || missing+=("${hivemq:-HiveMQ CE}: tests through the proxy")
 have redis-server || missing+=("redis-server (apt-get install redis-server): tests of the store on it")
 have_chromium || missing+=("Chromium (apt-get install chromium): tests that look at the report")
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,4 +1,4 @@
-"""Other people's clients through `flowguard proxy`, with other people's brokers behind it.
+"""Other people's clients through `flowguard proxy`, with Mosquitto behind it.
 
 What they say is recorded before and behind the proxy, both ways: nothing of it needs a change, so
 the bytes are identical. Only their order may differ on a busy machine, where a packet has to wait
@@ -7,15 +7,11 @@ for its window: acknowledgements pass it, as `broker_adapter.proxy.pair` says.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
-from benchmarks.survivors.field import FIELD
-from benchmarks.survivors.installs import PEERS
-from benchmarks.survivors.standing import standing
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Packet, Pubcomp
 from flowguard.codec.primitives import remaining_length
@@ -103,31 +99,13 @@ def packets_of(stream: bytes, version: int, role: Literal["server", "client"]) -
         yield packet
 
 
-@contextmanager
-def hivemq() -> Iterator[int]:
-    broker = FIELD["hivemq-ce"]
-    if not list(PEERS.glob("hivemq-*/hivemq-*.jar")):
-        pytest.skip("no HiveMQ CE here (scripts/setup-test-peers.sh names what is missing)")
-    with standing(broker, behind_proxy=False) as running:
-        yield running.port
-
-
-@pytest.fixture(
-    scope="module",
-    params=["mosquitto", pytest.param("hivemq-ce", marks=pytest.mark.long)],
-)
-def upstream(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
-    """The port of a broker."""
-    if request.param == "hivemq-ce":
-        with hivemq() as port:
-            yield port
-    elif MOSQUITTO is None:
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of Mosquitto."""
+    if MOSQUITTO is None:
         pytest.skip("no mosquitto here")
-    else:
-        with mosquitto(tmp_path_factory.mktemp("mosquitto")) as broker:
-            yield broker.port
+    with mosquitto(tmp_path_factory.mktemp("mosquitto")) as broker:
+        yield broker.port
 
 
 @pytest.fixture(scope="module")
