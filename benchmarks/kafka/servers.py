@@ -49,7 +49,8 @@ PROPERTIES = {
     "num.io.threads": "2",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.retention.check.interval.ms": "500",
-    "log.segment.delete.delay.ms": "0",
+    # The next look for logs to delete is that much later: with 0 an idle node takes 7 % of a core, not 3.
+    "log.segment.delete.delay.ms": "100",
 }
 
 _ANSWER_MS: Final = 60_000
