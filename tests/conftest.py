@@ -104,10 +104,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order long tests first, and of them those last that wait for the compiler, which takes
     minutes of one core and is started by another test (test_wheels.py).
 
-    `make test` runs slow and costly tests of compiled packages on these alone.
+    `make test` leaves out what test_compiled.py runs on the compiled packages. The sources of these
+    packages run in the programs that other tests start, and in all simulations.
     """
     may_leave_out = "BUILD_UNDER_TEST" not in os.environ and script().missing() is None
-    if os.environ.get("SLOW_TESTS") == "compiled" and may_leave_out:
+    if os.environ.get("COMPILED_TESTS") == "once" and may_leave_out:
         config.hook.pytest_deselected(items=[each for each in items if _runs_compiled(each)])
         items[:] = [each for each in items if not _runs_compiled(each)]
     items.sort(
@@ -119,11 +120,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs_compiled(item: pytest.Item) -> bool:
-    """Return True for a slow or costly test that test_compiled.py runs."""
+    """Return True if test_compiled.py runs this test. What kills brokers runs on both builds."""
     folders = tuple(f"{folder}/" for each in COMPILED for folder in each)
-    is_costly = any(item.get_closest_marker(name) is not None for name in ("slow", "costly"))
     is_repeated = item.nodeid.startswith(folders) and item.get_closest_marker("once") is None
-    return is_costly and is_repeated
+    kills = item.nodeid.startswith("tests/torture/") and item.get_closest_marker("slow") is None
+    return is_repeated and not kills
 
 
 class Distribution(LoadScopeScheduling):
@@ -180,9 +181,14 @@ def _name_the_test_that_leaves_a_socket_open() -> Generator[None]:
         gc.collect()
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of tests live until the end: the collector need not look through them each time,
-    nor every 700 objects at those of a test."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests live until the end: the collector need not look through them while they
+    are collected, nor each time later, nor every 700 objects at those of a test."""
+    gc.disable()
+    collected = yield
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
+    return collected

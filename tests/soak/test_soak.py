@@ -87,11 +87,10 @@ def soak(folder: Path, text: str, *options: str) -> "subprocess.CompletedProcess
 
 @pytest.mark.slow
 def test_examples_are_the_same_each_time_and_a_seed_draws_its_own(tmp_path: Path) -> None:
-    same = drawn(tmp_path)
+    same, first = drawn(tmp_path), drawn(tmp_path, "--hypothesis-seed=1")
     assert same == drawn(tmp_path)
-    first = drawn(tmp_path, "--hypothesis-seed=1")
     assert first == drawn(tmp_path, "--hypothesis-seed=1")
-    assert len({same, first, drawn(tmp_path, "--hypothesis-seed=2")}) == 3
+    assert first != same
 
 
 @pytest.mark.slow

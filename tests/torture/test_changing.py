@@ -9,7 +9,6 @@ from tests.torture.changing import ChangingTorture
 KILLS = 3
 
 
-@pytest.mark.once
 @pytest.mark.slow
 def test_killed_workers_keep_what_they_promised_when_their_number_changes(tmp_path: Path) -> None:
     torture = ChangingTorture(tmp_path, kills=KILLS, seed=1)

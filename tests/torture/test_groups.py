@@ -16,7 +16,6 @@ from tests.torture.groups import GroupTorture, Ledger
 KILLS = 3
 
 
-@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.long
 def test_what_was_acknowledged_comes_though_brokers_of_the_group_are_killed(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ CLIENTS = 60
 KILLS = 2
 
 
-@pytest.mark.once
 @pytest.mark.slow
 def test_a_killed_upstream_costs_no_acknowledged_message_and_no_client(tmp_path: Path) -> None:
     findings = run(tmp_path, CLIENTS, KILLS)

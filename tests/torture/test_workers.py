@@ -9,7 +9,6 @@ from tests.torture.workers import WorkersTorture
 KILLS = 3
 
 
-@pytest.mark.once
 @pytest.mark.slow
 def test_killed_workers_keep_what_they_promised(tmp_path: Path) -> None:
     verdict = WorkersTorture(tmp_path, kills=KILLS, seed=1).run()

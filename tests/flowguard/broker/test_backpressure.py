@@ -38,7 +38,6 @@ async def puback_all(wire: Wire, count: int) -> None:
         assert (await wire.expect(Puback)).packet_id == number
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("window", [1, 10, 100])
 @pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
 async def test_a_flood_into_a_slow_store_is_stopped_at_exactly_the_window(
@@ -160,7 +159,6 @@ async def test_one_paused_publisher_leaves_the_others_their_windows() -> None:
             await wire.close()
 
 
-@pytest.mark.costly
 async def test_a_store_that_hangs_presses_the_window_down_to_one() -> None:
     store = SlowStore()
     async with broker(store=store) as running:
@@ -244,7 +242,6 @@ async def test_keep_alive_spares_a_client_that_we_do_not_read(clock: Clock) -> N
             await wire.close()
 
 
-@pytest.mark.costly
 async def test_a_client_that_reads_no_answers_is_not_read_and_goes_on_when_it_does() -> None:
     """More answers than the outbox takes: unknown PUBREC, each answered with a longer PUBREL."""
     settings = {"session": {"outbox_bytes_max": 16 * 1024}}

@@ -85,7 +85,6 @@ async def test_a_folder_that_cannot_be_is_told_to_who_asked(tmp_path: Path, name
         await client.close()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     "error", [TypeError("t"), ValueError("v"), OSError(24, "o"), MemoryError(), KeyError("k")]
 )
@@ -103,7 +102,6 @@ async def test_a_disk_that_does_not_sync_ends_the_broker() -> None:
             await running.backup(Path("/somewhere"))
 
 
-@pytest.mark.costly
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.text(st.characters(), min_size=1, max_size=20))
 @example(name="\ud800")

@@ -47,7 +47,6 @@ class Fragile:
 HOOKS = Hooks(Fragile(), Fragile(), {"fragile": lambda _, connect: Fragile(connect)})
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("filters_before", [0, 1])
 async def test_an_authorizer_that_raises(filters_before: int) -> None:
     async with broker(hooks=HOOKS) as running:
@@ -66,7 +65,6 @@ async def test_an_authorizer_that_raises(filters_before: int) -> None:
         assert running.node.registry.sessions == {}
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("client_id", "data"), [("bad", b""), ("bad-factory", b""), ("good", b"bad")]
 )

@@ -119,7 +119,6 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
         await late.close()
 
 
-@pytest.mark.costly
 async def test_clients_that_flood_until_the_end_are_told_like_everybody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -195,7 +194,6 @@ async def test_a_store_that_fails_ends_the_broker_and_acknowledges_nothing() -> 
     await publisher.close()
 
 
-@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_program_drains_on_a_signal_and_exits_with_zero(

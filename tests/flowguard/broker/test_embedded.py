@@ -378,7 +378,6 @@ def test_a_thread_whose_broker_has_ended_is_told_so() -> None:
         broker.stop()
 
 
-@pytest.mark.costly
 def test_threads_hear_of_the_end_while_it_comes() -> None:
     """In any state, each call is answered, or the connection has ended."""
     heard: list[BaseException] = []

@@ -34,7 +34,6 @@ WRONG_CALLS: list[tuple[Callable[[LocalClient], Awaitable[None]], type[Exception
 ]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(("call", "kind", "says"), WRONG_CALLS)
 async def test_wrong_arguments_cost_nothing(
     call: Callable[[LocalClient], Awaitable[None]], kind: type[Exception], says: str

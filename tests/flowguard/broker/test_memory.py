@@ -16,7 +16,6 @@ from flowguard.types import MQTT_311, Publish
 from tests.interop.broker import address_in
 from tests.support.real import TEST_S, Wire, connect_packet
 
-pytestmark = pytest.mark.once
 MIB = 1024 * 1024
 BOUND_BYTES = 256 * MIB
 FLOOD_BYTES = 80 * MIB

@@ -36,7 +36,6 @@ def send_at_once(wires: list[Wire], packets: Iterator[bytes]) -> None:
             assert sock.send(data) == len(data)
 
 
-@pytest.mark.costly
 async def test_every_connect_that_came_during_a_pause_is_answered(clock: Clock) -> None:
     """A few times: which task runs first after a pause is drawn."""
     flow = {"connects_in_process_max": 2 * CROWD}
@@ -55,7 +54,6 @@ async def test_every_connect_that_came_during_a_pause_is_answered(clock: Clock) 
             await until(lambda: running.node.connections_count == 0)
 
 
-@pytest.mark.costly
 async def test_nobody_was_silent_whose_ping_came_during_a_pause(clock: Clock) -> None:
     async with broker(calm=True) as running:
         wires = [await connect(running, str(number), keep_alive_s=60) for number in range(CROWD)]
@@ -68,7 +66,6 @@ async def test_nobody_was_silent_whose_ping_came_during_a_pause(clock: Clock) ->
             await wire.close()
 
 
-@pytest.mark.costly
 async def test_who_says_nothing_is_late_though_everybody_else_never_stops(clock: Clock) -> None:
     """More are ready at any time than a turn serves: it is a lap over all of them that counts."""
     async with broker(calm=True) as running:

@@ -65,7 +65,6 @@ def crowd() -> Iterator[Crowd]:
         yield Crowd(COUNT, stack)
 
 
-@pytest.mark.costly
 def test_many_are_sent_to_in_several_slices_and_few_before_them(crowd: Crowd) -> None:
     for number in range(1, COUNT):
         crowd.says(number, PINGREQ)
@@ -78,7 +77,6 @@ def test_many_are_sent_to_in_several_slices_and_few_before_them(crowd: Crowd) ->
     assert crowd.reactor.is_quiet
 
 
-@pytest.mark.costly
 def test_the_loop_does_not_sleep_while_somebody_waits_for_its_turn(crowd: Crowd) -> None:
     for number in range(COUNT):
         crowd.says(number, PINGREQ)
@@ -89,7 +87,6 @@ def test_the_loop_does_not_sleep_while_somebody_waits_for_its_turn(crowd: Crowd)
     assert not crowd.reactor.turns.turn(crowd.stage.now_s)
 
 
-@pytest.mark.costly
 def test_who_has_left_meanwhile_is_passed(crowd: Crowd) -> None:
     for number in range(COUNT):
         crowd.says(number, PINGREQ)

@@ -93,7 +93,6 @@ async def test_who_does_not_read_when_the_nodes_budget_is_spent_has_to_go() -> N
             await wire.close()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -148,7 +148,6 @@ def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
         yield data[start:end]
 
 
-@pytest.mark.costly
 @given(
     cuts=st.lists(st.integers(0, 10_000), max_size=12),
     message=st.binary(max_size=3_000),
@@ -190,7 +189,6 @@ def damaged(data: bytes, damage: tuple[str, int, Any]) -> bytes:
     return data[:place] if kind == "cut" else data[: place + 1] + data[place:]
 
 
-@pytest.mark.costly
 @given(step=st.integers(0, 4), inside=st.booleans(), damage=DAMAGE, message=st.binary(max_size=500))
 @settings(max_examples=3 * settings.default.max_examples)
 def test_whatever_is_damaged_has_one_reason_and_little_is_held(

@@ -55,7 +55,6 @@ async def wire_of(client: WebSocketClient, client_id: str) -> Wire:
 # --- with the broker --------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.spec("MQTT-6.0.0-2", "MQTT-6.0.0-4", "v3:MQTT-6.0.0-2", "v3:MQTT-6.0.0-4")
 @pytest.mark.parametrize("frame_bytes", [1, 7, 1_000_000])
 async def test_packets_and_frames_need_not_begin_together(frame_bytes: int) -> None:

@@ -149,7 +149,7 @@ def run_at_random(seed: int, parts: Parts) -> None:
         machine.teardown()
 
 
-TestLinks = pytest.mark.costly(LinksMachine.TestCase)
+TestLinks = LinksMachine.TestCase
 
 
 @pytest.mark.slow

@@ -47,7 +47,6 @@ def test_merge_is_commutative(records: list[PressureRecord], random: object) -> 
     assert outcome([records]) == outcome([shuffled])
 
 
-@pytest.mark.costly
 @given(st.lists(any_numbered), st.lists(any_numbered), st.lists(any_numbered))
 def test_merge_is_associative(
     first: list[PressureRecord], second: list[PressureRecord], third: list[PressureRecord]

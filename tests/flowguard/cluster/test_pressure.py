@@ -340,4 +340,4 @@ class Gossip(RuleBasedStateMachine):
                 assert window >= BRAKE_MIN * least
 
 
-TestGossip = pytest.mark.costly(Gossip.TestCase)
+TestGossip = Gossip.TestCase

@@ -7,7 +7,6 @@ otherwise wait for bytes that need not come, or ask for ever.
 
 from collections.abc import Iterator
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -90,7 +89,6 @@ def in_batches(
     return packets, None
 
 
-@pytest.mark.costly
 @given(
     st.sampled_from((3, 4, 5)).flatmap(
         lambda version: st.tuples(st.just(version), streams(version))

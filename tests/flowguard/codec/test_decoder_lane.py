@@ -142,7 +142,6 @@ def test_the_lane_of_a_client() -> None:
     assert all_of(decoder) == [PUBLISH, Pingresp()]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("window", [0, 1], ids=["closed", "one at a time"])
 def test_the_lane_is_not_quadratic(window: int) -> None:
     """100,000 packets, turn about; looked through again each time it would take an hour."""
@@ -162,7 +161,6 @@ def test_the_lane_is_not_quadratic(window: int) -> None:
     assert (pings, publishes) == (count, count)
 
 
-@pytest.mark.costly
 def test_the_lane_takes_little_memory() -> None:
     data = b"\x30\x03\0\1a\xc0\0" * 20_000
     decoder = decoder_of(data)

@@ -60,7 +60,6 @@ def cuts_of(data: st.DataObject, stream: bytes) -> list[bytes]:
     return [stream[a:b] for a, b in zip([0, *at], [*at, len(stream)], strict=True)]
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions, roles)
 def test_any_split(data: st.DataObject, version: int, role: Role) -> None:
     packets = data.draw(st.lists(strategies.packets(version, sender_of(role)), max_size=8))
@@ -78,7 +77,6 @@ def test_any_split(data: st.DataObject, version: int, role: Role) -> None:
     assert decoder.buffered_bytes == 0
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions)
 def test_byte_by_byte_from_connect_on(data: st.DataObject, version: int) -> None:
     packets: list[Packet] = [data.draw(strategies.connects(version))]
@@ -98,7 +96,6 @@ def test_byte_by_byte_from_connect_on(data: st.DataObject, version: int) -> None
             assert decoder.buffered_bytes == count - (ends[done - 1] if done else 0)
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions)
 def test_the_control_lane_against_a_list(data: st.DataObject, version: int) -> None:
     """Any order of feed, next and next_control does what a plain list of packets would."""
@@ -131,7 +128,6 @@ def test_the_control_lane_against_a_list(data: st.DataObject, version: int) -> N
     assert decoder.buffered_bytes == 0
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions, roles)
 def test_batches_against_a_list(data: st.DataObject, version: int, role: Role) -> None:
     """Each batch goes on until PUBLISH, SUBSCRIBE and UNSUBSCRIBE reach its limit."""
@@ -178,7 +174,6 @@ def outcome(
         return packets, why
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions, roles, st.integers(1, 5))
 def test_batches_end_where_next_does(
     data: st.DataObject, version: int, role: Role, room: int
@@ -230,7 +225,6 @@ def assert_only_peer_errors(data: st.DataObject, stream: bytes, version: int, ro
         assert broken.why
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions, roles)
 def test_any_mutation_of_a_stream(data: st.DataObject, version: int, role: Role) -> None:
     packets = data.draw(
@@ -240,7 +234,6 @@ def test_any_mutation_of_a_stream(data: st.DataObject, version: int, role: Role)
     assert_only_peer_errors(data, mutate(data, stream), version, role)
 
 
-@pytest.mark.costly
 @given(st.data(), strategies.versions)
 def test_any_mutation_of_a_connect(data: st.DataObject, version: int) -> None:
     stream = encode(data.draw(strategies.connects(version)), version)

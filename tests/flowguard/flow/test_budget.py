@@ -77,7 +77,7 @@ class Budgets(RuleBasedStateMachine):
         assert left * (budget.holders_count + 1) >= part
 
 
-TestBudgets = pytest.mark.costly(Budgets.TestCase)
+TestBudgets = Budgets.TestCase
 
 
 def test_a_budget_that_is_given_back_more_than_was_taken_is_a_bug() -> None:

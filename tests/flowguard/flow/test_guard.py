@@ -185,7 +185,7 @@ class Guarding(RuleBasedStateMachine):
         assert not self.guard.has_work
 
 
-TestGuarding = pytest.mark.costly(Guarding.TestCase)
+TestGuarding = Guarding.TestCase
 
 
 # --- examples ------------------------------------------------------------------------------------

@@ -117,7 +117,6 @@ def laws(draw: st.DrawFn) -> Callable[[], Law]:
     return make
 
 
-@pytest.mark.costly
 @given(laws(), HISTORIES)
 def test_invariant_01_the_window_is_within_its_bounds(
     make: Callable[[], Law], history: list[Tick]
@@ -141,7 +140,6 @@ def test_a_higher_pressure_never_gives_a_larger_next_window(
     assert pressed.window <= relaxed.window
 
 
-@pytest.mark.costly
 @given(laws(), TICKS.filter(lambda tick: tick.pressure < 0.8))
 def test_invariant_10_below_the_dead_band_nothing_shrinks(
     make: Callable[[], Law], tick: Tick
@@ -196,7 +194,7 @@ class Laws(RuleBasedStateMachine):
             assert 0 < self.law.window_floor <= self.law.window <= self.law.window_max
 
 
-TestLaws = pytest.mark.costly(Laws.TestCase)
+TestLaws = Laws.TestCase
 
 
 def test_a_calm_node_starts_at_its_maximum_and_stays_there() -> None:

@@ -214,7 +214,6 @@ def test_a_capacity_step_of_four_either_way_is_settled_within_two_seconds(
         assert plant.served - served >= 0.999 * 10.0 * plant.rate
 
 
-@pytest.mark.costly
 @given(st.floats(5.0, 100.0), DELAYS_S)
 def test_from_the_maximum_it_settles_within_two_seconds(
     at_objective: float, delay_s: float
@@ -225,7 +224,6 @@ def test_from_the_maximum_it_settles_within_two_seconds(
     assert settled_after_s(seen) <= 2.0
 
 
-@pytest.mark.costly
 @given(DELAYS_S, NOISES, SEEDS)
 def test_a_memoryless_map_oscillates_in_the_same_plant(
     delay_s: float, noise: float, seed: int

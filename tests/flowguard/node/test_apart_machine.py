@@ -1,6 +1,5 @@
 """Acknowledged messages arrive in order, with any store stopped and any class changed."""
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -145,6 +144,5 @@ class Away(RuleBasedStateMachine):
             numbers[tuple(line)] = int(number)
 
 
-@pytest.mark.costly
 def test_nothing_is_lost_or_out_of_order_whatever_is_away_and_whoever_changes() -> None:
     run_state_machine_as_test(Away)

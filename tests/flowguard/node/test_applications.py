@@ -380,7 +380,6 @@ class Changing(AgainstLedger):
         self.come(name)
 
 
-@pytest.mark.costly
 def test_all_that_is_owed_comes_in_order_whatever_the_class_becomes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

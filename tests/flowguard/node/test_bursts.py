@@ -209,7 +209,6 @@ def assert_same(
     return together
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", SETTINGS)
 @given(
     version=st.sampled_from((MQTT_311, MQTT_5)),

@@ -125,7 +125,6 @@ def contents(told: list[object]) -> list[object]:
     ]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", ["plain", "small window", "small inflight", "short queue"])
 @given(version=st.sampled_from((MQTT_311, MQTT_5)), steps=steps, wanted=st.sampled_from((0, 1, 2)))

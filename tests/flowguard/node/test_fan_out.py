@@ -68,7 +68,6 @@ def clear(stage: Stage) -> list[int]:
     return counts
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_everybody_gets_it_a_piece_at_a_time(crowd: Stage, qos: int) -> None:
     stage = crowd
@@ -111,7 +110,6 @@ def test_who_leaves_meanwhile_gets_nothing_and_is_in_nobodys_way(crowd: Stage) -
     assert not stage.node.guard.window.in_process_bytes
 
 
-@pytest.mark.costly
 def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
     stage = crowd
     publisher = stage.connect_durable("p")
@@ -270,7 +268,6 @@ def test_messages_that_reach_a_few_are_answered_together() -> None:
     stage.release_commits()
 
 
-@pytest.mark.costly
 @settings(max_examples=5)
 @given(publishers=st.integers(1, 6), ops_max=st.sampled_from([100, 1_500, 4_000]))
 def test_the_journal_counts_what_is_on_its_way(publishers: int, ops_max: int) -> None:

@@ -8,7 +8,6 @@ the journal and counts. `accounts` computes the work in process independently of
 
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -160,7 +159,6 @@ class Admissions(SlowStore):
             self.everything_is_done()
 
 
-@pytest.mark.costly
 def test_invariant_01_nothing_is_admitted_above_the_grant_and_a_shrink_cancels_nothing() -> None:
     run_state_machine_as_test(
         Admissions, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
@@ -310,7 +308,6 @@ class Conservation(SlowStore):
             assert node.journal.is_empty
 
 
-@pytest.mark.costly
 def test_invariant_02_what_was_admitted_is_done_or_in_process_whoever_leaves_and_when() -> None:
     run_state_machine_as_test(
         Conservation, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=40)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import get_args
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -171,7 +170,6 @@ class ControlPackets(RuleBasedStateMachine):
                 assert packet_id in self.released
 
 
-@pytest.mark.costly
 def test_invariant_05_control_packets_are_served_at_once_at_any_pressure() -> None:
     run_state_machine_as_test(
         ControlPackets, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=20)
@@ -269,7 +267,6 @@ class OwnSubscription(RuleBasedStateMachine):
             assert not peer.in_use
 
 
-@pytest.mark.costly
 def test_who_publishes_to_its_own_subscription_one_by_one_gets_on() -> None:
     run_state_machine_as_test(
         OwnSubscription, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
@@ -372,7 +369,6 @@ def look(publishers: list[Client], seen: Seen) -> None:
                 seen.completions[index].append(packet.packet_id)
 
 
-@pytest.mark.costly
 @given(SCRIPTS, WINDOWS, st.sampled_from([2, 4_096]))
 def test_order_does_not_depend_on_the_window(
     script: list[Step], windows: list[tuple[int, bool]], unfinished: int

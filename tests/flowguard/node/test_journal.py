@@ -155,7 +155,7 @@ class GroupCommit(RuleBasedStateMachine):
         assert self.journal.committing_s(self.now_s) == committing_s
 
 
-TestGroupCommit = pytest.mark.costly(GroupCommit.TestCase)
+TestGroupCommit = GroupCommit.TestCase
 
 
 def nothing(now_s: float) -> None:

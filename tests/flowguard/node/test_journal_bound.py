@@ -6,7 +6,6 @@ by nothing else.
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +40,6 @@ def publishes(count: int) -> bytes:
     return b"".join(encode(packet, MQTT_5) for packet in packets)
 
 
-@pytest.mark.costly
 @given(
     groups=st.integers(1, 60),
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=15),
@@ -62,7 +60,6 @@ def test_the_journal_exceeds_its_bound_by_one_packet_at_most(
     assert journal.is_empty
 
 
-@pytest.mark.costly
 @given(counts=st.lists(st.integers(1, 150), min_size=1, max_size=6))
 def test_the_journal_keeps_its_bound_where_filters_are_stored(counts: list[int]) -> None:
     stage = Stage({"flow": FLOW})

@@ -68,7 +68,6 @@ def test_deliveries_are_work_of_their_publisher() -> None:
     assert stage.node.guard.window.movable_work == 0.0
 
 
-@pytest.mark.costly
 def test_a_message_for_very_many_counts_piece_by_piece() -> None:
     stage = Stage()
     for number in range(1_200):

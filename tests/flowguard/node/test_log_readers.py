@@ -459,7 +459,6 @@ def stage_client(stage: Stage, name: str) -> Client:
     return stage.connect_durable(name, receive_maximum=3)
 
 
-@pytest.mark.costly
 def test_all_that_is_owed_comes_in_order_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)

@@ -61,7 +61,6 @@ def test_a_payload_may_be_as_large_as_the_limit_and_no_larger(
     assert client.take() == expected
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_for_very_many_is_held_to_it_too(qos: int) -> None:
     """It goes another way, piece by piece."""
@@ -158,7 +157,6 @@ def counted(message: Publish) -> int:
     return INFLIGHT_BYTES + 2 * len(message.payload)
 
 
-@pytest.mark.costly
 @given(
     st.integers(KIB, 40 * KIB),
     st.lists(st.integers(0, 8 * KIB), min_size=1, max_size=25),

@@ -120,7 +120,6 @@ def test_it_may_come_back_before_its_former_connection_is_closed(version: int) -
     assert not again.is_closed
 
 
-@pytest.mark.costly
 def test_many_share_a_commit() -> None:
     stage = Stage()
     clients = [stage.connect_durable(f"c{number}", will=WILL) for number in range(1_000)]

@@ -28,7 +28,6 @@ def answers(client: Client) -> list[int]:
 # --- before CONNACK --------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @given(pause_s=PAUSES_S, before_s=st.floats(0.0, 9.0))
 def test_a_connect_that_came_during_a_pause_is_answered(pause_s: float, before_s: float) -> None:
     stage = Stage()
@@ -100,7 +99,6 @@ def test_who_still_waits_when_everything_is_read_is_told_137() -> None:
 # --- sessions --------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @given(pause_s=PAUSES_S, delay_s=st.integers(1, 1_000))
 def test_a_will_is_not_sent_for_who_came_back_during_a_pause(pause_s: float, delay_s: int) -> None:
     stage = Stage()
@@ -144,7 +142,6 @@ def test_a_session_does_not_expire_whose_client_came_back_during_a_pause(
 # --- connected -------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @given(pause_s=PAUSES_S, keep_alive_s=st.integers(1, 100))
 def test_nobody_was_silent_whose_bytes_came_during_a_pause(
     pause_s: float, keep_alive_s: int

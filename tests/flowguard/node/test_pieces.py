@@ -61,7 +61,6 @@ def changed_at_once(stage: Stage, client: Client, *packets: Any) -> int:
     return abs(len(stage.node.router.table) - before)
 
 
-@pytest.mark.costly
 @settings(max_examples=settings.default.max_examples // 2)
 @given(count=counts, shared=st.booleans(), durable=st.booleans())
 def test_filters_come_and_go_a_piece_at_a_time(count: int, shared: bool, durable: bool) -> None:

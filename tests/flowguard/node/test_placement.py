@@ -1,6 +1,5 @@
 """CONNECTs of clients whose session another worker owns."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +33,6 @@ def stage_of(placement: Elsewhere, settings: dict[str, dict[str, object]] | None
     return stage
 
 
-@pytest.mark.costly
 @given(st.data())
 def test_other_worker_gets_what_the_client_has_sent(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))

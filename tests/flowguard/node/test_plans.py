@@ -60,7 +60,6 @@ def test_long_topics_count_more() -> None:
     assert 10 < len(plans.by_topic) < 17
 
 
-@pytest.mark.costly
 def test_topics_of_many_subscribers_count_more() -> None:
     stage = small_stage()
     for number in range(500):
@@ -134,7 +133,6 @@ def test_bytes_that_are_counted_are_those_that_are_taken(
         assert taken_bytes() / 1.1 < counted_bytes < 1.6 * taken_bytes()
 
 
-@pytest.mark.costly
 def test_a_topic_that_is_forgotten_again_and_again_is_counted_each_time() -> None:
     """A part of the memory for a topic stays until it is the oldest one."""
     stage = small_stage()
@@ -279,7 +277,6 @@ def change(client: Client, filter: str, qos: int | None) -> None:
         client.subscribe(filter, qos=qos)
 
 
-@pytest.mark.costly
 @given(
     published=st.lists(topics, min_size=1, max_size=5),
     changes=st.lists(

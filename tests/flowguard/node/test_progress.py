@@ -7,7 +7,6 @@ Turns are counted, and no time is measured: each one handles something, or is th
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -166,7 +165,6 @@ def test_what_is_done_at_once_is_handled_as_one_by_one(talk: Conversation) -> No
     assert payloads_in(witness.take()) == payloads_in(packets)
 
 
-@pytest.mark.costly
 @given(conversations)
 @example(fourteen_and_one_for_many)
 @example(sixteen)

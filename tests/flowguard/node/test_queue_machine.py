@@ -217,7 +217,7 @@ class Queues(RuleBasedStateMachine):
         assert len(self.got) + dropped == self.published
 
 
-TestQueues = pytest.mark.costly(Queues.TestCase)
+TestQueues = Queues.TestCase
 TestQueues.settings = settings(
     stateful_step_count=50, max_examples=2 * settings.default.max_examples
 )

@@ -100,7 +100,6 @@ def test_more_come_than_its_queue_may_have(
     assert stage.node.counters.dropped == {}
 
 
-@pytest.mark.costly
 def test_those_of_many_sessions_fill_no_journal_and_all_of_them_come() -> None:
     """A fleet subscribes again: messages on their way to the store are bounded for all clients
     together, so that the journal is not full for other clients."""
@@ -327,7 +326,6 @@ def test_qos_0_messages_among_them_come_as_well() -> None:
     assert stage.node.registry.sessions["s"].subscriptions.retained_after is None
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("how", [how for how in ENDS if how != "crash"])
 def test_qos_0_messages_that_were_sent_do_not_come_again(
     how: str, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,6 @@
 3. A connection that was not in the last round goes first; at rest no ended one is remembered.
 """
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,7 +112,6 @@ def test_who_waits_for_the_next_round_is_run_though_nobody_follows() -> None:
     assert not rounds
 
 
-@pytest.mark.costly
 @given(st.lists(st.tuples(st.sets(st.integers(0, 20)), st.integers(0, 20))))
 def test_nobody_is_run_twice_in_a_round_and_nobody_is_forgotten(
     turns: list[tuple[set[int], int]],

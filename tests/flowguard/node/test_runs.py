@@ -34,7 +34,6 @@ def paused() -> Client:
     return client
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @given(count=st.integers(1, 3 * BATCH_MAX + 1), tail=st.sampled_from([b"", b"\xc0", b"\x40\x02"]))
@@ -59,7 +58,6 @@ def test_packets_that_do_not_count_are_counted(
     assert not client.is_closed
 
 
-@pytest.mark.costly
 @given(
     kinds=st.lists(
         st.sampled_from([*KINDS.values(), Puback(7), Publish("t", b"x")]), min_size=1, max_size=4

@@ -388,10 +388,10 @@ class FullQueuesOnDisk(SessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSessions = pytest.mark.costly(Sessions.TestCase)
-TestSessionsOnDisk = pytest.mark.costly(SessionsOnDisk.TestCase)
-TestFullQueues = pytest.mark.costly(FullQueues.TestCase)
-TestFullQueuesOnDisk = pytest.mark.costly(FullQueuesOnDisk.TestCase)
+TestSessions = Sessions.TestCase
+TestSessionsOnDisk = SessionsOnDisk.TestCase
+TestFullQueues = FullQueues.TestCase
+TestFullQueuesOnDisk = FullQueuesOnDisk.TestCase
 # Most likely to find unexpected faults: it gets more examples than others, and `make soak` draws
 # new ones for hours.
 TestSessions.settings = settings(

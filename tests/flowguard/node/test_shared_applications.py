@@ -171,7 +171,6 @@ class Group(RuleBasedStateMachine):
         assert sum(self.stage.node.counters.dropped.values()) == 0
 
 
-@pytest.mark.costly
 def test_every_message_comes_to_one_member_whatever_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -402,24 +402,22 @@ class FullSharedQueuesOnDisk(SharedSessionsOnDisk):
     queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
 
 
-TestSharedSessions = pytest.mark.costly(SharedSessions.TestCase)
-TestSharedSessionsOnDisk = pytest.mark.costly(SharedSessionsOnDisk.TestCase)
-TestOneGroup = pytest.mark.costly(OneGroup.TestCase)
+TestSharedSessions = SharedSessions.TestCase
+TestSharedSessionsOnDisk = SharedSessionsOnDisk.TestCase
+TestOneGroup = OneGroup.TestCase
 TestSharedSessions.settings = TestOneGroup.settings = settings(stateful_step_count=100)
 TestSharedSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
-TestFullSharedQueues = pytest.mark.costly(FullSharedQueues.TestCase)
-TestFullSharedQueuesOnDisk = pytest.mark.costly(FullSharedQueuesOnDisk.TestCase)
+TestFullSharedQueues = FullSharedQueues.TestCase
+TestFullSharedQueuesOnDisk = FullSharedQueuesOnDisk.TestCase
 TestSharedSessionsOnRocks = SharedSessionsOnRocks.TestCase
 TestSharedSessionsOnRocksByStatus = SharedSessionsOnRocksByStatus.TestCase
 TestFullSharedQueues.settings = settings(stateful_step_count=100)
 TestFullSharedQueuesOnDisk.settings = settings(
     stateful_step_count=100, max_examples=settings.default.max_examples // 2
 )
-# The stores have a machine of their own. The compiled code has been through the others.
+# The stores have a machine of their own.
 TestSharedSessionsOnRocks.settings = TestSharedSessionsOnRocksByStatus.settings = settings(
     stateful_step_count=100, max_examples=max(1, settings.default.max_examples // 5)
 )
-TestSharedSessionsOnRocks.pytestmark = [pytest.mark.once]
-TestSharedSessionsOnRocksByStatus.pytestmark = [pytest.mark.once]

@@ -373,7 +373,6 @@ class AgainstLedger(RuleBasedStateMachine):
             self._take_all()
 
 
-@pytest.mark.costly
 def test_everything_since_comes_once_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)

@@ -344,4 +344,4 @@ class State(RuleBasedStateMachine):
         end_all_sessions(self.stage.node, self.stage.now_s)
 
 
-TestState = pytest.mark.costly(State.TestCase)
+TestState = State.TestCase

@@ -10,7 +10,6 @@
 `test_due` has the work that a node does for both, a piece at a time.
 """
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -64,7 +63,7 @@ class Calls(RuleBasedStateMachine):
         assert len(self.waiting) <= len(self.timers) <= 2 * len(self.waiting)
 
 
-TestCalls = pytest.mark.costly(Calls.TestCase)
+TestCalls = Calls.TestCase
 TWENTIETHS = st.integers(0, 8).map(lambda count: count / 20)
 """Seconds, in halves of a slot of the wheel: instants often lie in the slot of now."""
 SLOT_S = 0.1
@@ -102,7 +101,7 @@ class Looks(RuleBasedStateMachine):
         assert all(due_s > self.now_s - SLOT_S - 1e-9 for due_s in self.due_s.values())
 
 
-TestLooks = pytest.mark.costly(Looks.TestCase)
+TestLooks = Looks.TestCase
 
 
 def test_calls_due_at_once_are_made_a_bounded_number_at_a_time_in_their_order() -> None:

@@ -7,7 +7,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -113,7 +112,7 @@ class Wills(RuleBasedStateMachine):
         assert sorted(map(id, held)) == sorted(map(id, armed))
 
 
-TestWills = pytest.mark.costly(Wills.TestCase)
+TestWills = Wills.TestCase
 
 
 def test_a_delayed_will_that_a_reload_takes_back_is_not_due() -> None:

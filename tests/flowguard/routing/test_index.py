@@ -165,7 +165,7 @@ class IndexAgainstNaiveScan(RuleBasedStateMachine):
         assert is_bare(self.index) == (not self.model)
 
 
-TestIndexAgainstNaiveScan = pytest.mark.costly(IndexAgainstNaiveScan.TestCase)
+TestIndexAgainstNaiveScan = IndexAgainstNaiveScan.TestCase
 
 
 @given(st.lists(filters, unique=True, max_size=30), st.randoms(use_true_random=False))

@@ -240,7 +240,6 @@ def test_a_wildcard_walks_only_its_branch() -> None:
     assert walk.is_done()
 
 
-@pytest.mark.costly
 def test_the_deepest_topic_costs_no_recursion() -> None:
     store = store_of("/" * 65_535)
     assert len(topics_of(store, "#")) == 1
@@ -324,7 +323,7 @@ class RetainedAgainstDict(RuleBasedStateMachine):
         assert is_bare(self.store) == (not self.model)
 
 
-TestRetainedAgainstDict = pytest.mark.costly(RetainedAgainstDict.TestCase)
+TestRetainedAgainstDict = RetainedAgainstDict.TestCase
 
 
 @given(st.lists(topics, unique=True, max_size=30), st.lists(filters, max_size=10))

@@ -1,6 +1,5 @@
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -210,7 +209,7 @@ class GroupAgainstModel(RuleBasedStateMachine):
         assert dict(self.group.members()) == self.model
 
 
-TestGroupAgainstModel = pytest.mark.costly(GroupAgainstModel.TestCase)
+TestGroupAgainstModel = GroupAgainstModel.TestCase
 
 
 def test_the_granted_options_are_each_members_own() -> None:

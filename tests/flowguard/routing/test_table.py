@@ -156,4 +156,4 @@ class TableAgainstModel(RuleBasedStateMachine):
         assert self.table.shared_count == len(shared)
 
 
-TestTableAgainstModel = pytest.mark.costly(TableAgainstModel.TestCase)
+TestTableAgainstModel = TableAgainstModel.TestCase

@@ -19,8 +19,6 @@ from flowguard.flow import ConnectGate, Verdict
 from flowguard.flow.load.signals import CALM, Pressure, Sample
 from flowguard.flow.policy import Arrival
 
-pytestmark = pytest.mark.once
-
 CLIENTS = 6_667
 CONNECT_S = 0.015
 REFUSE_S = 0.02 * CONNECT_S

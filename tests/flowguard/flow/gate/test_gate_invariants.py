@@ -1,6 +1,5 @@
 """Invariants of the gate: 2, 10, 11 and 16 of docs/explain/overload.md, "What must hold"."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -210,7 +209,6 @@ class GateMachine(RuleBasedStateMachine):
         assert not undecided & (set(self.outcomes) | self.left)
 
 
-@pytest.mark.costly
 def test_invariant_11_each_connect_has_exactly_one_outcome_and_none_after_its_end() -> None:
     run_state_machine_as_test(GateMachine)  # type: ignore[no-untyped-call]
 
@@ -251,7 +249,6 @@ def test_invariant_02_every_place_entry_and_byte_is_given_back(
     assert not gate.is_ready
 
 
-@pytest.mark.costly
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.floats(0.0, 2.0), st.floats(0.0, 16.0)), max_size=20),
     st.floats(0.0, 0.79),

@@ -31,7 +31,6 @@ ANSWER_S = 0.000_2
 """Cost of accepting and answering one CONNECT, seconds of the loop."""
 
 
-@pytest.mark.costly
 @given(
     pressures=st.lists(st.floats(0.0, 16.0), min_size=1, max_size=40),
     crowd=st.integers(1, 4_000),

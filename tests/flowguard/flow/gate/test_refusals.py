@@ -57,7 +57,6 @@ def test_an_idle_budget_does_not_save_up_for_more_than_a_tick() -> None:
     assert not budget.allows(1_000.0)
 
 
-@pytest.mark.costly
 @given(running_share=st.floats(0.01, 1.0), cost_s=st.floats(0.000_1, 0.01))
 def test_a_loop_that_seldom_runs_refuses_as_seldom(running_share: float, cost_s: float) -> None:
     """The budget is a share of the loop's own time, not of the clock's."""
@@ -72,7 +71,6 @@ def test_a_loop_that_seldom_runs_refuses_as_seldom(running_share: float, cost_s:
     assert worked_s <= 0.3 * (running_share * now_s + TICK_S) + cost_s
 
 
-@pytest.mark.costly
 @given(messages=st.floats(0.0, 1.5), cost_s=st.floats(0.000_1, 0.01))
 def test_refusing_has_its_share_of_what_messages_leave(messages: float, cost_s: float) -> None:
     """They need most of the loop: else refusing would take all of the rest."""

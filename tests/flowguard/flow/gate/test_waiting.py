@@ -6,7 +6,6 @@
 4. Neither entries nor bytes exceed their bounds, and bytes are those of the entries.
 """
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -119,7 +118,7 @@ class Rooms(RuleBasedStateMachine):
             assert (key in self.room) == here
 
 
-TestRooms = pytest.mark.costly(Rooms.TestCase)
+TestRooms = Rooms.TestCase
 
 
 def test_a_late_connect_keeps_its_entry_until_it_is_taken() -> None:

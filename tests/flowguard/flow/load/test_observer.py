@@ -72,7 +72,7 @@ class Percentiles(RuleBasedStateMachine):
         assert close(self.percentile.p90_s(self.now_s), exact)
 
 
-TestPercentiles = pytest.mark.costly(Percentiles.TestCase)
+TestPercentiles = Percentiles.TestCase
 
 
 def test_a_percentile_is_as_large_after_a_million_reports_as_before() -> None:

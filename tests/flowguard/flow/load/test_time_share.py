@@ -30,7 +30,6 @@ def test_what_a_turn_overdraws_the_next_ones_go_without() -> None:
     assert share.begin(10.0 + MOST_S + 0.005 + 0.007) == pytest.approx(0.002)
 
 
-@pytest.mark.costly
 @given(
     st.lists(
         st.tuples(st.floats(0.001, 0.02), st.floats(0.000_1, 0.008)), min_size=50, max_size=200

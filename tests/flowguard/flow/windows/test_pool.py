@@ -37,7 +37,6 @@ def serve_for(
     return served
 
 
-@pytest.mark.costly
 @given(st.integers(2, 20), st.integers(1, 100), st.integers(0, 10**6))
 @settings(max_examples=settings.default.max_examples)
 def test_backlogged_clients_of_equal_weight_are_served_equal_cost(
@@ -166,4 +165,4 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.next(self.now_s) is None
 
 
-TestPoolMachine = pytest.mark.costly(PoolMachine.TestCase)
+TestPoolMachine = PoolMachine.TestCase

@@ -99,7 +99,7 @@ class Windows(RuleBasedStateMachine):
         assert self.node.active == sum(bool(costs) or waits for costs, waits in both)
 
 
-TestWindows = pytest.mark.costly(Windows.TestCase)
+TestWindows = Windows.TestCase
 
 
 def test_a_calm_node_gives_each_client_a_hundred_packets() -> None:

@@ -272,7 +272,6 @@ def play(
     return told
 
 
-@pytest.mark.costly
 @given(
     version=st.sampled_from((MQTT_311, MQTT_5)),
     wanted=st.lists(wanted_by_subscribers, min_size=1, max_size=3),

@@ -164,7 +164,6 @@ def test_messages_behind_a_cut_link_arrive_in_order(machine: Machine) -> None:
     assert len(answers(publisher, Puback)) == 10
 
 
-@pytest.mark.costly
 def test_message_to_more_sessions_than_one_piece_takes() -> None:
     """Messages behind it wait for it on the other node."""
     machine = Machine("a", "b")

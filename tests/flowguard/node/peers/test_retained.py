@@ -131,7 +131,6 @@ def test_node_keeps_its_own_sys_topics_when_a_peer_sends_all_of_its_topics() -> 
     assert len(node.router.retained) == before > 0
 
 
-@pytest.mark.costly
 def test_subscriber_of_a_node_that_starts_gets_what_changed_while_it_was_down() -> None:
     machine = Machine("a", "b", "c")
     owned = machine["a"].mesh.members.owner_of
@@ -197,7 +196,6 @@ def test_nodes_that_have_died_are_not_waited_for() -> None:
     assert [each.payload for each in subscriber.publishes()] == [b"1"]
 
 
-@pytest.mark.costly
 def test_change_that_a_full_link_to_the_owner_did_not_take_comes_later() -> None:
     machine = Machine("a", "b", "c")
     kept, dropped, other = (machine.owned_by("b", what) for what in ("k", "d", "o"))

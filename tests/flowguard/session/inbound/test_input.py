@@ -132,7 +132,6 @@ def test_who_sends_small_packets_is_served_while_the_budget_is_spent(version: in
     client.expect(Pingresp)
 
 
-@pytest.mark.costly
 def test_clients_that_wait_leave_half_of_the_memory_to_packets_that_come_in() -> None:
     """However many are paused with a socket full of packets, a large one is received."""
     sessions = tight_sessions()

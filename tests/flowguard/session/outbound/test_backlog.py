@@ -223,8 +223,8 @@ class BacklogsOnDisk(Backlogs):
     spills = True
 
 
-TestBacklogs = pytest.mark.costly(Backlogs.TestCase)
-TestBacklogsOnDisk = pytest.mark.costly(BacklogsOnDisk.TestCase)
+TestBacklogs = Backlogs.TestCase
+TestBacklogsOnDisk = BacklogsOnDisk.TestCase
 
 
 def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left() -> None:

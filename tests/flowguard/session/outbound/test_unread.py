@@ -29,7 +29,6 @@ def outbox_objects_bytes(client: Client) -> int:
     return sys.getsizeof(outbox) + sum(map(sys.getsizeof, outbox))
 
 
-@pytest.mark.costly
 def test_small_answers_are_no_objects_of_their_own() -> None:
     sessions = Sessions()
     client = deaf(sessions, "c")

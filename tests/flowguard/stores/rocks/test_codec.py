@@ -125,7 +125,6 @@ def test_a_retained_message_is_read_as_it_was_written(
     assert row_uid(value) == uid_bytes(*uid)
 
 
-@pytest.mark.costly
 @given(st.integers(1, 2**64 - 1), U32, st.none() | st.floats(0, 2**40), UIDS, st.text())
 def test_a_session_is_read_as_it_was_written(
     qno: int, expiry: int, ends_at_s: float | None, uid: tuple[int, int], user: str

@@ -67,7 +67,6 @@ def test_the_store_has_every_kind_of_file(made: Path, whole: list[object]) -> No
     assert len(whole) > 500
 
 
-@pytest.mark.costly
 @pytest.mark.once  # A checksum of RocksDB finds the byte before compiled code reads it.
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)

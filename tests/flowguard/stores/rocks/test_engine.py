@@ -229,7 +229,6 @@ engine.close()
 """
 
 
-@pytest.mark.costly
 def test_other_threads_go_on_while_the_file_system_is_frozen(tmp_path: Path) -> None:
     stalled = tmp_path / "stalled"
     try:
@@ -319,7 +318,6 @@ while True:
 """
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_what_was_written_survives_the_death_of_the_process(folder: Path, durability: str) -> None:
     command = [sys.executable, "-c", WRITER, str(folder), durability]

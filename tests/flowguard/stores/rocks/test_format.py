@@ -154,7 +154,6 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.costly
 def test_another_process_is_named_and_one_that_died_is_no_hindrance(folder: Path) -> None:
     command = [sys.executable, "-c", OTHER, str(folder)]
     with subprocess.Popen(

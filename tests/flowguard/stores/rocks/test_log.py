@@ -424,7 +424,6 @@ class AgainstMemory(RuleBasedStateMachine):
             assert all(matches(filter, each.split(" ")[0]) for each in found)
 
 
-@pytest.mark.costly
 def test_rocksdb_says_what_the_memory_says() -> None:
     half = max(1, settings.default.max_examples // 2)
     machine = settings(max_examples=half, stateful_step_count=20)

@@ -149,7 +149,6 @@ def test_what_is_settled_is_deleted_when_it_is_quiet(store: RocksStore, count: i
     assert [each[0] for each in queue_of(store)] == [count + 1]
 
 
-@pytest.mark.costly
 def test_a_busy_queue_is_trimmed_without_any_maintenance(store: RocksStore) -> None:
     sent = delivery()
     for pos in range(1, 5_001):
