@@ -30,7 +30,7 @@ BOUNDED_LOGS: Final = {
     "FaultLog": ("warning", "`address`, `reason`, `why`"),
     "LimitLog": ("warning", "`address`, `effect`, `ends`"),
     "RequestLog": ("warning", "`client_id`, `topic`, `reason`"),
-    "PeerLog": ("warning", "`address`, `client_id`, `reason`, `why`"),
+    "PeerLog": ("warning", "`address`, `client_id`, `user_name`, `reason`, `why`"),
 }
 """Level and fields of the logs in `flowguard.broker.logs.error_log`."""
 UNITS: Final = ("seconds", "bytes", "packets", "ratio")

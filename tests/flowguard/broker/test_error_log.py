@@ -4,6 +4,7 @@ import socket
 import ssl
 from collections.abc import MutableMapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,12 @@ async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) 
         async with broker(hooks=hooks) as running:
             wire = await open_wire(running, version)
             host, port = wire.stream.socket.getsockname()
-            await wire.send(connect_packet("intruder", version))
+            await wire.send(replace(connect_packet("intruder", version), username="mallory\n"))
             await wire.expect(Connack)
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
-    assert line["client_id"] == "intruder"
+    assert (line["client_id"], line["user_name"]) == ("intruder", "mallory?")
     assert line["reason"] == "0x87 not_authorized"
 
 
@@ -119,7 +120,7 @@ async def test_what_is_no_mqtt_at_all_is_named_by_its_address() -> None:
             await wire.close()
     (line,) = [line for line in lines if line["event"] == "peer rejected"]
     assert line["address"] == f"{host}:{port}"
-    assert "client_id" not in line
+    assert line.keys().isdisjoint({"client_id", "user_name"})
 
 
 async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:

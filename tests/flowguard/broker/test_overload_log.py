@@ -105,7 +105,7 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
     assert line["window_lowest_packets"] < stage.node.guard.window.limit_max
     assert line["window_packets"] == round(stage.node.guard.grant.window, 3)
     assert line["cause"] == "event loop delay at 16.0 times its objective or more"
-    assert line["window"].startswith("each client's window held after a cut: ")
+    assert line["window"].startswith("each client's window (packets in process) held after a cut: ")
     assert "event loop delay at " in line["window"]
     assert "counts_of_last_s" not in line
 
@@ -122,7 +122,7 @@ def test_window_of_a_line_is_of_now_and_its_lowest_is_apart() -> None:
     (_, line) = [line for lines in ticks[:-20] for line in lines]
     assert line["event"] == "overload continues"
     assert line["cause"] == "event loop delay at 16.0 times its objective or more"
-    assert line["window"] == "each client's window at its maximum of 100"
+    assert line["window"] == "each client's window (packets in process) at its maximum of 100"
     assert line["window_packets"] == 100
     assert line["window_lowest_packets"] < 100
 

@@ -92,15 +92,17 @@ class ErrorLog(BoundedLog):
 
 @final
 class PeerLog(BoundedLog):
-    """Rejected clients, with their address and the reason."""
+    """Rejected clients, with their address, names and the reason."""
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: details beyond the reason code, or ""."""
         gate_text = GATE_TEXTS.get(why)
         if not self.may_show(why if gate_text else reason.name.lower()):
             return
-        link, client_id = connection.transport, connection.client_id
-        named = {"client_id": printable(client_id)} if client_id else {}
+        link, packet = connection.transport, connection.connect_packet
+        user_name = connection.tenant if packet is None else packet.username
+        names = {"client_id": connection.client_id, "user_name": user_name}
+        named = {field: printable(name) for field, name in names.items() if name}
         detail = {"why": f"{why}: {gate_text}" if gate_text else why} if why else {}
         self.show(
             address=link.peer() if isinstance(link, Link) else "unknown",

@@ -124,7 +124,7 @@ class OverloadLog:
         log.warning(
             "overload began" if self._since_s is None else "overload continues",
             cause=pressure_text(self._worst),
-            window=f"each client's window {self._node.guard.grant.why}",
+            window=f"each client's window (packets in process) {self._node.guard.grant.why}",
             window_packets=self._window(),
             window_lowest_packets=self._window_min,
             **({"counts_of_last_s": counted_s} if by_overload else {}),
