@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import shared_kafka
+from tests.support.kafka import needs_kafka, shared_kafka
 from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,8 @@ async def write(servers: str, topic: str, payloads: list[bytes]) -> list[int]:
 
 @pytest.mark.slow
 def test_all_processes_of_a_run_share_a_server() -> None:
-    said = "from tests.support.kafka import shared_kafka; print(shared_kafka().servers)"
+    needs_kafka()
+    said = "from tests.support.kafka import needs_kafka, shared_kafka; print(shared_kafka().servers)"
     other = subprocess.run(
         [sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True
     )
