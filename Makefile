@@ -51,7 +51,7 @@ test: $(DEV)  ## run all tests; as root, install other brokers and clients first
 	@$(PEERS)
 	@# One process writes the bytecode of the tests, else each of the processes does: 12 s of each.
 	@[ -e tests/__pycache__ ] || $(PY) -m pytest --collect-only -q tests >/dev/null || true
-	@$(if $(ARGS),,COMPILED_TESTS=once) $(PY) -m pytest -n $$((2 * $$(nproc) + 1)) --durations=25 --durations-min=10 $(ARGS)
+	@$(if $(ARGS),,LEAVE_OUT_COMPILED=1) $(PY) -m pytest -n $$((2 * $$(nproc) + 1)) --durations=25 --durations-min=10 $(ARGS)
 
 quick: $(DEV)  ## test the packages without IO in under a minute (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)

@@ -61,6 +61,8 @@ TOGETHER = (
 )
 """Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, a
 browser, two wheels, brokers, three nodes of Kafka, six of Redis, certificates made by Java."""
+REPEATED = tuple(f"{folder}/" for rooms in COMPILED for folder in rooms)
+"""Beginnings of names of tests that test_compiled.py repeats, but for those marked `once`."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
 
 # By default, structlog colours a traceback with all its local variables: half a second each.
@@ -104,13 +106,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order long tests first, and of them those last that wait for the compiler, which takes
     minutes of one core and is started by another test (test_wheels.py).
 
-    `make test` leaves out what test_compiled.py runs on the compiled packages. The sources of these
-    packages run in the programs that other tests start, and in all simulations.
+    `make test` leaves out tests that test_compiled.py runs. The sources of these packages run in
+    the programs that other tests start, and in all simulations.
     """
     may_leave_out = "BUILD_UNDER_TEST" not in os.environ and script().missing() is None
-    if os.environ.get("COMPILED_TESTS") == "once" and may_leave_out:
-        config.hook.pytest_deselected(items=[each for each in items if _runs_compiled(each)])
-        items[:] = [each for each in items if not _runs_compiled(each)]
+    if "LEAVE_OUT_COMPILED" in os.environ and may_leave_out:
+        left_out = {item for item in items if _runs_compiled(item)}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     items.sort(
         key=lambda item: (
             item.get_closest_marker("long") is None,
@@ -120,11 +123,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs_compiled(item: pytest.Item) -> bool:
-    """Return True if test_compiled.py runs this test. What kills brokers runs on both builds."""
-    folders = tuple(f"{folder}/" for each in COMPILED for folder in each)
-    is_repeated = item.nodeid.startswith(folders) and item.get_closest_marker("once") is None
-    kills = item.nodeid.startswith("tests/torture/") and item.get_closest_marker("slow") is None
-    return is_repeated and not kills
+    """Return True if test_compiled.py runs this test and no other build needs it.
+
+    Torture that is not slow runs on both builds.
+    """
+    is_repeated = item.nodeid.startswith(REPEATED) and item.get_closest_marker("once") is None
+    is_slow = item.get_closest_marker("slow") is not None
+    return is_repeated and (is_slow or not item.nodeid.startswith("tests/torture/"))
 
 
 class Distribution(LoadScopeScheduling):
@@ -183,8 +188,8 @@ def _name_the_test_that_leaves_a_socket_open() -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests live until the end: the collector need not look through them while they
-    are collected, nor each time later, nor every 700 objects at those of a test."""
+    """Collect tests without the garbage collector. Then freeze them and raise its thresholds,
+    because thousands of tests live until the end."""
     gc.disable()
     collected = yield
     gc.collect()

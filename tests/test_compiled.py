@@ -1,5 +1,4 @@
-"""The shipped code is the tested code: the same tests pass on the compiled packages and the
-sources."""
+"""The shipped code is the tested code: tests of compiled packages pass on these."""
 
 import ast
 import os
@@ -75,8 +74,8 @@ def imported(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("rooms", COMPILED, ids=" ".join)
 def test_the_tests_of_rooms_pass_on_the_compiled_rooms(rooms: tuple[str, ...]) -> None:
-    # Without src on pytest's own path: it would come before the compiled folder. And without what
-    # has been on these rooms already, or says nothing of them: the marker `once`.
+    # Without src on pytest's own path: it would come before the compiled folder. And without tests
+    # that say nothing of the compiled packages: the marker `once`.
     options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=.", "-m", "not once"]
     run("-m", "pytest", *options, *rooms, rooms=compiled_rooms(), BUILD_UNDER_TEST="compiled")
 

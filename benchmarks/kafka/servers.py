@@ -49,7 +49,8 @@ PROPERTIES = {
     "num.io.threads": "2",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.retention.check.interval.ms": "500",
-    # The next look for logs to delete is that much later: with 0 an idle node takes 7 % of a core, not 3.
+    # Also the time between two checks for deleted logs. With 0 an idle node takes 7.5 % of a core
+    # instead of 2.6 %.
     "log.segment.delete.delay.ms": "100",
 }
 

@@ -45,7 +45,6 @@ def main(
     bare: Annotated[bool, typer.Option(help="Without the proxy.")] = True,
     proxied: Annotated[bool, typer.Option(help="Behind the proxy.")] = True,
     clients: Annotated[int, typer.Option(min=10, help="Of the kit.")] = 1_000,
-    install_only: Annotated[bool, typer.Option("--install-only", help="Run nothing.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Write page, table and picture.")] = False,
     run: Annotated[bool, typer.Option(help="--no-run: only write, of what is there.")] = True,
 ) -> None:
@@ -61,7 +60,7 @@ def main(
         except Unavailable as error:
             missing[name] = str(error)
             console.print(f"[yellow]{name} cannot be had: {escape(str(error))}[/]")
-    for name in () if install_only else versions:
+    for name in versions:
         for behind in [False] * bare + [True] * (proxied and name != OURS):
             try:
                 run_one(name, versions[name], clients, behind_proxy=behind)

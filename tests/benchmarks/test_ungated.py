@@ -11,7 +11,7 @@ from tests.interop.broker import PATIENCE_S, running_broker
 from tests.support.authority import Authority
 from tests.support.real import connect_packet
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 
 
 def test_the_broker_without_the_gate_for_handshakes_serves_who_comes_by_tls(

@@ -27,8 +27,7 @@ COMPILED = (
         "tests/fuzz",
     ),
 )
-"""Tests that also run on the compiled packages, in three processes that take equally long: each
-imports and collects once."""
+"""Tests that run on the compiled packages, in three processes: each imports and collects once."""
 CPU_S = 3_600
 """Processor time of one process: many times that of compiling, and of the tests of a package."""
 

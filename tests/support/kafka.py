@@ -87,7 +87,7 @@ def shared_kafka() -> Kafka:
     """Return one node for all processes of a run of tests, started by the first one; a topic per
     test.
 
-    An idle one takes 2.3 % of a core. The reaper ends it.
+    An idle one takes 2.6 % of a core. The reaper ends it.
     """
     return shared("kafka", _start)
 

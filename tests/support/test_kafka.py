@@ -34,7 +34,7 @@ async def write(servers: str, topic: str, payloads: list[bytes]) -> list[int]:
 @pytest.mark.slow
 def test_all_processes_of_a_run_share_a_server() -> None:
     needs_kafka()
-    said = "from tests.support.kafka import needs_kafka, shared_kafka; print(shared_kafka().servers)"
+    said = "from tests.support.kafka import shared_kafka; print(shared_kafka().servers)"
     other = subprocess.run(
         [sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True
     )

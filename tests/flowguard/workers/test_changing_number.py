@@ -22,7 +22,7 @@ from tests.flowguard.cli.http_port import run
 from tests.flowguard.workers.clients import Client, tcp
 from tests.interop.broker import Broker, running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 KEPT = Properties(session_expiry_interval=1_000)
 P = TypeVar("P", bound=Packet)
 

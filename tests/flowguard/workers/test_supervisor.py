@@ -23,7 +23,7 @@ from tests.flowguard.workers.clients import (
 )
 from tests.interop.broker import PATIENCE_S, start
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 TIMEOUT_S = 5.0
 SHORT_TIMEOUT = {"FLOWGUARD_NODE__WORKER_TIMEOUT_S": str(TIMEOUT_S)}
 KEPT = Properties(session_expiry_interval=1_000)
