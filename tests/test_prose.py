@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
@@ -100,3 +101,15 @@ def test_commit_subjects_are_checked(subject: str, is_good: bool, tmp_path: Path
     done = subprocess.run([script, message], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is is_good, done.stderr
     assert bool(done.stderr) is not is_good
+
+
+def test_the_hooks_of_pre_commit_can_be_read() -> None:
+    """Otherwise pre-commit fails each commit, and installs no check of the message."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "validate-config", ".pre-commit-config.yaml"],
+        cwd=prose.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
