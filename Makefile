@@ -53,7 +53,7 @@ test: $(DEV)  ## run all tests; as root, install other brokers and clients first
 	@[ -e tests/__pycache__ ] || $(PY) -m pytest --collect-only -q tests >/dev/null || true
 	@$(if $(ARGS),,LEAVE_OUT_COMPILED=1) $(PY) -m pytest -n $$((2 * $$(nproc) + 1)) --durations=25 --durations-min=10 $(ARGS)
 
-quick: $(DEV)  ## test the packages without IO in under a minute (ARGS for pytest)
+quick: $(DEV)  ## test the packages without IO, in a minute on an idle machine (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)
 
 soak: $(DEV)  ## run the property tests with fresh examples, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
