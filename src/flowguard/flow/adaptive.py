@@ -95,8 +95,8 @@ class Flowguard(Generic[K]):
         most = max(on_windows.value, self._leverage.pressure_max * reducible)
         if leverage is not None and most <= CUT_ABOVE < pressure.value:
             why = (
-                f"{why}; not cut, because smaller windows would defer only "
-                f"{100 * leverage * reducible:.0f} % of the loop's work"
+                f"{why}; not cut, because smaller windows would delay only "
+                f"{100 * leverage * reducible:.0f} % of the event loop's work"
             )
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"

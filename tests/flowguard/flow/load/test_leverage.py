@@ -42,7 +42,7 @@ def test_windows_are_cut_only_if_clients_with_more_than_a_packet_take_the_loop(
 def test_grant_says_that_windows_are_not_cut_because_a_cut_would_not_help() -> None:
     last = grants(replace(DISTRESS, work=100.0, movable_work=1.0))[-1]
     assert last.why == (
-        "at its maximum of 100; not cut, because smaller windows would defer only 1 % of the "
+        "at its maximum of 100; not cut, because smaller windows would delay only 1 % of the event "
         "loop's work"
     )
 
