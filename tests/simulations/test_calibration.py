@@ -394,6 +394,7 @@ def test_a_broker_that_dies_is_no_stack_trace() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_real_broker_has_costs_that_a_scenario_takes(tmp_path: Path) -> None:
     path = tmp_path / "costs.toml"
     result = run("--out", str(path), "--clients", "200", "--repeats", "1")
@@ -412,6 +413,7 @@ CERTAIN = ("99 % connected", "all at once", "closed loop: CPU")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_both_sides_of_a_check_have_the_same_figures() -> None:
     """Small, and with costs of no machine, because their values are not the question here."""
     steps: list[str] = []

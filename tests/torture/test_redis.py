@@ -65,6 +65,7 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_redis(
 
 @pytest.mark.once
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["kill", "partition"])
 def test_a_level_that_is_too_low_loses_what_was_acknowledged(tmp_path: Path, fault: str) -> None:
     """A server that keeps nothing takes all with it, and a replica has not what it never heard."""
