@@ -1,23 +1,18 @@
-"""Cluster: what the other nodes say of their load, and what that means for a client of this one.
+"""Cluster: the load of the other nodes, and the window of a client of this node.
 
-Each node integrates its own pressure into its own window and tells the others (`announce`), so no
-gossip delay sits inside the loop (docs/explain/overload.md, "Many nodes"). The law for what it
-hears:
-- Merge keeps the highest (incarnation, sequence) per node: commutative, associative, idempotent.
-  A record heard again is not news, and so does not make its node younger.
-- A record is good for 1 s; from 1 s to 5 s it drifts to the local values (the window geometrically,
-  the pressure linearly), so that its end moves windows by no more than 1.2 ** -0.25, 4.5 %; after
-  5 s its node is lost and holds nobody back.
-- A client's window is the least of the nodes its work touches, always with this one: rule `path`,
-  or of all nodes: rule `max`, which is `path` with every node on it. Distress off the path brakes
-  by P ** -0.25, at most by half; the brake is proportional, not integrated.
-- A loss caps windows at half the maximum for 30 s; then the cap doubles over 10 s, 0.7 % a tick,
-  slower than any growth of the window law, which so never meets a step. Losing all peers (gossip
-  lost) is the same. A node that said goodbye is not lost.
-
-The brake is off if the worst node is on the path, and also if any node of the path is at 1.2 or
-above. That node's own window governs the client already; with the brake on it, relief elsewhere
-would raise the window of a client whose path is still in distress (as it did in RabbitMQ#379).
+Each node computes its window from its own pressure and sends both to the others (`announce`). So
+the delay of a record is in no control loop (docs/explain/overload.md, 1.7). The rules for records
+of other nodes:
+- `merge` keeps the highest (incarnation, sequence) of each node: commutative, associative,
+  idempotent. A record that arrives again is not news, and does not make its node younger.
+- A record counts in full for 1 s. From 1 s to 5 s it drifts to the values of this node: the window
+  geometrically, the pressure linearly. After 5 s its node is lost and limits no client.
+- The window of a client is the least window of the nodes that its work touches, always with this
+  one: rule `path`. With rule `max` all nodes are on each path. Load of a node off the path does
+  not count.
+- After a loss, windows are at most half the maximum for 30 s. Then this limit doubles over 10 s,
+  0.7 % a tick, slower than the law lets a window grow. The loss of all peers is the same. A node
+  that has stopped in good order is not lost.
 """
 
 from dataclasses import dataclass, replace
@@ -36,10 +31,6 @@ NEWS_PRESSURE: Final = 0.5
 """Shares of a pressure are of this at least: on half its objective no law depends any more."""
 FRESH_S: Final = 1.0
 LOST_S: Final = 5.0
-PRESSED: Final = 1.2
-"""A node at this pressure is in distress: its own law cuts from here on."""
-BRAKE_GAIN: Final = 0.25
-BRAKE_MIN: Final = 0.5
 GUARD_SHARE: Final = 0.5
 """Of the maximum window, while a lost peer's clients may be on their way to this node."""
 GUARD_S: Final = 30.0
@@ -124,8 +115,6 @@ class Cluster:
         # The peers that count, aged to a moment; true until `_valid_until_s`.
         self._view: dict[str, tuple[float, float]] = {}
         self._window_of_all = self._window_max
-        self._worst = 0.0
-        self._brake = 1.0
         self._valid_until_s = -inf
 
     @classmethod
@@ -196,14 +185,11 @@ class Cluster:
         if path is None or self._is_max_rule:
             window = self._window_of_all
         else:
-            window, pressure = self._own.window, self._own.pressure
+            window = self._own.window
             for node in path:
                 entry = self._view.get(node)
                 if entry is not None:
                     window = min(window, entry[0])
-                    pressure = max(pressure, entry[1])
-            if pressure < min(self._worst, PRESSED):
-                window *= self._brake
         return max(self._window_floor, min(window, self._cap(now_s)))
 
     def lost(self, now_s: float) -> int:
@@ -250,7 +236,7 @@ class Cluster:
         own = self._own
         self._view = {}
         self._valid_until_s = inf
-        self._window_of_all, self._worst = own.window, own.pressure
+        self._window_of_all = own.window
         for node, peer in self._peers.items():
             if peer.gone:
                 continue
@@ -270,8 +256,6 @@ class Cluster:
                 self._valid_until_s = now_s
             self._view[node] = (window, pressure)
             self._window_of_all = min(self._window_of_all, window)
-            self._worst = max(self._worst, pressure)
-        self._brake = max(BRAKE_MIN, max(1.0, self._worst) ** -BRAKE_GAIN)
 
     def _cap(self, now_s: float) -> float:
         """The part of the maximum that the guard leaves; `inf`: it is off."""
