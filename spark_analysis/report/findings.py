@@ -55,8 +55,12 @@ class Block:
 
     @property
     def first(self) -> Metric:
-        """The metric that sets are compared by."""
-        return self.question.metrics[0]
+        """The metric that sets are compared by: the question's first one that has a value here.
+
+        A scenario without publishers, for example, has CONNACKs to wait for, but no PUBACKs.
+        """
+        metrics = self.question.metrics
+        return next((one for one in metrics if self.summaries.get(one.column)), metrics[0])
 
     def ranked(self) -> list[MetricSummary]:
         """The first metric of all sets, by load; within a load the best first, equal ones by
@@ -140,13 +144,15 @@ class ReportFindings:
     def _add_points(self, blocks: dict[tuple[str, str], Block]) -> None:
         described = {row["run_id"]: row for row in self.analysis.sets.to_pylist()}
         for question in self._questions:
-            column = question.metrics[0].column
             for row in self.analysis.answers[question.name].to_pylist():
                 run = described[row["run_id"]]
                 block = blocks.get((question.name, run["scenario"]))
-                if block is None or row.get("population", ALL) != ALL or row[column] is None:
+                if block is None or row.get("population", ALL) != ALL:
                     continue
-                point = Point(row["run_id"], run["seed"], float(row[column]))
+                value = row[block.first.column]
+                if value is None:
+                    continue
+                point = Point(row["run_id"], run["seed"], float(value))
                 block.points.setdefault(set_of(run), []).append(point)
 
 

@@ -77,7 +77,15 @@ def text(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
             for t_s in range(1, 11)
         ]
         described = {"scenario": name, "policy": "flowguard"}
-        record(folder / name, name, run=described, goodput=goodput, end={"ended_s": 10.0})
+        connects = {"population": "cars", "kind": "connect", "t_s": 10.0, "bound_s": 0.2, "count": 9}
+        record(
+            folder / name,
+            name,
+            run=described,
+            goodput=goodput,
+            latencies=[connects] if name == "crowd" else [],
+            end={"ended_s": 10.0},
+        )
     unknown = [{"population": "all", "t_s": float(t_s)} for t_s in range(1, 11)]
     described = {"source": "broker", "scenario": "unknown", "policy": "flowguard"}
     record(folder / "unknown", "unknown", run=described, goodput=unknown, end={"ended_s": 10.0})
@@ -113,3 +121,11 @@ def test_where_nobody_publishes_first_connections_are_called_that(text: str) -> 
     assert "PUBLISH" not in crowd
     assert "talk: PUBLISHes in time per second" in talk
     assert "first time" not in talk
+
+
+@pytest.mark.spark
+def test_a_crowd_that_sends_nothing_still_waits_for_its_connacks(text: str) -> None:
+    waits = text.split('id="q-latency"')[1].split("</section>")[0]
+    (sentence,) = re.findall(r'<p class="conclusion">(.*?)</p>', waits)
+    assert "200 ms CONNACK, 99 %" in sentence
+    assert "crowd: CONNACK, 99 %" in waits
