@@ -77,7 +77,13 @@ def text(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
             for t_s in range(1, 11)
         ]
         described = {"scenario": name, "policy": "flowguard"}
-        connects = {"population": "cars", "kind": "connect", "t_s": 10.0, "bound_s": 0.2, "count": 9}
+        connects = {
+            "population": "cars",
+            "kind": "connect",
+            "t_s": 10.0,
+            "bound_s": 0.2,
+            "count": 9,
+        }
         record(
             folder / name,
             name,
