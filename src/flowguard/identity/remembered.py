@@ -1,8 +1,8 @@
 """Remembered: correct passwords and tokens are recognised without checking them again.
 
-A reconnecting crowd costs its hashes once per start of the broker. Stored is a keyed BLAKE2 of user
-and password, or of the token. The key is known only to this process and never written. Failed
-proofs are not stored.
+A reconnecting crowd costs its hashes once per start of the broker. Stored is a keyed BLAKE2 of user,
+password and the hash in the file of users, or of the token. The key is known only to this process
+and never written. Failed proofs are not stored.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,11 @@ TOKEN_BYTES: Final = 400
 
 @final
 class RememberedPasswords:
-    """The last `ENTRIES_MAX` users with a correct password."""
+    """The last `ENTRIES_MAX` users with a correct password.
+
+    `hashed` is the user's entry in the file of users. With another entry the password is not known,
+    so a reload costs new hashes only for users whose entry changed.
+    """
 
     __slots__ = ("_entries_max", "_key", "_marks")
 
@@ -32,25 +36,21 @@ class RememberedPasswords:
     def __len__(self) -> int:
         return len(self._marks)
 
-    def knows(self, user: str, password: bytes) -> bool:
-        if self._marks.get(user) != self._mark(user, password):
+    def knows(self, user: str, password: bytes, hashed: str) -> bool:
+        if self._marks.get(user) != self._mark(user, password, hashed):
             return False
         self._marks.move_to_end(user)
         return True
 
-    def add(self, user: str, password: bytes) -> None:
-        self._marks[user] = self._mark(user, password)
+    def add(self, user: str, password: bytes, hashed: str) -> None:
+        self._marks[user] = self._mark(user, password, hashed)
         self._marks.move_to_end(user)
         if len(self._marks) > self._entries_max:
             self._marks.popitem(last=False)
 
-    def forget(self) -> None:
-        """Forget all, because the file of users has changed."""
-        self._marks.clear()
-
-    def _mark(self, user: str, password: bytes) -> bytes:
-        name = user.encode()
-        told = len(name).to_bytes(4) + name + password
+    def _mark(self, user: str, password: bytes, hashed: str) -> bytes:
+        names = [name.encode() for name in (user, hashed)]
+        told = b"".join([len(name).to_bytes(4) + name for name in names]) + password
         return blake2b(told, key=self._key, digest_size=DIGEST_BYTES).digest()
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jwt
 import pytest
@@ -100,6 +100,9 @@ async def test_a_right_password_is_hashed_once_until_the_users_change(tmp_path: 
         checks.use(checks.read())
         assert await answer(running, "ann", b"secret") == ReasonCode.BAD_USER_NAME_OR_PASSWORD
         assert await answer(running, "ann", b"new") == 0
+        (tmp_path / "users").write_text(USERS.with_user("bob", b"b").text())
+        checks.use(checks.read())  # ann has the first entry again
+        assert await answer(running, "ann", b"new") == ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
 
 @pytest.mark.slow
@@ -130,12 +133,14 @@ async def test_who_guesses_is_not_checked_any_more_and_who_is_known_still_comes_
     cheap = PasswordFile({"ann": "$6$aaaa$aaaa"})
     checks = checks_of(tmp_path / "users", cheap)
     async with asking_broker(checks) as running:
-        checks._passwords.add("ann", b"secret")
+        checks._passwords.add("ann", b"secret", cheap.hashes["ann"])
         for _ in range(int(BURST) + 5):
             assert await answer(running, "eve", b"guess") == ReasonCode.BAD_USER_NAME_OR_PASSWORD
         counted = running.node.door.checks
         assert counted[CheckOutcome.WRONG] + counted[CheckOutcome.LIMITED] == BURST + 5
         assert counted[CheckOutcome.LIMITED] > 0
+        assert await answer(running, "ann", b"secret") == 0
+        checks.use(checks.read())
         assert await answer(running, "ann", b"secret") == 0
 
 
@@ -189,6 +194,8 @@ async def test_who_guesses_from_many_addresses_of_one_network_is_one(tmp_path: P
 
 class SlowFile:
     """Users whose hashes take until `open` is set."""
+
+    hashes: ClassVar = {"ann": "a hash"}
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -252,6 +259,8 @@ async def test_beyond_the_bound_of_those_that_wait_the_answer_is_busy(
 
 class BrokenFile:
     """Users whose hashes cannot be made."""
+
+    hashes: ClassVar = {"ann": "a hash"}
 
     def verify(self, user: str, password: bytes) -> bool:
         raise ArithmeticError
@@ -343,7 +352,9 @@ async def test_a_token_is_checked_once_until_the_keys_change_or_it_expires(tmp_p
         right = token()
         for _ in range(3):
             assert await answer(running, "ann", right) == 0
-        assert (counted[CheckOutcome.RIGHT], counted[CheckOutcome.REMEMBERED]) == (1, 2)
+        checks.use(checks.read())
+        assert await answer(running, "ann", right) == 0
+        assert (counted[CheckOutcome.RIGHT], counted[CheckOutcome.REMEMBERED]) == (1, 3)
         real = checks.clock
         checks.clock = lambda: real() + 2 * AFTER_S
         assert checks._known("ann", right, checks.clock(), is_token=True) is None

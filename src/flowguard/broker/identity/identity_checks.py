@@ -100,10 +100,10 @@ class IdentityChecks:
         return Proofs(users, read_tokens(self._network))
 
     def use(self, proofs: Proofs) -> None:
-        """Use these users and keys from now on; forget remembered checks."""
+        """Use these users and keys from now on; forget checks by others."""
+        if proofs.tokens != self._proofs.tokens:
+            self._tokens.forget()
         self._proofs = proofs
-        self._passwords.forget()
-        self._tokens.forget()
 
     def check(
         self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
@@ -154,8 +154,11 @@ class IdentityChecks:
         """Return the principal if the same proof was accepted lately."""
         if is_token:
             return self._tokens.whose(password, user, now_s)
-        known = user is not None and self._passwords.knows(user, password)
-        return Principal(user) if known and user is not None else None
+        users = self._proofs.users
+        hashed = users.hashes.get(user) if user is not None and users is not None else None
+        if user is None or hashed is None or not self._passwords.knows(user, password, hashed):
+            return None
+        return Principal(user)
 
     @property
     def methods(self) -> dict[str, ExchangeMaker]:
@@ -218,14 +221,16 @@ class IdentityChecks:
             on_error(error)
             self._refuse(question, "it could not be checked")
         else:
-            self._let_in(question, principal, is_as_now=proofs is self._proofs)
+            self._let_in(question, principal, proofs)
 
-    def _let_in(self, question: _Question, principal: Principal, *, is_as_now: bool) -> None:
+    def _let_in(self, question: _Question, principal: Principal, proofs: Proofs) -> None:
         question.connection.principal = principal
-        if is_as_now and question.is_token:
-            self._tokens.add(question.password, principal)
-        elif is_as_now:
-            self._passwords.add(principal.user, question.password)
+        if question.is_token:
+            if proofs.tokens == self._proofs.tokens:
+                self._tokens.add(question.password, principal)
+        elif proofs.users is not None:
+            user = principal.user
+            self._passwords.add(user, question.password, proofs.users.hashes[user])
         self._count(CheckOutcome.RIGHT)
         question.answer(ReasonCode.SUCCESS, self.clock(), "")
 
