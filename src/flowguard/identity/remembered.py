@@ -1,8 +1,8 @@
 """Remembered: correct passwords and tokens are recognised without checking them again.
 
-A reconnecting crowd costs its hashes once per start of the broker. Stored is a keyed BLAKE2 of user,
-password and the hash in the file of users, or of the token. The key is known only to this process
-and never written. Failed proofs are not stored.
+A reconnecting crowd costs its hashes once per start of the broker. Stored is a keyed BLAKE2 of
+user, password and the hash in the file of users, or of the token. The key is known only to this
+process and never written. Failed proofs are not stored.
 """
 
 from collections import OrderedDict
