@@ -2,6 +2,7 @@
 
 - `storm`       the command
 - `options`     its options
+- `access`      users, certificates and layers from these options
 - `storm_view`  progress and results of a storm in the terminal
 - `kit`         `flowguard storm --kit`
 - `kit_view`    progress and results of the kit in the terminal

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from loadgen.command.access import PASSWORD
 from loadgen.storm import RetryMode
 
 
@@ -29,7 +30,8 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="HOST:PORT SCENARIO",
-        help="Address of a broker, and a scenario. connect: all clients connect at once and stay. "
+        help="Address of a broker, also as mqtts://, ws:// or wss://HOST:PORT, and a scenario. "
+        "connect: all clients connect at once and stay. "
         "pairs: many pairs of one publisher and one subscriber. fanout: one publisher, many "
         "subscribers. fanin: many publishers, one subscriber. slow-subscriber: fanout with "
         "subscribers that do not read while it publishes. --kit needs the address alone, --compare "
@@ -38,6 +40,7 @@ Words = Annotated[
 ]
 
 _of_clients = partial(typer.Option, rich_help_panel="Clients")
+_of_access = partial(typer.Option, rich_help_panel="Access")
 _of_messages = partial(typer.Option, rich_help_panel="Messages")
 _of_slowness = partial(typer.Option, rich_help_panel="slow-subscriber")
 _of_kit = partial(typer.Option, rich_help_panel="Kit")
@@ -70,6 +73,26 @@ Hold = Annotated[
     ),
 ]
 Durable = Annotated[bool, _of_clients("--durable", help="Use sessions that the broker stores.")]
+
+UserName = Annotated[
+    str | None,
+    _of_access(
+        "--user",
+        help="User as which clients connect; {n} in it, and in its password, is the number of the "
+        f"client. Password: --password-file, or the variable {PASSWORD}.",
+    ),
+]
+PasswordFile = Annotated[Path | None, _of_access(help="File whose first line is the password.")]
+UsersFile = Annotated[
+    Path | None,
+    _of_access("--users", help="File with a line NAME:PASSWORD for each user; clients take turns."),
+]
+CaFile = Annotated[
+    Path | None,
+    _of_access("--cafile", help="Certificates that sign the broker's; default: the system's."),
+]
+Cert = Annotated[Path | None, _of_access(help="Certificate of all clients, PEM.")]
+Key = Annotated[Path | None, _of_access(help="Key of this certificate; default: in the same file.")]
 
 Seconds = Annotated[float, _of_messages(min=0.1, help="Time to publish, seconds.")]
 Qos = Annotated[int, _of_messages(min=0, max=2, help="QoS.")]
@@ -110,7 +133,8 @@ IsKit = Annotated[
         "--kit",
         help="Run a series of experiments, each with a verdict: connect storm, retry storm, slow "
         "subscriber, flood with pings, quiet clients beside a flood, wide fan-out, restart. It "
-        "uses --clients, --version and --connect-seconds, no other option of storms.",
+        "uses --clients, --version, --connect-seconds and the options of access, no other option "
+        "of storms.",
     ),
 ]
 IsComparison = Annotated[

@@ -1,21 +1,24 @@
 """`flowguard storm`: load for any MQTT broker."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NoReturn, TypeAlias
 
 import trio
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from flowguard.address import Address, Scheme
+from flowguard.address import Address
 from flowguard.cli.descriptors import require_descriptors
 from flowguard.cli.signals import on_signals
 from flowguard.errors import ConfigError
 from flowguard.types import MQTT_5, MQTT_311
 from loadgen.command import options as options
+from loadgen.command.access import access_of
 from loadgen.command.kit import compare as compare_reports
 from loadgen.command.kit import experiments_of, require_processes, run_kit
 from loadgen.command.options import StormKind, Version
@@ -23,7 +26,10 @@ from loadgen.command.results import STDOUT, require_writable, write
 from loadgen.command.storm_view import show_result, watch
 from loadgen.kit import Kit, KitPlan
 from loadgen.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target, Traffic, TrafficPlan
+from loadgen.storm.access import ClientAccess
 
+GetAccess: TypeAlias = Callable[[str], tuple[Address, ClientAccess]]
+"""Reads an address, with the options of access."""
 KNOCK_S = 5.0
 CONNECT_S = 60.0
 LEVELS = {Version.V311: MQTT_311, Version.V5: MQTT_5}
@@ -47,6 +53,12 @@ def storm(
     connect_seconds: options.ConnectSeconds = None,
     hold: options.Hold = 1.0,
     durable: options.Durable = False,
+    user: options.UserName = None,
+    password_file: options.PasswordFile = None,
+    users: options.UsersFile = None,
+    cafile: options.CaFile = None,
+    cert: options.Cert = None,
+    key: options.Key = None,
     seconds: options.Seconds = 10.0,
     qos: options.Qos = 1,
     payload: options.Payload = 64,
@@ -71,13 +83,14 @@ def storm(
     _require_results(kit, compare, of_kit, json_to, html_to)
     if compare:
         compare_reports(words, html_to)
+    access = partial(access_of, user, password_file, users, cafile, cert, key)
     if kit:
         pids = pid or []
-        plan = _kit_plan(words, version, clients, connect_seconds, restart_command, only, pids)
+        of_plan = (version, clients, connect_seconds, restart_command, only, pids, access)
+        plan = _kit_plan(words, *of_plan)
         tried = Kit(plan, name or words[0], pids=pids, fall_back=version is None)
         run_kit(tried, json_to, html_to)
     address, scenario = _address_and_scenario(words)
-    version = version or Version.V5
     traffic = None
     if scenario is not StormKind.CONNECT:
         shape = _shape(scenario, clients, pairs)
@@ -89,8 +102,21 @@ def storm(
     policy = RetryPolicy(retry, retry_first, retry_max)
     seconds_max = connect_seconds or CONNECT_S
     crowd = CrowdPlan(count, policy, timeout, seconds_max, hold, durable=durable, seed=seed)
+    _storm(address, scenario, version or Version.V5, crowd, traffic, access, json_to)
+
+
+def _storm(
+    address: str,
+    scenario: StormKind,
+    version: Version,
+    crowd: CrowdPlan,
+    traffic: TrafficPlan | None,
+    access: GetAccess,
+    json_to: Path | None,
+) -> NoReturn:
+    """Run a storm, show and write its result, and exit with its code."""
     messages = Console(stderr=True)
-    target = _resolve(address, count, LEVELS[version], messages)
+    target = _resolve(address, access, crowd.clients, LEVELS[version], messages)
     title = f"{scenario} storm at {address}, MQTT {version}"
     finished = trio.run(_run, target, crowd, traffic, title, messages)
     to_stdout = json_to == STDOUT
@@ -141,6 +167,7 @@ def _kit_plan(
     restart_command: str | None,
     only: str,
     pids: Sequence[int],
+    access: GetAccess,
 ) -> KitPlan:
     if len(words) != 1:
         raise typer.BadParameter("--kit takes one broker, HOST:PORT, and no scenario")
@@ -151,7 +178,8 @@ def _kit_plan(
         raise typer.BadParameter(str(error)) from error
     messages = Console(stderr=True)
     # A retry storm has twice as many clients.
-    target = _resolve(words[0], 2 * clients, LEVELS[version or Version.V5], messages)
+    level = LEVELS[version or Version.V5]
+    target = _resolve(words[0], access, 2 * clients, level, messages)
     plan = KitPlan(
         target, trio.current_time, clients, restart_command=restart_command, chosen=chosen
     )
@@ -169,15 +197,17 @@ def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int
             return 1, clients, 1
 
 
-def _resolve(address: str, connections: int, version: int, messages: Console) -> Target:
+def _resolve(
+    address: str, get_access: GetAccess, connections: int, version: int, messages: Console
+) -> Target:
     """Return the broker's address. Exits with an error if a requirement of the storm is missing."""
     try:
-        place = Address.parse(address)
-        if place.scheme is not Scheme.MQTT or place.port is None:
-            raise ConfigError(f"{address}: storms speak plain TCP only, as to 127.0.0.1:1883")
+        place, access = get_access(address)
+        assert place.port is not None
         require_descriptors(connections)
         # A crowd keeps on trying, but a mistyped port should be reported at once.
-        return Target.knock(place.host, place.port, version, KNOCK_S)
+        found = Target.knock(place.host, place.port, version, KNOCK_S)
+        return replace(found, access=access)
     except ConnectionRefusedError:
         why = f"no broker listens on {address}; start one, for example with: make serve"
     except ConfigError as error:

@@ -189,6 +189,8 @@ def _failures(tally: ConnectTally) -> int:
 
 def _failure_words(tally: ConnectTally) -> str:
     words = [f"{count:,} {name}" for name, count in tally.failures.items() if count]
+    if tally.layer_fault:
+        words.append(f"the last one: {tally.layer_fault}")
     if tally.refused:
         words.append(f"refused: {_codes(tally.refused)}")
     return ", ".join(words)

@@ -1,4 +1,4 @@
-"""Kit: experiments that show over plain TCP how any broker behaves in a crowd.
+"""Kit: experiments that show how any broker behaves in a crowd.
 
 - `plan`        the experiments by name, and facts about the broker
 - `report`      the words of a report: verdict, figure, sentence, as JSON

@@ -8,6 +8,7 @@ import trio
 
 from flowguard.lines import count
 from flowguard.types import ReasonCode
+from loadgen.kit.knock import CREDENTIALS
 from loadgen.kit.plan import TIMEOUT_S, KitOutcome, KitPlan
 from loadgen.kit.report import Survival
 from loadgen.storm.crowd import Crowd
@@ -67,6 +68,9 @@ def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str)
     if verdict is not Survival.SURVIVED and crowd.loop.turn_max_s > timeout_s / 2:
         verdict = Survival.UNCLEAR
         sentence += was_late(crowd.loop.turn_max_s)
+    if crowd.loop.target.access.has_many_users and CREDENTIALS & tally.refused.keys():
+        verdict = Survival.UNCLEAR
+        sentence += " The broker rejects some of the users."
     if tally.fates[Fate.LOCAL]:
         verdict = Survival.UNCLEAR
         sentence += " This machine had no more ports or descriptors: choose fewer --clients."

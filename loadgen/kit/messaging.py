@@ -11,6 +11,7 @@ import trio
 
 from flowguard.lines import count
 from loadgen.kit.connecting import judge_crowd, was_late
+from loadgen.kit.knock import CREDENTIALS
 from loadgen.kit.pings import PingingPart, PingTally
 from loadgen.kit.plan import TIMEOUT_S, KitOutcome, KitPlan
 from loadgen.kit.report import Survival
@@ -61,7 +62,7 @@ def not_begun(traffic: Traffic) -> KitOutcome | None:
     elif refusals := traffic.tally.subscribe_refusals:
         counts = ", ".join(f"{count:,} x 0x{code:02x}" for code, count in sorted(refusals.items()))
         sentence = f"Nothing was published: subscriptions were refused, {counts}."
-        verdict = Survival.FAILED
+        verdict = Survival.UNCLEAR if CREDENTIALS & refusals.keys() else Survival.FAILED
     else:
         sentence = f"Nothing was published: no answer to a SUBSCRIBE within {TIMEOUT_S:g} s."
         verdict = Survival.FAILED
@@ -209,16 +210,17 @@ async def _noise(
     count, and the quiet clients finish when the flood ends."""
     await everybody_in.wait()
     target, clients = plan.target, max(2, round(NOISE_SHARE * plan.clients))
-    words = [
-        str(target.address[0]),
-        str(target.port),
-        str(target.version),
-        f"{plan.seconds:g}",
-        str(clients),
-    ]
-    command = [sys.executable, "-m", "loadgen.kit.noise", *words]
+    order = {
+        "place": (str(target.address[0]), target.port, target.version),
+        "host": target.host,
+        "access": target.access.values(),
+        "seconds": plan.seconds,
+        "clients": clients,
+    }
+    command = [sys.executable, "-m", "loadgen.kit.noise"]
     async with trio.open_nursery() as nursery:
-        start = partial(trio.run_process, command, stdout=PIPE, check=False)
+        stdin = json.dumps(order).encode()
+        start = partial(trio.run_process, command, stdin=stdin, stdout=PIPE, check=False)
         process: trio.Process = await nursery.start(start)
         assert process.stdout is not None
         text = b""

@@ -1,4 +1,6 @@
-"""`python -m loadgen.kit.noise HOST PORT VERSION SECONDS CLIENTS`: the flood beside quiet clients.
+"""`python -m loadgen.kit.noise`: the flood beside quiet clients.
+
+It reads JSON from standard input, because other users of the machine can see arguments.
 
 It is a process of its own, so that it takes no time from the measured clients. It writes a line
 when it begins to publish, and its result as JSON in the last one.
@@ -6,9 +8,12 @@ when it begins to publish, and its result as JSON in the last one.
 
 import json
 import sys
+from dataclasses import replace
+from typing import Any
 
 import trio
 
+from loadgen.storm.access import ClientAccess
 from loadgen.storm.plan import CrowdPlan, Target, TrafficPlan
 from loadgen.storm.traffic import Traffic
 
@@ -38,12 +43,12 @@ def begin() -> None:
     sys.stdout.flush()
 
 
-def main(words: list[str]) -> None:
-    host, port, version, seconds, clients = words
-    target = Target.resolve(host, int(port), int(version))
-    traffic = trio.run(make_noise, target, float(seconds), int(clients))
+def main(order: dict[str, Any]) -> None:
+    target = Target.resolve(*order["place"])
+    target = replace(target, host=order["host"], access=ClientAccess.of(order["access"]))
+    traffic = trio.run(make_noise, target, order["seconds"], order["clients"])
     sys.stdout.write(json.dumps(traffic.result()) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.load(sys.stdin))

@@ -15,6 +15,7 @@ from loadgen.kit.knock import Knock, greet, knock
 from loadgen.kit.memory import MemoryWatch
 from loadgen.kit.plan import EXPERIMENTS, RESTART, Experiment, KitOutcome, KitPlan
 from loadgen.kit.report import Finding, KitFigure, KitReport, Survival
+from loadgen.storm.plan import Target
 
 RECOVERY_S: Final = 15.0
 """Time after an experiment in which a broker must serve one client again."""
@@ -68,8 +69,7 @@ class Kit:
             if last.served:
                 last = await self._run_one(experiment)
             else:
-                sentence = f"Not run, as it did not serve a single client: {last.why}."
-                self._add(experiment, KitOutcome(Survival.FAILED, None, sentence, {}))
+                self._add(experiment, _not_run(last))
         self.current = None
 
     async def _run_one(self, experiment: Experiment) -> Knock:
@@ -116,7 +116,7 @@ class Kit:
         target = self.plan.target
         return KitReport(
             name=self.name,
-            target=Address(Scheme.MQTT, target.host, target.port).place,
+            target=_name(target),
             version=self._version,
             clients=self.plan.clients,
             made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -128,3 +128,17 @@ class Kit:
         """Yield how often each verdict was given."""
         for verdict in Survival:
             yield verdict, sum(finding.verdict is verdict for finding in self.findings)
+
+
+def _not_run(last: Knock) -> KitOutcome:
+    """Return the outcome if the broker did not serve a single client before."""
+    if last.asks:
+        sentence = f"Not run, as the broker asks for {last.asks}: {last.why}."
+        return KitOutcome(Survival.UNCLEAR, None, sentence, {})
+    sentence = f"Not run, as it did not serve a single client: {last.why}."
+    return KitOutcome(Survival.FAILED, None, sentence, {})
+
+
+def _name(target: Target) -> str:
+    address = Address(target.access.scheme, target.host, target.port)
+    return address.place if address.scheme is Scheme.MQTT else str(address)

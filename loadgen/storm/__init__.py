@@ -1,6 +1,8 @@
 """Load for any MQTT broker: crowds that connect, messages that flow, and their results.
 
 - `plan`       the shape of a storm, and when a rejected client retries
+- `access`     the layers that clients speak, and the users as which they connect
+- `layers`     TLS and WebSocket below MQTT
 - `loop`       one trio task over one epoll set; clients are objects, not tasks
 - `client`     one MQTT client: attempts until it is connected, then its part
 - `crowd`      all clients of a storm: connect, hold, leave

@@ -14,6 +14,7 @@ from typing import Protocol, final
 
 from flowguard.codec import PINGREQ_FRAME, Connack, Connect, Disconnect, Packet, encode
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+from loadgen.storm.access import NOBODY, User
 from loadgen.storm.loop import ClientLoop, Fate, Wire
 from loadgen.storm.plan import CrowdPlan
 from loadgen.storm.tally import ConnectTally
@@ -59,6 +60,7 @@ class Client:
         "_crowd",
         "_first_s",
         "_started_s",
+        "_user",
         "_was_busy",
         "_was_in",
         "client_id",
@@ -68,8 +70,9 @@ class Client:
         "wire",
     )
 
-    def __init__(self, crowd: Shared, client_id: str) -> None:
+    def __init__(self, crowd: Shared, client_id: str, user: User = NOBODY) -> None:
         self._crowd = crowd
+        self._user = user
         self._attempts = 0
         self._first_s = 0.0
         self._started_s = 0.0
@@ -106,7 +109,7 @@ class Client:
 
     def _connect_packet(self) -> Connect:
         durable = self._crowd.plan.durable
-        version = self._crowd.loop.target.version
+        version, password = self._crowd.loop.target.version, self._user.password
         properties = NO_PROPERTIES
         if durable and version == MQTT_5:
             properties = Properties(session_expiry_interval=SESSION_EXPIRY_S)
@@ -115,6 +118,8 @@ class Client:
             version,
             clean_start=not durable or (version == MQTT_5 and not self._was_in),
             keep_alive_s=self._crowd.plan.keep_alive_s,
+            username=self._user.name,
+            password=None if password is None else password.encode(),
             properties=properties,
         )
 
@@ -202,6 +207,7 @@ class Client:
                 self._crowd.loop.call_at(now_s + delay_s, self.attempt)
         elif self.stage is Stage.TRYING:
             tally.fates[fate] += 1
+            tally.layer_fault = self._crowd.loop.layer_fault
             self._failed(now_s)
 
     # --- leaving -----------------------------------------------------------------------------

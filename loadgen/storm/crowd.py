@@ -26,7 +26,10 @@ class Crowd:
         # Not seeded: two storms at one broker must not take each other's sessions over.
         name = f"{Random().getrandbits(40):010x}"
         self.name = f"storm-{name}"
-        self.clients = [Client(self, f"{self.name}-{number}") for number in range(plan.clients)]
+        self.clients = [
+            Client(self, f"{self.name}-{number}", target.access.user(number))
+            for number in range(plan.clients)
+        ]
         self._stopped = False
 
     def stop(self) -> None:

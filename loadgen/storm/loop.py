@@ -16,8 +16,10 @@ from typing import Final, Protocol, final
 
 import trio
 
+from flowguard.address import Address, Scheme
 from flowguard.codec import Packet, PacketDecoder
 from flowguard.errors import PeerError
+from loadgen.storm.layers import LayerError, Stack, make_stack
 from loadgen.storm.plan import Target
 
 READ_BYTES: Final = 64 * 1024
@@ -44,13 +46,17 @@ class Fate(Enum):
     """There was no TCP connection."""
     BROKEN = "broken"
     """The broker sent bytes that are not MQTT."""
+    TLS = "tls"
+    """The TLS handshake failed, or the broker ended TLS with an alert."""
+    WEBSOCKET = "websocket"
+    """The WebSocket handshake failed, or the broker sent bytes that are not WebSocket."""
     LOCAL = "local"
     """This machine had no descriptor or port left."""
 
 
 class WireOwner(Protocol):
     def opened(self, now_s: float) -> None:
-        """The TCP connection is established."""
+        """The connection is established, with all its layers."""
 
     def receive(self, packet: Packet, now_s: float) -> None:
         """A packet from the broker."""
@@ -70,10 +76,19 @@ class Wire:
         "out",
         "owner",
         "reads",
+        "sealed",
         "sock",
+        "stack",
     )
 
-    def __init__(self, loop: "ClientLoop", owner: WireOwner, sock: socket, version: int) -> None:
+    def __init__(
+        self,
+        loop: "ClientLoop",
+        owner: WireOwner,
+        sock: socket,
+        version: int,
+        stack: Stack | None = None,
+    ) -> None:
         self._loop = loop
         self.reads = True
         """False if received bytes stay in the socket; see `hold` and `read`."""
@@ -85,6 +100,10 @@ class Wire:
         self.dialing = True
         self.interest = WRITE
         self.out = bytearray()
+        self.stack = stack
+        """The layers below MQTT, or None for plain TCP."""
+        self.sealed = bytearray()
+        """Bytes for the socket that the layers have made of `out`."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Send at the end of the turn."""
@@ -116,6 +135,11 @@ class ClientLoop:
     def __init__(self, target: Target, clock: Callable[[], float]) -> None:
         self.target = target
         self.clock = clock
+        self.layer_fault = ""
+        """Why the last connection failed below MQTT."""
+        self._context = target.access.context()
+        self._place = Address(Scheme.MQTT, target.host, target.port).place
+        self._is_plain = target.access.scheme is Scheme.MQTT
         self.dirty: list[Wire] = []
         self._epoll = select.epoll()
         self._wires: dict[int, Wire] = {}
@@ -143,7 +167,10 @@ class ClientLoop:
             fate = _fate(error)
             self.call_at(now_s, lambda now_s: owner.closed(fate, now_s))
             return None
-        wire = Wire(self, owner, sock, self.target.version)
+        target, stack = self.target, None
+        if not self._is_plain:
+            stack = make_stack(target.access, self._context, target.host, self._place)
+        wire = Wire(self, owner, sock, target.version, stack)
         self._wires[sock.fileno()] = wire
         self._epoll.register(sock.fileno(), WRITE)
         return wire
@@ -204,7 +231,11 @@ class ClientLoop:
             return
         wire.dialing = False
         self.watch(wire)
-        wire.owner.opened(now_s)
+        if wire.stack is None:
+            wire.owner.opened(now_s)
+        else:
+            wire.stack.begin()
+            self.dirty.append(wire)
 
     def read(self, wire: Wire, size_bytes: int) -> None:
         """Read once, at most `size_bytes`, and process the packets that are complete then."""
@@ -219,6 +250,13 @@ class ClientLoop:
             self._lost(wire, Fate.CLOSED)
             return
         now_s = self.clock()
+        if wire.stack is not None:
+            self._unseal(wire, wire.stack, data, now_s)
+        else:
+            self._take(wire, data, now_s)
+
+    def _take(self, wire: Wire, data: bytes, now_s: float) -> None:
+        """Process the packets in these bytes of MQTT."""
         if wire.on_bytes is not None:
             wire.on_bytes(data, now_s)
             return
@@ -231,24 +269,38 @@ class ClientLoop:
         except PeerError:
             self._lost(wire, Fate.BROKEN)
 
+    def _unseal(self, wire: Wire, stack: Stack, data: bytes, now_s: float) -> None:
+        was_open = stack.is_open
+        try:
+            data = stack.feed(data)
+        except LayerError as error:
+            self.layer_fault = str(error)
+            self._lost(wire, Fate.TLS if error.is_tls else Fate.WEBSOCKET)
+            return
+        if stack.is_open and not was_open:
+            wire.owner.opened(now_s)
+        self.dirty.append(wire)  # A layer may have to answer.
+        if data:
+            self._take(wire, data, now_s)
+
     def _flush(self, wire: Wire) -> None:
         if wire.sock.fileno() < 0:
             return
-        if wire.out:
+        if out := _sendable(wire):
             try:
-                size = wire.sock.send(wire.out, FLAGS)
+                size = wire.sock.send(out, FLAGS)
             except BlockingIOError:
                 size = 0
             except OSError:
                 return  # The broker's last bytes come first; its reset is read after them.
-            del wire.out[:size]
+            del out[:size]
         self.watch(wire)
 
     def watch(self, wire: Wire) -> None:
         """Watch the events that the connection needs now: readable or writable."""
         if wire.dialing or wire.sock.fileno() < 0:
             return
-        interest = (READ if wire.reads else 0) | (WRITE if wire.out else 0)
+        interest = (READ if wire.reads else 0) | (WRITE if wire.out or wire.sealed else 0)
         if interest != wire.interest:
             self._epoll.modify(wire.sock.fileno(), interest)
             wire.interest = interest
@@ -257,6 +309,7 @@ class ClientLoop:
 
     def _lost(self, wire: Wire, fate: Fate) -> None:
         wire.out.clear()
+        wire.sealed.clear()
         self.close(wire)
         wire.owner.closed(fate, self.clock())
 
@@ -266,7 +319,7 @@ class ClientLoop:
             return
         if wire.out and not wire.dialing:
             try:
-                wire.sock.send(wire.out, FLAGS)
+                wire.sock.send(_sendable(wire), FLAGS)
             except OSError:
                 pass
         del self._wires[fd]
@@ -277,6 +330,16 @@ class ClientLoop:
             self.close(wire)
         self._timers.clear()
         self._epoll.close()
+
+
+def _sendable(wire: Wire) -> bytearray:
+    """Return the bytes that the socket has to send next."""
+    if wire.stack is None:
+        return wire.out
+    if not wire.sealed:
+        wire.sealed += wire.stack.seal(bytes(wire.out))
+        wire.out.clear()
+    return wire.sealed
 
 
 def _fate(error: int) -> Fate:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final, Self, final
 
 from flowguard.types import MQTT_5
+from loadgen.storm.access import PLAIN, ClientAccess
 
 LONG_KEEP_ALIVE_S: Final = 65_535
 """Longer than any crowd stays. It is not 0 (none), as rumqttd closes such connections
@@ -56,6 +57,7 @@ class Target:
     version: int
     family: socket.AddressFamily
     address: tuple[str | int | bytes, ...]
+    access: ClientAccess = PLAIN
 
     @classmethod
     def resolve(cls, host: str, port: int, version: int = MQTT_5) -> Self:

@@ -16,6 +16,8 @@ FATES = {
     Fate.CLOSED: "closed unanswered",
     Fate.UNREACHABLE: "unreachable",
     Fate.BROKEN: "broken answer",
+    Fate.TLS: "failed in TLS",
+    Fate.WEBSOCKET: "failed in WebSocket",
     Fate.LOCAL: "no port or descriptor here",
 }
 SHARES = (50, 99, 100)
@@ -100,6 +102,8 @@ class ConnectTally:
     """Other rejections, by reason code of MQTT 5.0."""
     fates: Counter[Fate] = field(default_factory=Counter)
     """Attempts without an answer, by the end of their connections."""
+    layer_fault: str = ""
+    """Why the last attempt failed below MQTT, in TLS or WebSocket, or ""."""
     timeouts: int = 0
     """Attempts without an answer in time."""
     # Clients:
