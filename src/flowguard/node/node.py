@@ -43,6 +43,7 @@ from flowguard.node.publish.publishing import Router
 from flowguard.node.subscribe.subscribing import Subscriptions
 from flowguard.node.upkeep.dead_letters import DeadLetters
 from flowguard.node.upkeep.due import Due
+from flowguard.node.upkeep.outage import StoreOutage
 from flowguard.node.upkeep.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
@@ -58,8 +59,6 @@ from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
 """Time limit of an incomplete packet without progress if memory for input is short, seconds."""
-STALLED_S: Final = 1.0
-"""Time after which a CONNECT that needs no commit does not wait for the commit under way."""
 TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
 """Called for each CONNACK with an error, and for each connection that ends for breaking MQTT.
 It takes the connection, the reason code, and an explanation or ""."""
@@ -139,6 +138,7 @@ class Node(Lifecycle[ServerConnection]):
         self.packets = PacketRouting(state, self.router, self.full_queues, self.subscriptions)
         self.attempts, self.door, self.partings = Attempts(), Door(), Partings(settings.flow)
         self.handshakes = self._handshakes(surroundings)
+        self.outage = StoreOutage(state, self.journal, self.handshakes)
         self.connections_count = 0
         self._on_error = surroundings.on_error
         self._on_turned_away = surroundings.on_turned_away
@@ -316,9 +316,10 @@ class Node(Lifecycle[ServerConnection]):
         self.state.read_only = True
         self.handshakes.no_space(now_s)
 
-    def store_away(self, now_s: float) -> None:
+    def store_away(self, now_s: float, why: str = "") -> None:
         """Note that the store is unavailable; the batch under way will be tried again."""
         self.state.is_store_away = True
+        self.outage.why = why
         self.handshakes.store_away(now_s)
 
     def fence(self, client_ids: Fenced, now_s: float) -> None:
@@ -375,7 +376,7 @@ class Node(Lifecycle[ServerConnection]):
         parts: tuple[Callable[[], object], ...] = (
             partial(self.journal.observe, now_s),
             partial(self._tick_applications, now_s),
-            partial(self._tick_stalled, now_s),
+            partial(self.outage.tick, self.store_load, now_s),
             partial(self.guard.tick, now_s, heard_s),
             partial(self.full_queues.tick, heard_s),
             partial(self.router.peers.tick, now_s),
@@ -394,12 +395,6 @@ class Node(Lifecycle[ServerConnection]):
                 raise  # Nothing may be acknowledged any more.
             except Exception as error:
                 self.broke(error)
-
-    def _tick_stalled(self, now_s: float) -> None:
-        journal = self.journal  # A commit cannot begin while the store waits for something else.
-        stalled_s = max(journal.committing_s(now_s), journal.waiting_s(now_s))
-        if stalled_s > STALLED_S:
-            self.handshakes.store_away(now_s, stalled_s)
 
     def _tick_applications(self, now_s: float) -> None:
         self.router.lane.tick(now_s)

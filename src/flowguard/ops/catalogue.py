@@ -264,9 +264,13 @@ CATALOGUE: Final = (
     gauge("", "budget_limit_bytes", lambda at: _budget_bytes(at.node, "limit"),
         "Limit of flowguard_budget_used_bytes.", "budget"),
 
+    shown("store.kind", lambda at: at.node.settings.store.kind),
     shown("store.state", lambda at: at.node.store_load.state.name.lower()),
     gauge("store.read_only", "store_read_only", lambda at: at.node.state.read_only,
         "1 while the disk is full and durable work is rejected, else 0."),
+    gauge("store.away_s", "store_away_seconds", lambda at: at.node.outage.lasted_s(at.now_s),
+        "Time since the store stopped accepting writes, or 0."),
+    shown("store.why", lambda at: at.node.outage.why),
     gauge("store.used_bytes", "store_used_bytes", lambda at: at.node.store_load.used_bytes,
         "Size of the store."),
     gauge("store.free_bytes", "store_free_bytes", lambda at: at.node.store_load.free_bytes,

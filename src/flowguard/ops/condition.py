@@ -1,14 +1,25 @@
-"""The condition of the node, in one sentence: `busy: store commits take 80 ms, window 14`."""
+"""The condition of the node, in one sentence: `busy: store commits take 80 ms, window 14`.
+
+`not_ready` returns the reason why the node takes no clients now, for `/ready`.
+"""
 
 from enum import StrEnum
 from typing import Final
 
 from flowguard.lines import count
+from flowguard.node.connect.accept_state import Rest
+from flowguard.node.node import Node
 from flowguard.ops.status import PressureStatus, Status
 
 NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
 LIMITS_FROM: Final = 0.8
 """Pressure from which windows do not grow; its cause is the signal that limits the node."""
+OUTAGES: Final = {
+    "redis": "Redis has accepted no writes for {}",
+    "rocks": "the disk has completed no writes for {}",
+    "kafka": "Kafka has accepted no messages for {}",
+}
+"""Words for a store that is unavailable, by its kind, with a place for the time."""
 CAUSES: Final = {
     "queue": "packets wait {}",
     "loop": "the event loop is {} late",
@@ -25,6 +36,8 @@ class Condition(StrEnum):
     """Windows are reduced, or CONNECTs wait."""
     OVERLOADED = "overloaded"
     """Clients take turns, nothing is admitted, or new sockets are rejected."""
+    STALLED = "stalled"
+    """The store is unavailable: work that needs it waits."""
     READ_ONLY = "read-only"
     DRAINING = "draining"
 
@@ -42,24 +55,30 @@ def _condition(status: Status) -> Condition:
     window, gate = status["window"], status["gate"]
     if status["draining"]:
         return Condition.DRAINING
+    if status["store"]["away_s"]:
+        return Condition.STALLED
     if status["store"]["read_only"]:
         return Condition.READ_ONLY
     if window["closed"] or window["granted"] < 1 or gate["rung"] != "buffer":
         return Condition.OVERLOADED
     if window["limit"] < window["limit_max"] or gate["buffered"]["used"]:
         return Condition.BUSY
+    if status["applications"]["away_s"]:
+        return Condition.BUSY
     return Condition.BUSY if status["pressure"]["value"] > 1 else Condition.CALM
 
 
 def _reasons(status: Status, condition: Condition) -> list[str]:
-    found = []
     if condition is Condition.DRAINING:
         return [count(status["clients"]["connected"], "client") + " still connected"]
+    found = outages(status)
     if condition is Condition.READ_ONLY:
         found.append(NO_ROOM)
     elif status["window"]["closed"]:
         found.append("the journal is full, no packets are processed")
-    found += cause_of(status["pressure"])
+    # Waits for an unavailable store are pressure, too, but not its cause.
+    if condition is not Condition.STALLED:
+        found += cause_of(status["pressure"])
     waiting, rung = status["gate"]["buffered"]["used"], status["gate"]["rung"]
     if waiting:
         found.append(count(waiting, "CONNECT") + " waiting")
@@ -68,6 +87,37 @@ def _reasons(status: Status, condition: Condition) -> list[str]:
     if condition is Condition.BUSY and not found:
         found.append("the window is growing again")
     return found
+
+
+def outages(status: Status) -> list[str]:
+    """Return a sentence for each store that accepts nothing now."""
+    stores = {
+        status["store"]["kind"]: status["store"]["away_s"],
+        "kafka": status["applications"]["away_s"],
+    }
+    return [outage(kind, away_s) for kind, away_s in stores.items() if away_s]
+
+
+def outage(kind: str, away_s: float) -> str:
+    """Return the sentence for a store of this kind that has been unavailable for `away_s`."""
+    words = OUTAGES.get(kind, "the store has accepted no writes for {}")
+    return words.format(f"{away_s:,.0f} s")
+
+
+def not_ready(node: Node, now_s: float) -> str:
+    """Return why the node takes no new clients now, or "" if it does; costs nothing.
+
+    An overloaded node is ready: it admits clients in turn, and other nodes would get its load. A
+    full disk or an unavailable Kafka is no reason either, because most clients need neither.
+    """
+    if node.state.draining:
+        return "draining"
+    away_s = node.outage.lasted_s(now_s)
+    if away_s:
+        return outage(node.settings.store.kind, away_s)
+    if node.door.resting is Rest.DESCRIPTORS:
+        return "all descriptors are in use"
+    return ""
 
 
 def _window(status: Status) -> str:

@@ -12,7 +12,7 @@ from flowguard.flow import Pause
 from flowguard.lines import count
 from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.node import Node
-from flowguard.ops.condition import NO_ROOM
+from flowguard.ops.condition import NO_ROOM, not_ready
 from flowguard.ops.pressure import Decision, decisions_of
 from flowguard.ops.status import Use
 from flowguard.session.connection import ServerConnection
@@ -131,6 +131,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
     limits = node.settings.session
     connection = None if session.outbound is None else session.outbound.connection
     assert connection is None or isinstance(connection, ServerConnection)
+    full = NO_ROOM if node.state.read_only else ""
     return Explanation(
         client_id=client_id,
         client_class="application" if session.is_application else "device",
@@ -148,9 +149,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         inflight=Use(used=len(session.inflight.messages), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
         window=node.guard.grant.window,
-        why="; ".join(
-            filter(None, (NO_ROOM if node.state.read_only else "", node.guard.grant.why))
-        ),
+        why="; ".join(filter(None, (not_ready(node, now_s), full, node.guard.grant.why))),
         decisions=decisions_of(node),
     )
 

@@ -61,7 +61,14 @@ class JournalStatus(TypedDict):
 
 
 class StoreStatus(TypedDict):
+    kind: str
     read_only: bool
+    away_s: float
+    why: str
+
+
+class ApplicationsStatus(TypedDict):
+    away_s: float
 
 
 class Status(TypedDict):
@@ -83,6 +90,7 @@ class Status(TypedDict):
     traffic: dict[str, int]
     journal: JournalStatus
     store: StoreStatus
+    applications: ApplicationsStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
 

@@ -6,6 +6,8 @@ import pytest
 
 from flowguard.codec.packets import Connack, Puback
 from flowguard.flow.load.signals import StoreState
+from flowguard.ops.condition import condition_of, not_ready
+from flowguard.ops.status import status_of
 from flowguard.types import Publish, ReasonCode
 from tests.flowguard.broker.clock import Clock
 from tests.flowguard.stores.redis.benches import opened_at_last
@@ -13,7 +15,7 @@ from tests.support.real import broker, connect, connect_packet, offline_subscrib
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
-PATIENCE = {"flow": {"connect_patience_s": 600.0}}
+PATIENCE = {"flow": {"connect_patience_s": 600.0}, "store": {"kind": "redis"}}
 LATER_S = 1_000.0
 """Patience is at its end, and no session."""
 
@@ -63,6 +65,12 @@ async def test_who_needs_it_waits_and_nobody_else(
             await publisher.send(Publish("t", b"waits", 1, packet_id=1))
             await until(lambda: node.state.is_store_away)
             await until(lambda: node.store_load.state is StoreState.STOPPED)
+            await until(lambda: bool(node.outage.lasted_s(running.clock())))
+            said = "Redis has accepted no writes for "
+            condition, sentence = condition_of(status_of(node, running.clock()))
+            assert (condition, sentence.startswith(f"stalled: {said}")) == ("stalled", True)
+            assert not_ready(node, running.clock()).startswith("Redis has accepted no writes")
+            assert server.unix_url in node.outage.why
             # Clean sessions come, subscribe, and get what needs no store.
             clean = await connect(running, "clean")
             await clean.subscribe("u", 0)
@@ -80,6 +88,7 @@ async def test_who_needs_it_waits_and_nobody_else(
             bring_back(server, how)
         assert (await publisher.expect(Puback)).reason_code == 0
         await until(lambda: node.store_load.state is StoreState.FLOWING)
+        await until(lambda: not not_ready(node, running.clock()))
         back = await connect(running, "offline", durable=True)
         assert (await back.expect(Publish)).payload == b"waits"
         again = await connect(running, "durable", durable=True)

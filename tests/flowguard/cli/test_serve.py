@@ -221,7 +221,7 @@ def test_http_is_announced_on_a_free_port_beside_a_free_port(tmp_path: Path) -> 
     with running_broker(tmp_path) as broker:
         address = http_address(broker)
         with urllib.request.urlopen(f"http://{address}/health", timeout=PATIENCE_S) as answer:
-            assert answer.read() == b"serving\n"
+            assert answer.read() == b"alive\n"
 
 
 @pytest.mark.slow

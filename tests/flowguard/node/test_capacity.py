@@ -8,7 +8,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow.gate.connect_gate import ConnectGate
 from flowguard.flow.policy import Arrival
 from flowguard.node.connect.authentication import Hooks
-from flowguard.node.node import STALLED_S
+from flowguard.node.upkeep.outage import STALLED_S
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage
 

@@ -80,6 +80,19 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
             "read-only: the store is full: durable messages and new durable sessions are rejected, "
             "window 100",
         ),
+        (
+            {"store__kind": "redis", "store__away_s": 12.3, "window__closed": True},
+            "stalled: Redis has accepted no writes for 12 s, "
+            "the journal is full, no packets are processed, window 100",
+        ),
+        (
+            {"store__kind": "rocks", "store__away_s": 4.0},
+            "stalled: the disk has completed no writes for 4 s, window 100",
+        ),
+        (
+            {"applications__away_s": 61.0},
+            "busy: Kafka has accepted no messages for 61 s, window 100",
+        ),
         ({"draining": True}, "draining: 0 clients still connected, window 100"),
     ],
 )

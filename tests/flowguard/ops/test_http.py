@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from structlog.testing import capture_logs
 
 from flowguard.broker.server import unix_clock
+from flowguard.node.connect.accept_state import Rest
 from flowguard.ops.web import endpoints, http_connection
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http import (
@@ -90,11 +91,19 @@ async def test_a_header_has_as_many_bytes_as_it_may_and_none_more(more: int, exp
         assert parts(await read_all(stream))[0] == expected
 
 
-async def test_health_is_503_while_the_broker_drains() -> None:
+async def test_a_draining_broker_is_alive_and_not_ready() -> None:
     async with watched() as (running, address):
-        assert await request(address, "GET /health") == (200, "serving\n")
+        assert await request(address, "GET /ready") == (200, "ready\n")
         running.node.drain(0.0)
-        assert await request(address, "GET /health") == (503, "draining\n")
+        assert await request(address, "GET /ready") == (503, "not ready: draining\n")
+        assert await request(address, "GET /health") == (200, "alive\n")
+
+
+async def test_a_broker_without_descriptors_is_not_ready() -> None:
+    async with watched() as (running, address):
+        running.node.door.rest(Rest.DESCRIPTORS)
+        code, said = await request(address, "GET /ready")
+    assert (code, said) == (503, "not ready: all descriptors are in use\n")
 
 
 async def test_a_pause_is_explained() -> None:
@@ -215,6 +224,7 @@ ELSEWHERE = "X-Forwarded-For: 192.0.2.9"
         (None, (ELSEWHERE,), "/metrics", 200),
         (TOKEN, (), "/status", 200),
         (TOKEN, (ELSEWHERE,), "/health", 200),
+        (TOKEN, (ELSEWHERE,), "/ready", 200),
         (TOKEN, (ELSEWHERE,), "/", 401),
         (TOKEN, (ELSEWHERE,), "/events", 401),
         (TOKEN, (ELSEWHERE,), "/explain/c", 401),
@@ -268,7 +278,7 @@ async def test_nothing_is_upgraded_and_nothing_follows() -> None:
             head("GET /health", "Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings"),
         ):
             answer = await read_all(await send(address, asked))
-            assert answer.endswith(b"serving\n")
+            assert answer.endswith(b"alive\n")
             assert answer.count(b"HTTP/1.1") == 1
         for nonsense in (b"\x00\xff\x10MQTT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(100)):
             assert parts(await read_all(await send(address, nonsense)))[0] in (400, 404)
@@ -280,7 +290,7 @@ async def test_nothing_is_upgraded_and_nothing_follows() -> None:
 async def test_a_head_has_no_body_and_a_peer_that_waits_is_told_to_go_on() -> None:
     async with watched() as (_, address):
         code, headers, said = parts(await read_all(await send(address, head("HEAD /health"))))
-        assert (code, headers["content-length"], said) == (200, "8", "")
+        assert (code, headers["content-length"], said) == (200, "6", "")
         top = head("POST /backup", CHANGES, "Content-Length: 2", "Expect: 100-continue")
         stream = await send(address, top)
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")

@@ -50,7 +50,7 @@ async def test_health_is_answered_however_many_slow_peers_there_are(kind: str) -
     async with watched() as (_, address):
         slow = [await send(address, SLOW[kind]) for _ in range(2 * CONNECTIONS_MAX)]
         for _ in range(CONNECTIONS_MAX):
-            assert await request(address, "GET /health") == (200, "serving\n")
+            assert await request(address, "GET /health") == (200, "alive\n")
         for stream in slow:
             await stream.aclose()
 

@@ -61,10 +61,10 @@ def test_killed_worker_starts_again_with_its_sessions(tmp_path: Path) -> None:
         witness.close()
 
 
-def health(running: Machine) -> str:
-    """Return the answer of /health, also if it is an error."""
+def readiness(running: Machine) -> str:
+    """Return the answer of /ready, also if it is an error."""
     try:
-        return running.text("/health").strip()
+        return running.text("/ready").strip()
     except HTTPError as error:
         with error:
             return error.read().decode().strip()
@@ -75,11 +75,11 @@ def test_worker_that_does_not_answer_is_shown_until_it_answers_again(tmp_path: P
         before = running.pids()
         with stopped(running.pid(1)):
             running.broker.wait_for_log("worker does not answer")
-            assert health(running) == "1 of 2 workers serve; worker-1 does not answer"
+            assert readiness(running) == "1 of 2 workers serve; worker-1 does not answer"
             assert 'flowguard_worker_up{worker="1"} 0' in running.text("/metrics")
             assert running.connected() == [0, None]
         running.broker.wait_for_log("worker answers again")
-        assert health(running) == "2 of 2 workers serve"
+        assert readiness(running) == "2 of 2 workers serve"
         assert running.pids() == before
 
 
@@ -106,7 +106,7 @@ def test_time_without_the_supervisor_does_not_count_against_a_worker(tmp_path: P
         with stopped(running.pid(1)), stopped(running.broker.process.pid):
             time.sleep(2 * TIMEOUT_S)
         time.sleep(2 * PING_S)  # The supervisor judges.
-        assert health(running) == "2 of 2 workers serve"
+        assert readiness(running) == "2 of 2 workers serve"
         assert running.pids() == before
 
 
@@ -208,7 +208,8 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
             assert running.get(f"/explain/{name}")["client_id"] == name
             assert running.get(f"/workers/{index}/status")["clients"]["connected"] == 1
         assert metrics.count("# TYPE flowguard_clients_connected gauge") <= 1
-        assert running.text("/health") == "2 of 2 workers serve\n"
+        assert running.text("/ready") == "2 of 2 workers serve\n"
+        assert running.text("/health") == "alive\n"
         assert '<a href="workers/1/">worker-1</a></td><td>1</td>' in running.text("/")
         assert "<th>all</th><th>2</th>" in running.text("/")
         assert "new EventSource" in running.text("/workers/1/")

@@ -4,7 +4,8 @@
     GET /metrics               samples of all workers, with the label `worker`
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
     GET /explain/{client_id}   the answer of the worker that owns the session
-    GET /health                200 while all workers serve, 503 otherwise
+    GET /health                200 while the supervisor runs
+    GET /ready                 200 while all workers take clients, 503 otherwise
     GET /workers/{K}/{path}    the answer of worker K
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
@@ -33,7 +34,7 @@ from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
 from flowguard.ops.web.backup import folder_of
 from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
-from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, READS, RELOAD
+from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, READS, READY, RELOAD
 from flowguard.ops.web.http import HttpServer, Keys, accept_all
 from flowguard.ops.web.http_connection import (
     HttpConnection,
@@ -55,7 +56,7 @@ READ_BYTES: Final = 65_536
 LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
 WORKERS: Final = "/workers/"
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH} or {WORKERS}K/PATH; "
+    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {WORKERS}K/PATH; "
     f"POST {BACKUP} or {RELOAD}"
 }
 
@@ -110,8 +111,9 @@ class MachineAnswers:
             names = [each.name for each in self._workers]
             return workers_page(sentence_of(self._workers), names, statuses)
         if path == HEALTH:
-            is_well = all(worker.serves for worker in self._workers)
-            return text_response(sentence_of(self._workers), 200 if is_well else 503)
+            return text_response("alive")
+        if path == READY:
+            return await self._ready()
         if path == "/metrics":
             return await self._metrics()
         if path == "/status":
@@ -125,6 +127,17 @@ class MachineAnswers:
     async def _forward(self, index: int, path: str) -> Response:
         answer = await self._ask(index, path)
         return _unavailable(index) if answer is None else answer
+
+    async def _ready(self) -> Response:
+        """Return the state of all workers, with the reason of each that takes no clients."""
+        answers = await self._ask_all(READY)
+        reasons = "".join(
+            f"; {name_of(index)} is {answer.body.decode().strip()}"
+            for index, answer in enumerate(answers)
+            if answer is not None and answer.code != 200
+        )
+        is_ready = not reasons and all(worker.serves for worker in self._workers)
+        return text_response(sentence_of(self._workers) + reasons, 200 if is_ready else 503)
 
     async def _metrics(self) -> Response:
         answers = await self._ask_all("/metrics")

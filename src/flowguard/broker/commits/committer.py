@@ -189,7 +189,7 @@ class Committer:
             elif isinstance(error, NoSpaceError):
                 node.no_space(now_s)
             else:
-                node.store_away(now_s)
+                node.store_away(now_s, str(error))
         if fetches:
             answers = list(zip(fetches, pages, strict=False))
             node.pages.put_back(fetches[len(pages) :])

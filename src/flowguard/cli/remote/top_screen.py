@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.lines import count
-from flowguard.ops.condition import NO_ROOM
+from flowguard.ops.condition import NO_ROOM, outages
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -30,6 +30,7 @@ READ: Final = (
     *("gate.in_process", "gate.limit", "gate.buffered", "gate.rung", "gate.refused"),
     *("clients.connected", "clients.paused", "clients.sessions", "unfinished.packets"),
     *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),
+    *("store.kind", "store.away_s", "store.why", "applications.away_s"),
     "shadow",
 )
 """Paths of a status that the screen uses; a broker of another version may lack all others."""
@@ -120,8 +121,13 @@ def _span(status: Status) -> str:
 
 def _why(status: Status) -> Text:
     text = Text(status["why"] or "nothing decided yet", style="italic")
+    troubles = outages(status)
+    if status["store"]["why"]:
+        troubles.append(status["store"]["why"])
     if status["store"]["read_only"]:
-        text = Text.assemble((NO_ROOM, "red"), "; ", text)
+        troubles.append(NO_ROOM)
+    for trouble in reversed(troubles):
+        text = Text.assemble((trouble, "red"), "; ", text)
     return _line("why", text)
 
 

@@ -4,6 +4,7 @@ from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
 
+from flowguard.ops.condition import not_ready
 from flowguard.ops.explain import explain
 from flowguard.ops.explain_words import sentences
 from flowguard.ops.metrics import registry_of
@@ -13,13 +14,17 @@ from flowguard.ops.web.http_connection import Request, Response, json_response, 
 from flowguard.ops.web.page import page_response
 
 HEALTH: Final = "/health"
+READY: Final = "/ready"
+PROBES: Final = (HEALTH, READY)
+"""Paths that need no token and never wait."""
 BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
 CHANGES: Final = (BACKUP, RELOAD)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; "
+    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH} or "
+    f"{READY}; "
     f"POST {BACKUP} or {RELOAD}"
 }
 
@@ -35,7 +40,8 @@ class Endpoints:
             PAGE: lambda _: page_response(),
             "/metrics": self._metrics,
             "/status": self._status,
-            HEALTH: self.health,
+            HEALTH: self.probe,
+            READY: self.probe,
         }
 
     def answer(self, request: Request) -> Response:
@@ -50,11 +56,12 @@ class Endpoints:
             return json_response(WHAT_THERE_IS, 405, allow=allowed)
         return answer(request)
 
-    def health(self, _: Request) -> Response:
-        """Return whether the node serves; costs nothing."""
-        if self._view.node.state.draining:
-            return text_response("draining", 503)
-        return text_response("serving")
+    def probe(self, request: Request) -> Response:
+        """Return that the loop runs (`/health`), or whether the node takes clients (`/ready`)."""
+        if request.path == HEALTH:
+            return text_response("alive")
+        why = not_ready(self._view.node, self._view.clock())
+        return text_response(f"not ready: {why}", 503) if why else text_response("ready")
 
     def _metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -5,14 +5,15 @@
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
     GET /explain/{client_id}   one client, JSON; 404 without a session of that name
-    GET /health                200 while the node serves, 503 while it drains
+    GET /health                200 while the event loop runs
+    GET /ready                 200 while the node takes clients, 503 with the reason otherwise
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
 
 If no token is configured, the page is for this machine only, and the rest is open to all callers
 that reach the port. Keep it on 127.0.0.1, or behind a proxy (`callers`). Connections do not wait to
 be accepted: at the maximum, the oldest one that waits for its peer is closed. Answers that cost
-time of the event loop are made in turn; /health costs none and does not wait.
+time of the event loop are made in turn; /health and /ready cost none and do not wait.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,7 +34,7 @@ from flowguard.ops.samples import Sampler
 from flowguard.ops.status import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
-from flowguard.ops.web.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
+from flowguard.ops.web.endpoints import BACKUP, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http_connection import (
     BadRequest,
@@ -176,7 +177,7 @@ class Keys:
             why = f"{host} is no name of this port: ask it by its address, or set http.names"
             return json_response({"error": why}, 421)
         refusal = refusal_of_origin(request)
-        if refusal is not None or request.path == HEALTH:
+        if refusal is not None or request.path in PROBES:
             return refusal
         return refusal_of_stranger(request, self.token)
 
@@ -264,8 +265,8 @@ class _Answers:
                 server.leave_out(connection)  # Viewers have their own slots.
                 await self._viewers.watch(connection)
             return refusal
-        if request.path == HEALTH and request.method in READS:
-            return self._endpoints.health(request)
+        if request.path in PROBES and request.method in READS:
+            return self._endpoints.probe(request)
         if request.path == BACKUP and request.method == "POST":
             return await self._backups.answer(request, connection)
         connection.is_served = True

@@ -287,7 +287,8 @@ function showClients({ talkers, queues }) {
 function showStore({ store, journal, memory, budgets, log }) {
   meters("journal", [use("operations for the next commit", journal.operations, compact), use("their size", journal.bytes, size)]);
   facts("store", [
-    ["state", store.read_only ? "read-only: the disk is full" : store.state, store.read_only || store.state !== "flowing" ? "bad" : ""],
+    ["state", store.read_only ? "read-only: the disk is full" : store.away_s ? `unavailable for ${span(store.away_s)}` : store.state, store.read_only || store.away_s || store.state !== "flowing" ? "bad" : ""],
+    ...(store.why ? [["last error", store.why, "bad"]] : []),
     ["commit under way", time(journal.committing_s)],
     ["oldest work waits", time(journal.waiting_s)],
     ["size", size(store.used_bytes)],
