@@ -23,7 +23,7 @@ PEERS := scripts/setup-test-peers.sh
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate wheels test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -40,6 +40,10 @@ serve-redis: $(RUN)  ## run it on a redis-server of its own, in flowguard-redis
 	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
 	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-redis.sh $(ARGS)
+
+wheels: $(DEV)  ## build wheels and source archives of flowguard-mqtt and flowguard-guard, in dist
+	@$(PY) -m hatchling build -d dist
+	@$(PY) guard/make.py build/guard && cd build/guard && $(CURDIR)/$(PY) -m hatchling build -d $(CURDIR)/dist
 
 compile: rooms  ## compile the packages that every message passes, with mypyc
 	@echo "compiled: .compiled"
