@@ -177,15 +177,25 @@ class Bounds:
     def shortfall(self) -> str | None:
         """Why the memory limit leaves nothing for clients, or None if it does."""
         objective = self.settings.flow.memory_objective
-        rest_bytes = PROCESS_BYTES + self.store_bytes
-        if rest_bytes <= objective * self.memory_bytes:
+        if self.rest_bytes <= objective * self.memory_bytes:
             return None
+        default = " (3/4 of the memory here)" if self.asked.flow.memory_max_bytes is None else ""
         return (
-            f"flow.memory_max_bytes: of {self.memory_bytes:,} bytes the broker takes "
-            f"{rest_bytes:,} without any client, more than flow.memory_objective ({objective:g}): "
-            f"it is never calm, and rejects clients although {self.connections_max:,} are in "
-            f"force: raise it to {int(self.long_bytes / objective) + 1:,}"
+            f"flow.memory_max_bytes: of {self.memory_bytes:,} bytes{default} the broker takes "
+            f"{self.rest_bytes:,} without any client, more than flow.memory_objective "
+            f"({objective:g}): it would reject all clients as overloaded. "
+            f"Raise it to {self.needed_bytes:,}"
         )
+
+    @property
+    def rest_bytes(self) -> int:
+        """Memory of the process and its store without any client, bytes."""
+        return PROCESS_BYTES + self.store_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory limit with which every long-held bound fits below the objective, bytes."""
+        return int(self.long_bytes / self.settings.flow.memory_objective) + 1
 
 
 def _long(settings: Settings) -> tuple[Share, ...]:

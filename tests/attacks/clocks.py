@@ -97,7 +97,11 @@ async def handshakes(size: Size, times: int, stay_s: float) -> Finding:
     context.load_cert_chain(chain, client.key)
     files = {"cert": pair.cert, "key": pair.key, "client_ca": authority.cert}
     settings = {
-        "flow": {"memory_max_bytes": times * TLS_LIMIT_BYTES, "connect_timeout_s": 600},
+        "flow": {
+            "memory_max_bytes": times * TLS_LIMIT_BYTES,
+            "memory_objective": 0.85,  # At the default the broker would not start.
+            "connect_timeout_s": 600,
+        },
         "node": {"connections_max": times * TLS_CLIENTS_MAX},
         "network": {name: str(path) for name, path in files.items()} | {"allow_all_topics": True},
     }

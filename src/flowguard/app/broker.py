@@ -23,6 +23,7 @@ from flowguard.app.reloadable_files import (
 )
 from flowguard.app.stores import OnWait, open_store
 from flowguard.bounds import Bounds
+from flowguard.broker.memory import missing_memory, require_memory
 from flowguard.broker.server import Running, serve
 from flowguard.broker.sockets.descriptors import Descriptors, descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import Doorway, open_doorways
@@ -149,6 +150,7 @@ def build_broker(
         if store is not None:
             opened.callback(store.close)
         on_disk = settings.store.kind == "rocks" if store is None else store.on_disk
+        require_memory(bounds)
         descriptors = descriptors_for(settings, on_disk=on_disk)
         runs = _open_runs(settings)
         if runs is not None:
@@ -164,7 +166,9 @@ def build_broker(
         if listeners is None:
             listeners = _listen(settings)
             opened.callback(_close, listeners)
-        for why in shortfalls(bounds, descriptors):
+        # A worker's limit is a part: the supervisor compares the whole with the machine.
+        lacking = missing_memory(bounds.asked.flow.memory_max_bytes) if seat is None else []
+        for why in (*shortfalls(bounds, descriptors), *lacking):
             log.warning("capacity lacking", why=why)
         warn_of_expired(settings.network)
         http_listener = None if http is None else listen_http(http)

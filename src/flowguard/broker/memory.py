@@ -13,6 +13,7 @@ import trio
 
 from flowguard.bounds import Bounds
 from flowguard.config import Settings
+from flowguard.errors import UnreadyError
 from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
 
@@ -23,6 +24,8 @@ CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+CGROUP_OF_PROCESS: Final = Path("/proc/self/cgroup")
+CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 # The first two are not final, because tests use shorter times.
 TRIM_S = 10.0
 """Pause between two looks at the memory that the allocator keeps, seconds."""
@@ -49,15 +52,49 @@ log = structlog.get_logger()
 
 def memory_limit_bytes() -> int:
     """The memory limit of the process: a share of physical memory or of the container's limit."""
+    return int(MEMORY_SHARE * available_bytes())
+
+
+def available_bytes() -> int:
+    """Return the memory of the machine, or the least limit of the groups of this process, bytes."""
     limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
-    for path in CGROUP_LIMITS:
+    for path in (*CGROUP_LIMITS, *_limits_of_groups()):
         try:
             text = path.read_text().strip()
         except OSError:
             continue
         if text.isdigit():
             limit = min(limit, int(text))
-    return int(MEMORY_SHARE * limit)
+    return limit
+
+
+def _limits_of_groups() -> list[Path]:
+    """Return the files with the limits of this process's control groups, as systemd sets them."""
+    try:
+        text = CGROUP_OF_PROCESS.read_text()
+    except OSError:
+        return []
+    (group,) = [line[3:] for line in text.splitlines() if line.startswith("0::/")] or ["/"]
+    folder = CGROUP_ROOT / group.lstrip("/")
+    return [each / "memory.max" for each in (folder, *folder.parents)]
+
+
+def require_memory(bounds: Bounds) -> None:
+    """Raise `UnreadyError` if the process at rest already takes more than the limit allows."""
+    if bounds.shortfall is not None:
+        raise UnreadyError(bounds.shortfall)
+
+
+def missing_memory(asked_bytes: int | None) -> list[str]:
+    """Return a sentence if the configured limit is more than the memory that there is."""
+    has_bytes = available_bytes()
+    if asked_bytes is None or asked_bytes <= has_bytes:
+        return []
+    return [
+        f"flow.memory_max_bytes allows {asked_bytes:,} bytes, but the system ends the broker at "
+        f"{has_bytes:,}, all that the machine or its container has: lower it to "
+        f"{int(MEMORY_SHARE * has_bytes):,}"
+    ]
 
 
 def bounds_of(settings: Settings) -> Bounds:

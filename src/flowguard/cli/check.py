@@ -13,12 +13,13 @@ from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.stores import check_store
 from flowguard.app.workers.shares import check_shares, workers_of
 from flowguard.broker.layers.certificates import expired
+from flowguard.broker.memory import missing_memory, require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import check_doorways
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs
-from flowguard.cli.settings import load, read_limits
+from flowguard.cli.settings import LoadedSettings, load, read_limits
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.lines import count
@@ -43,16 +44,12 @@ def check(
         with _collected(lacking):
             checks_of(network)
         workers_count = workers_of(settings)
-        if workers_count > 1:
-            check_shares(settings, workers_count, loaded.bounds.memory_bytes)
         rules = rules_of(network, workers_count)
         read_token(settings.http.token_file)
         with _collected(lacking):
             _check_extras(settings)
         with _collected(lacking):
-            use_all_descriptors()
-            descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
-            lacking += shortfalls(loaded.bounds, descriptors)
+            lacking += _lacking_capacity(loaded, workers_count)
         lacking += expired(network, time.time())
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error
@@ -62,6 +59,22 @@ def check(
         )
     roles = "no rules" if rules is None else count(len(rules), "role")
     typer.echo(f"{config} is good: {count(listeners_count, 'listener')}, {roles}")
+
+
+def _lacking_capacity(loaded: LoadedSettings, workers_count: int) -> list[str]:
+    """Return a sentence for each capacity that is configured and cannot be had here.
+
+    Raises ConfigError; with workers the part of each worker counts, and descriptors are per worker.
+    """
+    settings, bounds = loaded.settings, loaded.bounds
+    if workers_count > 1:
+        bounds = check_shares(settings, workers_count, bounds.memory_bytes)
+    require_memory(bounds)
+    use_all_descriptors()
+    descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+    of_each = f"each of {workers_count} workers: " if workers_count > 1 else ""
+    found = [of_each + why for why in shortfalls(bounds, descriptors)]
+    return found + missing_memory(settings.flow.memory_max_bytes)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Capacity and certificates: what is logged is in force, and what cannot be is said."""
 
 import re
+import resource
 import shutil
 import signal
 import time
@@ -8,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
+from flowguard.broker import memory
 from flowguard.broker.layers.certificates import expired
+from flowguard.broker.memory import available_bytes, missing_memory, require_memory
 from flowguard.broker.sockets.descriptors import Descriptors, places_for, shortfalls
 from flowguard.config import Settings
+from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import NetworkSettings
 from tests.flowguard.cli.test_reload import flowguard
 from tests.interop.broker import running_broker
@@ -36,14 +41,50 @@ def test_the_number_in_force_is_the_least_of_memory_and_descriptors() -> None:
 
 
 @pytest.mark.parametrize("memory_mib", [96, 100, 110])
-def test_a_memory_limit_that_leaves_nothing_for_clients_is_said(memory_mib: int) -> None:
+def test_a_memory_limit_that_leaves_nothing_for_clients_is_an_error(memory_mib: int) -> None:
     asked, small = bounds(memory_mib)
-    (said,) = shortfalls(small, MANY)
-    assert "never calm" in said
-    assert "100 are in force" in said
+    with pytest.raises(UnreadyError, match="reject all clients as overloaded") as refused:
+        require_memory(small)
+    said = str(refused.value)
+    assert f"of {memory_mib * MIB:,} bytes (3/4 of the memory here) the broker takes" in said
     raised_bytes = int(said.rpartition(" ")[2].replace(",", ""))
-    assert Bounds.of(asked, raised_bytes).shortfall is None
-    assert shortfalls(bounds(128)[1], MANY) == []
+    require_memory(Bounds.of(asked, raised_bytes))
+    require_memory(bounds(128)[1])
+
+
+def test_a_memory_limit_that_is_too_small_for_each_worker_is_an_error() -> None:
+    settings = Settings()
+    with pytest.raises(UnreadyError, match="each of 4 workers gets 100,663,296 of") as refused:
+        check_shares(settings, 4, (75 + 4 * 96) * MIB)
+    with pytest.raises(ConfigError, match=r"^for each of 4 workers: flow\.memory_max_bytes: "):
+        check_shares(settings, 4, 400 * MIB)
+    raised_bytes = int(
+        str(refused.value).split("Raise it to ")[1].split(", or")[0].replace(",", "")
+    )
+    check_shares(settings, 4, raised_bytes)
+
+
+def test_more_memory_than_the_machine_has_is_said() -> None:
+    has_bytes = available_bytes()
+    assert missing_memory(None) == missing_memory(has_bytes) == []
+    (said,) = missing_memory(has_bytes + 1)
+    assert f"allows {has_bytes + 1:,} bytes, but" in said
+    assert f"at {has_bytes:,}, all that" in said
+
+
+def test_the_limit_of_a_systemd_unit_is_the_memory_that_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    unit = tmp_path / "system.slice" / "flowguard.service"
+    unit.mkdir(parents=True)
+    (tmp_path / "own").write_text("4:memory:/\n0::/system.slice/flowguard.service\n")
+    (unit.parent / "memory.max").write_text(f"{300 * MIB}\n")
+    (unit / "memory.max").write_text("max\n")
+    monkeypatch.setattr(memory, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(memory, "CGROUP_OF_PROCESS", tmp_path / "own")
+    assert available_bytes() == 300 * MIB
+    (unit / "memory.max").write_text(f"{200 * MIB}\n")
+    assert available_bytes() == 200 * MIB
 
 
 def test_more_clients_than_there_are_descriptors_for_are_said() -> None:
@@ -116,20 +157,57 @@ def test_check_and_serve_say_what_is_lacking(tmp_path: Path) -> None:
     old = Authority(tmp_path).issue("127.0.0.1", days=-1)
     config = tmp_path / "flowguard.toml"
     config.write_text(
-        f"[flow]\nmemory_max_bytes = {96 * MIB}\n[network]\n"
+        "[flow]\nmemory_max_bytes = 1_000_000_000_000_000\n[network]\n"
         f'listeners = ["mqtts://127.0.0.1:0"]\ncert = "{old.cert}"\nkey = "{old.key}"\n'
     )
     code, said = flowguard("check", str(config))
     assert code == 2
     assert f"{config} is good, but this machine is not ready for it" in said
-    assert "never calm" in said
+    assert "flow.memory_max_bytes allows 1,000,000,000,000,000 bytes, but" in said
     assert "expired on" in said
     with running_broker(tmp_path / "b", "--config", str(config), listen=False) as broker:
         logged = re.sub(r"\x1b\[[0-9;]*m", "", broker.log.read_text())
-        assert "connections_max=100 " in logged
         assert logged.count("capacity lacking") == 1
         assert logged.count("certificate expired") == 1
         broker.process.send_signal(signal.SIGHUP)
         while broker.log.read_text().count("certificate expired") < 2:
             assert broker.process.poll() is None
             time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_check_and_serve_refuse_a_limit_below_the_process_itself(
+    tmp_path: Path, workers: int
+) -> None:
+    limit_bytes = (96 * workers + 75 * (workers > 1)) * MIB
+    config = tmp_path / "flowguard.toml"
+    config.write_text(
+        f"[flow]\nmemory_max_bytes = {limit_bytes}\n[node]\nworkers = {workers}\n"
+        '[network]\nlisteners = ["127.0.0.1:0"]\n'
+    )
+    data = tmp_path / "data"
+    for command in (
+        ("check", str(config)),
+        ("serve", "--config", str(config), "--data", str(data)),
+    ):
+        code, said = flowguard(*command)
+        assert code == 2
+        assert f"{limit_bytes:,} bytes" in said
+        assert "it would reject all clients as overloaded. Raise it to" in said
+    assert not data.exists()
+
+
+@pytest.mark.slow
+def test_check_compares_the_part_of_each_worker_with_the_descriptors_of_a_process(
+    tmp_path: Path,
+) -> None:
+    count = 2 * resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    config = tmp_path / "flowguard.toml"
+    config.write_text(
+        f"[node]\nworkers = 2\nconnections_max = {count}\n"
+        f"[flow]\nmemory_max_bytes = {available_bytes()}\n"
+    )
+    code, said = flowguard("check", str(config))
+    assert code == 2
+    assert f"each of 2 workers: node.connections_max allows {count // 2:,} clients, but" in said

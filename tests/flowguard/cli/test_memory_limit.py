@@ -44,7 +44,7 @@ def test_what_is_stored_and_does_not_fit_is_named(tmp_path: Path) -> None:
             assert isinstance(caller.read(), Puback)
         broker.terminate()
     data = tmp_path / "data"
-    code, complaint = refused("--config", limited(tmp_path, 90 * MIB), "--data", str(data))
+    code, complaint = refused("--config", limited(tmp_path, 116 * MIB), "--data", str(data))
     assert code == 2
     assert "80 retained messages" in complaint
     assert "Raise flow.memory_max_bytes" in complaint

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from flowguard.bounds import PROCESS_BYTES
+from flowguard.bounds import PROCESS_BYTES, Bounds
 from flowguard.broker.memory import bounds_of
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, UnreadyError
 from flowguard.section import complaint
 
 TOTALS: Final = (
@@ -90,9 +90,22 @@ def share_of(
 
 def check_shares(
     settings: Settings, count: int, memory_bytes: int, disk_bytes: int | None = None
-) -> None:
-    """Raise ConfigError if the part of each of several workers is too small for it."""
-    bounds_of(share_of(settings, count, 0, memory_bytes, disk_bytes))
+) -> Bounds:
+    """Return the bounds of each of several workers; raise ConfigError if its part is too small."""
+    share = share_of(settings, count, 0, memory_bytes, disk_bytes)
+    try:
+        bounds = bounds_of(share)
+    except ConfigError as error:
+        raise ConfigError(f"for each of {count} workers: {error}") from error
+    if bounds.shortfall is not None:
+        raise UnreadyError(
+            f"flow.memory_max_bytes: each of {count} workers gets {bounds.memory_bytes:,} of "
+            f"{memory_bytes:,} bytes, and takes {bounds.rest_bytes:,} without any client, more "
+            f"than flow.memory_objective ({settings.flow.memory_objective:g}): it would reject all "
+            f"clients as overloaded. Raise it to {count * bounds.needed_bytes + PROCESS_BYTES:,}, "
+            "or lower node.workers"
+        )
+    return bounds
 
 
 def _part(key: str, total: int, count: int) -> int:

@@ -28,6 +28,7 @@ from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sen
 from flowguard.app.workers.seat import remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
+from flowguard.broker.memory import missing_memory
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.errors import ConfigError
 from flowguard.ops.web.reload import Reloaded
@@ -70,6 +71,8 @@ def build_supervisor(
         rules_of(settings.network, count)
         token = read_token(settings.http.token_file)
         check_shares(settings, count, bounds.memory_bytes)
+        for why in missing_memory(settings.flow.memory_max_bytes):
+            log.warning("capacity lacking", why=why)
         try:
             doorways = open_doorways(settings.network)
         except OSError as error:

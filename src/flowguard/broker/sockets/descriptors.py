@@ -68,12 +68,11 @@ def shortfalls(bounds: Bounds, descriptors: Descriptors) -> list[str]:
     by = "ulimit -n" if places == descriptors.places else "node.connections_max"
     wanted = [("node.connections_max", asked.node.connections_max)]
     wanted += [(each.address, each.connections_max) for each in asked.network.listeners]
-    found = [
+    return [
         f"{key} allows {count:,} clients, but only {places:,} can connect at once: raise {by}"
         for key, count in wanted
         if count is not None and count > places
     ]
-    return found if bounds.shortfall is None else [*found, bounds.shortfall]
 
 
 def widen_table(count: int) -> None:
