@@ -29,10 +29,21 @@ BOUNDED_LOGS: Final = {
     "ErrorLog": ("error", "`exc_info`"),
     "FaultLog": ("warning", "`address`, `reason`, `why`"),
     "LimitLog": ("warning", "`address`, `effect`, `ends`"),
-    "RequestLog": ("warning", "`client_id`, `topic`, `reason`"),
+    "RequestLog": ("warning", "`client_id`, `user_name`, `topic`, `reason`"),
     "PeerLog": ("warning", "`address`, `client_id`, `user_name`, `reason`, `why`"),
 }
 """Level and fields of the logs in `flowguard.broker.logs.error_log`."""
+BOUNDED_EVENTS: Final = {
+    "authentication failed": BOUNDED_LOGS["PeerLog"],
+    "connected": (
+        "debug",
+        "`client_id`, `user_name`, `address`, `listener`, `version`, `clean`, `keep_alive_s`, "
+        "`session_present`",
+    ),
+    "disconnected": ("debug", "`client_id`, `address`, `reason`, `by`, `connected_s`, `why`"),
+    "subscribed": ("debug", "`client_id`, `user_name`, `topic`, `qos`"),
+}
+"""Level and fields of the events of a plain `BoundedLog`."""
 UNITS: Final = ("seconds", "bytes", "packets", "ratio")
 LEVELS: Final = ("info", "warning", "error")
 Rows = Iterable[Iterable[str]]
@@ -186,10 +197,11 @@ def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
                     fields = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
                     for text in texts_of(node.args[0], constants):
                         yield text, level, fields.replace("`...`", "...")
-            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(text))]):
-                if kind in BOUNDED_LOGS:
-                    yield text, *BOUNDED_LOGS[kind]
-                    yield f"{text}, not shown", BOUNDED_LOGS[kind][0], "count by error or reason"
+            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(text)), *_]):
+                found = BOUNDED_EVENTS.get(text) if kind == "BoundedLog" else BOUNDED_LOGS.get(kind)
+                if found:
+                    yield text, *found
+                    yield f"{text}, not shown", found[0], "count by error or reason"
 
 
 PARQUET_PREFACE: Final = f"""\

@@ -4,7 +4,7 @@ Unknown keys are errors. Zero never means "unlimited"; a setting that may be abs
 """
 
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -407,14 +407,30 @@ class HttpSettings(Section):
         return tuple(name.lower().removesuffix(".") for name in names)
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LOG_LEVELS: Final = get_args(LogLevel)
+LOG_KINDS: Final = ("authentication", "clients", "publishes", "subscriptions", "transport")
+"""Kinds of log events that may have a level of their own: keys of `LogSettings`."""
+
+
 class LogSettings(Section):
     """The log on standard error."""
 
     format: Literal["human", "json"] = "human"
     """Text for people (`human`), or one JSON object per line (`json`) with event, level, timestamp
     and fields."""
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevel = "info"
     """Lowest level that is logged."""
+    authentication: LogLevel | None = None
+    """Level for failed authentications (warning); default: `level`."""
+    clients: LogLevel | None = None
+    """Level for clients that connect and disconnect (debug); default: `level`."""
+    publishes: LogLevel | None = None
+    """Level for rejected PUBLISH packets (warning); default: `level`."""
+    subscriptions: LogLevel | None = None
+    """Level for filters: granted (debug), rejected (warning); default: `level`."""
+    transport: LogLevel | None = None
+    """Level for failures of TLS, WebSocket and PROXY protocol (warning); default: `level`."""
 
 
 class Settings(Section):

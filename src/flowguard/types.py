@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 MQTT_31: Final = 3
 MQTT_311: Final = 4
 MQTT_5: Final = 5
+PROTOCOLS: Final = {MQTT_31: "3.1", MQTT_311: "3.1.1", MQTT_5: "5.0"}
 
 PACKET_ID_MAX: Final = 65_535
 SESSION_NEVER_EXPIRES: Final = 0xFFFF_FFFF

@@ -23,6 +23,7 @@ from flowguard.app.reloadable_files import (
 )
 from flowguard.app.stores import OnWait, open_store
 from flowguard.bounds import Bounds
+from flowguard.broker.layers.certificates import expiries
 from flowguard.broker.memory import missing_memory, require_memory
 from flowguard.broker.server import Running, serve
 from flowguard.broker.sockets.descriptors import Descriptors, descriptors_for, shortfalls
@@ -103,6 +104,7 @@ class BrokerParts:
 
     async def _start_services(self, running: Running, nursery: trio.Nursery) -> None:
         """Start the recording and HTTP; connect with the other workers."""
+        running.node.door.certificates = expiries(self.files.settings.network)
         if self.seat is not None:
             self.seat.join(running, self.files.doorways)
         progress = None

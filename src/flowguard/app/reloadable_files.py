@@ -15,7 +15,7 @@ from flowguard.access.mosquitto import parse_acl
 from flowguard.access.rules import Rules
 from flowguard.access.rules_toml import parse_toml
 from flowguard.app.extras import needs_extra
-from flowguard.broker.layers.certificates import expired
+from flowguard.broker.layers.certificates import expired, expiries
 from flowguard.broker.server import unix_clock
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.config import Settings
@@ -72,6 +72,7 @@ class ReloadableFiles:
             log.error("reload failed; nothing has changed", why=why)
             raise
         warn_of_expired(self.settings.network)
+        node.door.certificates = expiries(self.settings.network)
         shown = {LOG_NAMES.get(name, name): value for name, value in read.items() if value}
         log.info("reloaded certificates, users, keys and rules", **shown)
         return read

@@ -22,6 +22,7 @@ from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.identity.hashers import Hashers, SpareTime
 from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog, PeerLog, RequestLog
+from flowguard.broker.logs.life_log import LifeLog
 from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import give_back_memory
 from flowguard.broker.sockets.descriptors import (
@@ -116,7 +117,8 @@ async def serve(
     _load_policies(bounds.settings.flow, shadow)
     clock = store.clock or unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
-    turned_away = PeerLog("peer rejected")
+    failures = BoundedLog("authentication failed", kind="authentication")
+    turned_away = PeerLog("peer rejected", failures)
     node = Node(
         bounds,
         clock(),
@@ -126,7 +128,7 @@ async def serve(
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
     )
-    logs = (errors, tick_errors, turned_away, *_logs_of(node))
+    logs = (errors, tick_errors, turned_away, failures, *_logs_of(node))
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
     with _closing(store, doorways, reactor) as opened:
@@ -172,10 +174,12 @@ def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitSta
 
 def _logs_of(node: Node) -> tuple[BoundedLog, ...]:
     """Connect the logs that parts of a node call; each is to be run."""
-    node.door.log_fault = faults = FaultLog("transport failed")
-    node.state.rejections.on_publish = publishes = RequestLog("publish rejected")
-    node.state.rejections.on_subscription = filters = RequestLog("subscription rejected")
-    return faults, publishes, filters
+    node.door.log_fault = faults = FaultLog("transport failed", kind="transport")
+    publishes = RequestLog("publish rejected", kind="publishes")
+    filters = RequestLog("subscription rejected", kind="subscriptions")
+    node.state.rejections.on_publish = publishes
+    node.state.rejections.on_subscription = filters
+    return faults, publishes, filters, *LifeLog(node).logs
 
 
 def _listen(

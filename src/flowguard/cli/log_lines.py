@@ -1,19 +1,17 @@
 """The log on standard error."""
 
-import logging
 import sys
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict
 
+from flowguard.broker.logs import levels
 from flowguard.broker.logs.error_log import ErrorLog
 from flowguard.broker.logs.output_lines import STDERR
 from flowguard.cli.console import shown
 from flowguard.config import LogSettings
-
-LEVELS: Final = logging.getLevelNamesMapping()
 
 
 def log_to_stderr(settings: LogSettings, worker: str = "") -> None:
@@ -21,6 +19,7 @@ def log_to_stderr(settings: LogSettings, worker: str = "") -> None:
 
     `worker`: the name of this process, if there are several.
     """
+    levels.use(settings)
     # The usual tracebacks show the values of variables: passwords, tokens, payloads.
     traceback = structlog.dev.plain_traceback
     colors = sys.stderr.isatty()
@@ -35,7 +34,7 @@ def log_to_stderr(settings: LogSettings, worker: str = "") -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             *last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level.upper()]),
+        wrapper_class=levels.wrapper_class(),
         logger_factory=lambda *_: STDERR,
     )
 

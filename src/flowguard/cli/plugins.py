@@ -29,6 +29,7 @@ OWN: Final = {
         "storm": "loadgen.command.storm:storm",
         "settings": "flowguard.cli.settings:settings",
         "check": "flowguard.cli.check:check",
+        "log": "flowguard.cli.remote.log:log",
         "reload": "flowguard.cli.remote.reload:reload",
         "import": "store_tools.mosquitto.command:import_conf",
         "passwd": "flowguard.cli.passwd:passwd",

@@ -29,7 +29,7 @@ from flowguard.node.applications.separate_lane import lane_of
 from flowguard.node.connect.accept_state import Door
 from flowguard.node.connect.attempts import CLOSED, REFUSED, Attempts
 from flowguard.node.connect.authentication import Hooks
-from flowguard.node.connect.connecting import ENDS, Handshakes
+from flowguard.node.connect.connecting import ENDS, WILL_REFUSED, Handshakes
 from flowguard.node.connect.partings import Partings
 from flowguard.node.connect.parts import ConnectParts
 from flowguard.node.connect.registry import Registry
@@ -273,6 +273,8 @@ class Node(Lifecycle[ServerConnection]):
         self, connection: ServerConnection, reason: ReasonCode, why: str, now_s: float
     ) -> None:
         self.counters.connects_refused += 1
+        if why != WILL_REFUSED:
+            self.counters.lives.refused(reason)
         if self._on_turned_away is not None:
             self._on_turned_away(connection, reason, why)
         self.attempts.ended(connection, REFUSED, now_s)

@@ -7,7 +7,9 @@ them. A status has the measurements with a path, in this order.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from os import getpid
+from os import getpid, stat
+from resource import RLIMIT_NOFILE, getrlimit
+from time import process_time
 from typing import Any, Final
 
 from typing_extensions import TypedDict
@@ -22,6 +24,7 @@ from flowguard.flow.verdict import Cut
 from flowguard.flow.windows.window import UNBOUNDED
 from flowguard.node.node import Node
 from flowguard.ops.pressure import decisions_of, objectives, observed, parts
+from flowguard.session.lives import AUTHENTICATION, REASONS
 from flowguard.telemetry.progress import BOUNDS, OF_A_BROKER, RecordingProgress
 
 MEAN_DRAW: Final = 0.5
@@ -153,6 +156,15 @@ CATALOGUE: Final = (
     shown("clients.maximum", lambda at: at.node.counters.clients_maximum),
     gauge("clients.sessions", "sessions", lambda at: len(at.node.registry.sessions),
         "Sessions, connected or not."),
+    counter("clients.disconnects", "disconnects", lambda at: dict(at.node.counters.lives.ends),
+        "Ended connections of clients, by the reason code of either side; connection_lost: the "
+        "socket ended first; closed: the broker closed it without a code.", "reason", REASONS),
+    counter("clients.authentication_failures", "authentication_failures",
+        lambda at: dict(at.node.counters.lives.authentication_failures),
+        "CONNECTs rejected because of the client's identity, by reason code.", "reason",
+        sorted(code.name.lower() for code in AUTHENTICATION)),
+    gauge("clients.retained", "retained_messages", lambda at: len(at.node.router.retained),
+        "Retained messages."),
     gauge("clients.subscriptions", "subscriptions",
         lambda at: at.node.router.queues.subscriptions_count, "Subscriptions."),
 
@@ -328,8 +340,22 @@ CATALOGUE: Final = (
         lambda at: at.node.journal.committing_s(at.now_s), "Age of the commit in progress."),
     histogram("journal_wait_seconds", lambda at: at.node.journal.sojourn,
         "Work for the store: from its arrival until it was durable; all of a batch as its oldest."),
+    histogram("acknowledgement_seconds", lambda at: at.node.router.acknowledgements.latency,
+        "PUBLISH of QoS 1 and 2: from the time slice that decodes it to the one that sends PUBACK "
+        "or PUBREC; time before in the socket or undecoded is not included."),
     histogram("connect_service_seconds", lambda at: at.node.attempts.service,
         "CONNECTs: from taking their client id to CONNACK."),
+
+    gauge("listener.certificates", "certificate_expiry_seconds",
+        lambda at: dict(at.node.door.certificates) or None,
+        "Unix time at which the first certificate or list of revoked ones in a file expires.",
+        "file"),
+    counter("process.cpu_s", "process_cpu_seconds", lambda at: process_time(),
+        "Processor time of the process, user and system."),
+    gauge("process.descriptors.used", "process_descriptors", lambda at: _descriptors(),
+        "Open descriptors of the process, on Linux 6.2 and newer."),
+    gauge("process.descriptors.limit", "process_descriptors_limit",
+        lambda at: getrlimit(RLIMIT_NOFILE)[0], "Limit of open descriptors of the process."),
 
     shown("memory", lambda at: at.memory),
     gauge("", "memory_resident_bytes", lambda at: at.memory and at.memory["resident_bytes"],
@@ -397,6 +423,11 @@ def _shadow(at: Look) -> dict[str, Any] | None:
     flow, settings = at.node.settings.flow.model_dump(), at.node.guard.shadow_settings.model_dump()
     limits = {key: value for key, value in settings.items() if value != flow[key]}
     return {**asdict(at.shadow), "limits": limits}
+
+
+def _descriptors() -> int | None:
+    """Return the number of open descriptors; older kernels could only list them, which is slow."""
+    return stat("/proc/self/fd").st_size or None
 
 
 def _budgets(node: Node) -> dict[str, dict[str, int | None]]:

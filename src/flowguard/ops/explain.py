@@ -4,6 +4,7 @@ Connections store nothing for it. The reasons are derived from the state that ca
 order in which admission checks them (`flow/window`). The node remembers its decisions.
 """
 
+from itertools import islice
 from typing import Final
 
 from typing_extensions import TypedDict
@@ -22,7 +23,7 @@ from flowguard.session.outbound.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.owner import is_unbounded
 from flowguard.session.session import Session
 from flowguard.session.states import Undelivered
-from flowguard.types import MQTT_5, MQTT_311
+from flowguard.types import MQTT_5, PROTOCOLS
 
 WORDS: Final = {
     Undelivered.OFFLINE: "it is not connected",
@@ -32,7 +33,9 @@ WORDS: Final = {
     Undelivered.LOG: "the messages that it missed are being read from the durable log",
     Undelivered.TURN: "its backlog waits for its turn, behind live messages and other backlogs",
 }
-PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
+
+
+FILTERS_SHOWN: Final = 20
 
 
 class Cause(TypedDict):
@@ -70,8 +73,21 @@ class FromLog(TypedDict):
     """True if there are more missed messages."""
 
 
+class LastEnd(TypedDict):
+    """The latest end of a connection of the client."""
+
+    at_s: float
+    reason: str
+    by: str
+    """`client`, `broker` or `network`."""
+    lasted_s: float
+    why: str
+
+
 class Connected(TypedDict):
     protocol: str
+    since_s: float
+    """Unix time of its CONNACK."""
     address: str
     """Address of the client, also behind a proxy that reports it, or ""."""
     silent_s: float
@@ -92,6 +108,14 @@ class Connected(TypedDict):
 
 class Explanation(TypedDict):
     client_id: str
+    user: str
+    """The proved user of the client, or ""."""
+    roles: list[str]
+    """Its roles, or an empty list without rules."""
+    filters: list[str]
+    """Its first filters, `FILTERS_SHOWN` at most."""
+    last_end: LastEnd | None
+    """The end of its former connection, or null if it is not remembered."""
     client_class: str
     """"application" or "device"."""
     now_s: float
@@ -134,6 +158,10 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
     full = NO_ROOM if node.state.read_only else ""
     return Explanation(
         client_id=client_id,
+        user=session.user,
+        roles=_roles(node, session),
+        filters=list(islice(session.subscriptions, FILTERS_SHOWN)),
+        last_end=_last_end(node, client_id),
         client_class="application" if session.is_application else "device",
         now_s=now_s,
         connected=None if connection is None else _connected(node, connection, now_s),
@@ -152,6 +180,20 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         why="; ".join(filter(None, (not_ready(node, now_s), full, node.guard.grant.why))),
         decisions=decisions_of(node),
     )
+
+
+def _roles(node: Node, session: Session) -> list[str]:
+    rules, rights = node.hooks.rules, session.rights
+    if rules is None or rights is None:
+        return []
+    return [role.name for role in rules.roles_of(rights.principal)]
+
+
+def _last_end(node: Node, client_id: str) -> LastEnd | None:
+    end = node.counters.lives.last.get(client_id)
+    if end is None:
+        return None
+    return LastEnd(at_s=end.at_s, reason=end.reason, by=end.by, lasted_s=end.lasted_s, why=end.why)
 
 
 def _from_log(node: Node, session: Session) -> FromLog | None:
@@ -173,6 +215,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
     peer = getattr(connection.transport, "peer", None)
     return Connected(
         protocol=PROTOCOLS.get(connection.version, "3.1"),
+        since_s=connection.connected_s,
         address="" if peer is None else peer(),
         silent_s=max(0.0, now_s - connection.last_received_s),
         keep_alive_s=connection.keep_alive_s or None,

@@ -43,7 +43,31 @@ def sentences(explanation: Explanation) -> list[str]:
         found.append("It is not paused: its packets are processed at once.")
     found += _undelivered(explanation)
     found += [f"Dropped for it now: {_drop(reason)}." for reason in explanation["dropped"]]
+    found += _identity(explanation)
     found += _window(explanation["window"], explanation["why"])
+    return found
+
+
+def _identity(explanation: Explanation) -> list[str]:
+    """Return its user, roles and filters, and the end of its former connection."""
+    found, connected = [], explanation["connected"]
+    if connected is not None:
+        found.append(f"It has been connected since {clock_text(connected['since_s'])}.")
+    if explanation["user"]:
+        found.append(f"Its user is {explanation['user']}.")
+    if explanation["roles"]:
+        found.append(f"It has the roles {', '.join(explanation['roles'])}.")
+    if explanation["filters"]:
+        more = explanation["subscriptions"]["used"] - len(explanation["filters"])
+        rest = f" and {more:,} more" if more > 0 else ""
+        found.append(f"It subscribes to {', '.join(explanation['filters'])}{rest}.")
+    end = explanation["last_end"]
+    if end is not None:
+        why = f" ({end['why']})" if end["why"] else ""
+        found.append(
+            f"The {end['by']} ended its last connection at {clock_text(end['at_s'])}, after "
+            f"{end['lasted_s']:,.0f} s: {end['reason']}{why}."
+        )
     return found
 
 

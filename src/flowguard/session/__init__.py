@@ -3,10 +3,11 @@
 The base of a connection; each file imports only those above it in this list:
 
 - `states`         states of a connection, and reasons why a client gets no message
-- `counters`       counts of one node since its start
 - `chores`         work that is done piece by piece
 - `handshake`      rules of CONNECT and CONNACK
 - `conversation`   the interface of a connection for the files below
+- `lives`          ends of clients' connections, counted and remembered
+- `counters`       counts of one node since its start
 - `host`           the interface of the node: commits, routing, begin and end of connections
 - `inflight`       messages sent and unacknowledged: of one client, and bytes of the whole node
 - `fetch`          a request to the store for a page of a backlog

@@ -24,6 +24,7 @@ from flowguard.session.handshake import Answer, connect_content_bytes, refusal
 from flowguard.session.host import Lifecycle, Routing
 from flowguard.session.inbound.input import Input
 from flowguard.session.inbound.packets import Inbound
+from flowguard.session.lives import End, reason_of
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound.messages import Outbound
 from flowguard.session.session import Session
@@ -38,6 +39,7 @@ class ServerConnection(Conversation):
     __slots__ = (
         "_lifecycle",
         "connect_packet",
+        "connected_s",
         "drained",
         "inbound",
         "input",
@@ -69,6 +71,7 @@ class ServerConnection(Conversation):
     ) -> None:
         # `outbound` comes last: attributes set before `self` is passed on need no check (mypyc).
         self.keep_alive_s = 0.0
+        self.connected_s = 0.0  # Time of its CONNACK.
         self.last_received_s = now_s
         self.waited_s = waited_s
         """Time in the kernel before it was accepted, seconds."""
@@ -360,8 +363,9 @@ class ServerConnection(Conversation):
         self.inbound = Inbound(self, self.input.decoder, self.outbound, session, routing)
         self.receive_maximum = answer.granted.receive_maximum
         self.input.decoder.packet_size_max = answer.granted.packet_size_max
-        self.state, self.last_received_s = CONNECTED, now_s
+        self.state, self.last_received_s, self.connected_s = CONNECTED, now_s, now_s
         self.tenant = self.connect_packet.username or ""
+        self._node.counters.lives.began(self, answer.present)
         self.connect_packet = None
         connack = Connack(answer.present, ReasonCode.SUCCESS, answer.properties)
         if not self.outbound.write_packet(connack):
@@ -436,7 +440,7 @@ class ServerConnection(Conversation):
         changes_will = self.will_discarded and session.will is not None
         changes_expiry = session.expiry_interval_s != before_s
         self.is_parting = session.durable and (changes_will or changes_expiry)
-        self.end(None, now_s)
+        self.end(None, now_s, left=ReasonCode(packet.reason_code))
 
     @property
     def may_close(self) -> bool:
@@ -448,8 +452,10 @@ class ServerConnection(Conversation):
         self.is_parting = False
         self._node.dirty.append(self)
 
-    def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
-        """End the connection; a 5.0 client gets the reason, if any. Safe to call twice."""
+    def end(
+        self, reason: ReasonCode | None, now_s: float, why: str = "", left: ReasonCode | None = None
+    ) -> None:
+        """End the connection; `left` is the reason code of the client's own DISCONNECT."""
         state = self.state
         if state is ENDED:
             return
@@ -470,6 +476,10 @@ class ServerConnection(Conversation):
             self.inbound.detach()
             self.inbound = None
         if state is CONNECTED:
+            assert session is not None
+            name, by = reason_of(reason, left, is_lost=self.input.has_ended)
+            end = End(now_s, name, by, now_s - self.connected_s, why)
+            node.counters.lives.ended(self, session.client_id, end)
             self._lifecycle.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:
             self._lifecycle.handshake_ended(self, now_s)

@@ -3,6 +3,7 @@
 from typing import final
 
 from flowguard.flow import Reason
+from flowguard.session.lives import Lives
 
 
 @final
@@ -29,6 +30,8 @@ class Counters:
         """Messages not delivered to a subscriber, by reason."""
         self.errors = 0
         """Errors of flowguard or of a hook, each of which is in the log."""
+        self.lives = Lives()
+        """Begin and end of clients' connections."""
         self.malformed = 0
         self.messages_received = 0
         """Control packets, as in Mosquitto's `$SYS/broker/messages/received`."""

@@ -25,29 +25,38 @@ UNKNOWN_DISK_BYTES: Final = 1 << 62
 """Budget until a store reports the size of its disk."""
 WAKE_MAX: Final = 64
 """Maximum number of waiting connections that are sent to again at once; most find no capacity."""
-Rejected = Callable[[str, str, Reason | ReasonCode], None]
-"""Callback with client id, topic or filter, and reason."""
+Rejected = Callable[[str, str, str, Reason | ReasonCode], None]
+"""Callback with client id, user ("" if unknown), topic or filter, and reason."""
+Subscribed = Callable[[str, str, str, int], None]
+"""Callback with client id, user ("" if unknown), filter, and granted QoS."""
 
 
 @final
 class Rejections:
-    """Reports of messages and filters that clients may not publish or subscribe to."""
+    """Reports of messages and filters that clients may not publish or subscribe to, and of those
+    that they got."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self.on_publish: Rejected | None = None
         self.on_subscription: Rejected | None = None
+        self.on_subscribed: Subscribed | None = None
 
-    def publish(self, client_id: str, topic: str, reason: Reason) -> None:
+    def publish(self, client_id: str, user: str, topic: str, reason: Reason) -> None:
         """Count and report a message that its publisher may not publish."""
         self._counters.drop(reason)
         if self.on_publish is not None:
-            self.on_publish(client_id, topic, reason)
+            self.on_publish(client_id, user, topic, reason)
 
-    def subscription(self, client_id: str, filter: str, code: int) -> None:
+    def subscription(self, client_id: str, user: str, filter: str, code: int) -> None:
         """Report a filter that a client did not get."""
         if self.on_subscription is not None:
-            self.on_subscription(client_id, filter, ReasonCode(code))
+            self.on_subscription(client_id, user, filter, ReasonCode(code))
+
+    def subscribed(self, client_id: str, user: str, filter: str, qos: int) -> None:
+        """Report a filter that a client got."""
+        if self.on_subscribed is not None:
+            self.on_subscribed(client_id, user, filter, qos)
 
 
 @final

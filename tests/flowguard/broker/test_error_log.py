@@ -13,7 +13,7 @@ import trio
 from structlog.testing import capture_logs
 
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, ErrorLog, PeerLog
+from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, BoundedLog, ErrorLog, PeerLog
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect, Suback, Subscribe
@@ -72,7 +72,7 @@ async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) 
             await wire.send(replace(connect_packet("intruder", version), username="mallory\n"))
             await wire.expect(Connack)
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer rejected"]
+    (line,) = [line for line in lines if line["event"] == "authentication failed"]
     assert line["address"] == f"{host}:{port}"
     assert (line["client_id"], line["user_name"]) == ("intruder", "mallory?")
     assert line["reason"] == "0x87 not_authorized"
@@ -84,7 +84,7 @@ def test_each_rejection_by_the_gate_has_words() -> None:
 
 
 def test_each_reason_of_the_gate_is_shown_and_counted_apart() -> None:
-    connection, rejected = Stage().connect("c").connection, PeerLog("peer rejected")
+    connection, rejected = Stage().connect("c").connection, PeerLog("peer rejected", BoundedLog(""))
     with capture_logs() as lines:
         for why in (Reason.GATE_DEADLINE, Reason.GATE_WAIT):
             for _ in range(SHOWN_MAX + 2):
@@ -132,9 +132,11 @@ async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:
                 await wire.send(connect_packet(f"c{number}"))
                 await wire.expect(Connack)
                 await wire.close()
-    assert len([line for line in lines if line["event"] == "peer rejected"]) <= 2 * SHOWN_MAX
-    shown = sum(line["event"] == "peer rejected" for line in lines)
-    counted = [line for line in lines if line["event"] == "peer rejected, not shown"]
+    assert (
+        len([line for line in lines if line["event"] == "authentication failed"]) <= 2 * SHOWN_MAX
+    )
+    shown = sum(line["event"] == "authentication failed" for line in lines)
+    counted = [line for line in lines if line["event"] == "authentication failed, not shown"]
     assert shown + sum(line["not_authorized"] for line in counted) == 20
     assert all(line.keys() == {"event", "log_level", "not_authorized"} for line in counted)
 
@@ -153,7 +155,7 @@ async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
             await wire.send(connect_packet(client_id))
             await wire.expect(Connack)
             await wire.close()
-    (line,) = [line for line in lines if line["event"] == "peer rejected"]
+    (line,) = [line for line in lines if line["event"] == "authentication failed"]
     assert line.get("client_id") == shown
 
 

@@ -62,6 +62,7 @@ def test_a_node_with_everything_shows_the_whole_catalogue() -> None:
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
     stage.node.door.places = 1
+    stage.node.door.certificates = {"server.pem": 2e9}
     stage.connect("c").publish("t", qos=1)
     stage.advance(0.1)
     text = generate_latest(registry_of(view_of(stage, RecordingProgress("live", 1)))).decode()

@@ -31,7 +31,8 @@ async def no_reload() -> Reloaded:
 async def test_path_of_a_worker_has_the_rules_of_a_broker_with_one_worker(
     tmp_path: Path, token: bytes | None, path: str, code: int
 ) -> None:
-    answers = MachineAnswers([Worker(0)], tmp_path, no_reload, Keys(frozenset(), token))
+    keys = Keys(frozenset(), token)
+    answers = MachineAnswers([Worker(0)], tmp_path, no_reload, keys, lambda *_: None)
     request = Request("GET", path, {"host": "127.0.0.1"}, "192.0.2.1")
     connection = SimpleNamespace(is_served=False)
     response = await answers.respond(request, cast(Any, connection), cast(Any, None))

@@ -7,6 +7,7 @@
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients, 503 otherwise
     GET /workers/{K}/{path}    the answer of worker K
+    GET, POST /log             the levels of the log of all workers
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
 
@@ -15,7 +16,7 @@ workers trust it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
 from flowguard.ops.web.backup import folder_of
 from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
-from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, READS, READY, RELOAD
+from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, LOG, READS, READY, RELOAD
 from flowguard.ops.web.http import HttpServer, Keys, accept_all
 from flowguard.ops.web.http_connection import (
     HttpConnection,
@@ -43,6 +44,7 @@ from flowguard.ops.web.http_connection import (
     json_response,
     text_response,
 )
+from flowguard.ops.web.log_levels import change_level, levels_response
 from flowguard.ops.web.page import page_response
 from flowguard.ops.web.reload import Reload, reload_response
 from flowguard.ops.web.viewers import EVENT_STREAM
@@ -56,8 +58,8 @@ READ_BYTES: Final = 65_536
 LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
 WORKERS: Final = "/workers/"
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {WORKERS}K/PATH; "
-    f"POST {BACKUP} or {RELOAD}"
+    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} or "
+    f"{WORKERS}K/PATH; POST {BACKUP}, {RELOAD} or {LOG}"
 }
 
 
@@ -65,11 +67,20 @@ PATHS: Final = {
 class MachineAnswers:
     """The answers of all workers together."""
 
-    def __init__(self, workers: Sequence[Worker], data: Path, reload: Reload, keys: Keys) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        data: Path,
+        reload: Reload,
+        keys: Keys,
+        on_level: Callable[[str, str], None],
+    ) -> None:
+        """`on_level` is called with the kind and the level of a changed log level."""
         self._workers = workers
         self._data = data
         self._reload = reload
         self._keys = keys
+        self._on_level = on_level
         names = {worker.name: "" for worker in workers}
         self._members = Members(name_of(0), 1, names)
         self._is_copying = False
@@ -110,6 +121,8 @@ class MachineAnswers:
             statuses = [_json(answer) for answer in await self._ask_all("/status")]
             names = [each.name for each in self._workers]
             return workers_page(sentence_of(self._workers), names, statuses)
+        if path == LOG:
+            return levels_response()
         if path == HEALTH:
             return text_response("alive")
         if path == READY:
@@ -166,6 +179,8 @@ class MachineAnswers:
     async def _change(self, request: Request, connection: HttpConnection) -> Response:
         if request.path == RELOAD:
             return await reload_response(self._reload, request)
+        if request.path == LOG:
+            return await self._change_level(request, connection)
         if request.path != BACKUP:
             return json_response(PATHS, 404)
         refusal = refusal_of_change(request)
@@ -181,6 +196,19 @@ class MachineAnswers:
             return await self._backup(folder)
         finally:
             self._is_copying = False
+
+    async def _change_level(self, request: Request, connection: HttpConnection) -> Response:
+        """Change a level here, in all workers, and in those that start later."""
+        response, changed = await change_level(request, connection)
+        if changed is not None:
+            kind, level = changed
+            self._on_level(kind, level)
+            body = json.dumps({"kind": kind, "level": level}).encode()
+            answers = await self._ask_all(LOG, body)
+            silent = [index for index, answer in enumerate(answers) if answer is None]
+            if silent and self._workers[silent[0]].is_ready:
+                return _unavailable(silent[0])
+        return response
 
     async def _backup(self, folder: Path) -> Response:
         """Copy the stores one after the other; the note of their number comes last."""
@@ -198,11 +226,11 @@ class MachineAnswers:
         await trio.to_thread.run_sync(take, folder, len(self._workers))
         return json_response({"folder": str(folder)})
 
-    async def _ask_all(self, path: str) -> list[Response | None]:
+    async def _ask_all(self, path: str, body: bytes = b"") -> list[Response | None]:
         answers: list[Response | None] = [None] * len(self._workers)
 
         async def ask(index: int) -> None:
-            answers[index] = await self._ask(index, path)
+            answers[index] = await self._ask(index, path, body)
 
         async with trio.open_nursery() as nursery:
             for index in range(len(self._workers)):

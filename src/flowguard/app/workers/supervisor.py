@@ -189,8 +189,14 @@ class Supervisor:
         from flowguard.app.workers.machine_http import MachineAnswers, serve_machine
         from flowguard.ops.web.http import Keys
 
+        def use_level(kind: str, level: str) -> None:
+            """Let workers that start later have this level of the log."""
+            settings = self._spec.settings
+            log_settings = {**settings.get("log", {}), kind: level}
+            self._spec = replace(self._spec, settings={**settings, "log": log_settings})
+
         keys = Keys(frozenset(self._spec.whole_settings.http.names), self._token)
-        answers = MachineAnswers(self.workers, self.data, self.reload, keys)
+        answers = MachineAnswers(self.workers, self.data, self.reload, keys, use_level)
         address: tuple[str, int] = await nursery.start(serve_machine, answers, self._http)
         return address
 

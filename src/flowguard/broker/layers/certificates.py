@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from flowguard.errors import ConfigError
@@ -19,20 +19,31 @@ VALIDITY: Final = re.compile(
 
 def expired(network: NetworkSettings, now_s: float) -> list[str]:
     """Return a sentence for each file of these settings in which something has expired."""
+    lists = [str(each) for each in (network.crl, *[each.crl for each in network.listeners])]
+    found: list[str] = []
+    for path, end_s in expiries(network).items():
+        if end_s <= now_s:
+            what, effect = "a certificate in it", "peers reject it"
+            if path in lists:
+                what, effect = "its list of revoked certificates", "each client is rejected"
+            date = datetime.fromtimestamp(end_s, UTC).date()
+            found.append(f"{path}: {what} expired on {date}, so {effect}: renew")
+    return found
+
+
+def expiries(network: NetworkSettings) -> dict[str, float]:
+    """Return the Unix time at which the first certificate or list of each file expires."""
     lists = [network.crl, *[listener.crl for listener in network.listeners]]
     paths = [network.cert, network.client_ca, *lists]
     for listener in network.listeners:
         paths += [listener.cert, listener.chain, listener.client_ca]
         paths += [each.cert for each in listener.certs]
-    found: list[str] = []
+    found: dict[str, float] = {}
     for path in dict.fromkeys(filter(None, paths)):
         with suppress(ConfigError):  # A listener has read each file that it uses.
             end = min(_ends(read(path).decode(errors="replace")), default=None)
-            if end is not None and end.timestamp() <= now_s:
-                what, effect = "a certificate in it", "peers reject it"
-                if path in lists:
-                    what, effect = "its list of revoked certificates", "each client is rejected"
-                found.append(f"{path}: {what} expired on {end.date()}, so {effect}: renew")
+            if end is not None:
+                found[str(path)] = end.timestamp()
     return found
 
 

@@ -11,12 +11,16 @@ import structlog
 import trio
 
 from flowguard.broker.layers.layer import ByteStream
+from flowguard.broker.logs.levels import is_logged, kind_log
 from flowguard.broker.logs.overload_log import INTERVAL_S
 from flowguard.broker.sockets.link import LOCAL, Link, peer_of
 from flowguard.flow import Reason
 from flowguard.identity.failures import BURST, REFILL_S
 from flowguard.node.connect.accept_state import LayerFault
+from flowguard.node.connect.connecting import WILL_REFUSED
 from flowguard.session.connection import ServerConnection
+from flowguard.session.lives import AUTHENTICATION
+from flowguard.session.states import State
 from flowguard.types import ReasonCode
 
 SHOWN_MAX: Final = 3
@@ -39,27 +43,42 @@ log = structlog.get_logger()
 
 
 class BoundedLog:
-    """Shows the first few entries of each kind per interval; `run` logs the number of others."""
+    """Shows the first few entries of each sort per interval; `run` logs the number of others."""
 
-    def __init__(self, event: str, level: Literal["warning", "error"] = "warning") -> None:
+    def __init__(
+        self,
+        event: str,
+        level: Literal["debug", "warning", "error"] = "warning",
+        kind: str = "",
+        shown_max: int = SHOWN_MAX,
+    ) -> None:
+        """`kind` has a level of its own (`levels`), or is "". At most `shown_max` entries of each
+        sort are shown per interval."""
         self._event = event
         self._level = level
+        self._kind = kind
+        self._shown_max = shown_max
         self._shown: Counter[str] = Counter()
         self._suppressed: Counter[str] = Counter()
 
-    def may_show(self, kind: str) -> bool:
-        """Return True if one more entry is shown; otherwise count it under its kind."""
-        if self._shown[kind] < SHOWN_MAX:
-            self._shown[kind] += 1
+    def may_show(self, sort: str) -> bool:
+        """Return True if one more entry is shown; otherwise count it under its sort.
+
+        Entries below the level of their kind are not counted.
+        """
+        if self._kind and not is_logged(self._kind, self._level):
+            return False
+        if self._shown[sort] < self._shown_max:
+            self._shown[sort] += 1
             return True
-        self._suppressed[kind] += 1
+        self._suppressed[sort] += 1
         return False
 
     def show(self, **fields: Any) -> None:
         self._say(self._event, fields)
 
     def _say(self, event: str, fields: Mapping[str, Any]) -> None:
-        getattr(log, self._level)(event, **fields)
+        getattr(kind_log if self._kind else log, self._level)(event, **fields)
 
     def flush(self) -> None:
         """End the interval: log the number of suppressed entries, and show new ones again."""
@@ -92,20 +111,30 @@ class ErrorLog(BoundedLog):
 
 @final
 class PeerLog(BoundedLog):
-    """Rejected clients, with their address, names and the reason."""
+    """Rejected clients, with their address, names and the reason.
+
+    Clients that are rejected because of their identity have an event of their own.
+    """
+
+    def __init__(self, event: str, failures: BoundedLog) -> None:
+        super().__init__(event)
+        self._failures = failures
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: details beyond the reason code, or ""."""
         gate_text = GATE_TEXTS.get(why)
-        if not self.may_show(why if gate_text else reason.name.lower()):
+        is_client = connection.state is State.CONNECTED
+        is_identity = not is_client and reason in AUTHENTICATION and why != WILL_REFUSED
+        shown = self._failures if is_identity else self
+        if not shown.may_show(why if gate_text else reason.name.lower()):
             return
-        link, packet = connection.transport, connection.connect_packet
+        packet = connection.connect_packet
         user_name = connection.tenant if packet is None else packet.username
         names = {"client_id": connection.client_id, "user_name": user_name}
         named = {field: printable(name) for field, name in names.items() if name}
         detail = {"why": f"{why}: {gate_text}" if gate_text else why} if why else {}
-        self.show(
-            address=link.peer() if isinstance(link, Link) else "unknown",
+        shown.show(
+            address=address_of(connection),
             **named,
             reason=_code_text(reason),
             **detail,
@@ -114,12 +143,13 @@ class PeerLog(BoundedLog):
 
 @final
 class RequestLog(BoundedLog):
-    """Rejected PUBLISH packets, or filters of SUBSCRIBE: client, topic and reason."""
+    """Rejected PUBLISH packets, or filters of SUBSCRIBE: client, user, topic and reason."""
 
-    def __call__(self, client_id: str, topic: str, reason: Reason | ReasonCode) -> None:
+    def __call__(self, client_id: str, user: str, topic: str, reason: Reason | ReasonCode) -> None:
         if self.may_show(reason.name.lower()):
             text = _code_text(reason) if isinstance(reason, ReasonCode) else str(reason)
-            self.show(client_id=printable(client_id), topic=printable(topic), reason=text)
+            named = {"user_name": printable(user)} if user else {}
+            self.show(client_id=printable(client_id), **named, topic=printable(topic), reason=text)
 
 
 @final
@@ -144,6 +174,11 @@ class LimitLog(BoundedLog):
                 f"{REFILL_S:.0f} s; passwords that were right before still connect",
                 ends=f"{BURST * REFILL_S:.0f} s after its last wrong password",
             )
+
+
+def address_of(connection: ServerConnection) -> str:
+    link = connection.transport
+    return link.peer() if isinstance(link, Link) else "unknown"
 
 
 def _code_text(reason: ReasonCode) -> str:

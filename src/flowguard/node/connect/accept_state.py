@@ -98,6 +98,8 @@ class Door:
         """Maximum memory of unfinished TLS handshakes, besides that of their connections."""
         self.checks: Final = dict.fromkeys(CheckOutcome, 0)
         self.faults: Final = dict.fromkeys(LayerFault, 0)
+        self.certificates: dict[str, float] = {}
+        """Unix time at which the first certificate or list of each file expires."""
         self.log_fault: OnFault | None = None
         """The log of the driver, or None if it has none."""
 

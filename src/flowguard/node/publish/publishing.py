@@ -246,15 +246,15 @@ class Router:
         self, session: Session, plan: Plan, message: Publish, now_s: float
     ) -> ReasonCode | None:
         """Check topic, size, permission and retained messages; return a reason code or None."""
-        rejections, client_id = self._node.rejections, session.client_id
+        rejections, client_id, user = self._node.rejections, session.client_id, session.user
         if plan.refused is not None:
-            rejections.publish(client_id, message.topic, Reason.TOPIC_REFUSED)
+            rejections.publish(client_id, user, message.topic, Reason.TOPIC_REFUSED)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            rejections.publish(client_id, message.topic, Reason.PAYLOAD_TOO_LARGE)
+            rejections.publish(client_id, user, message.topic, Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if self.asks and not self.may_publish(session, message):
-            rejections.publish(client_id, message.topic, Reason.NOT_AUTHORIZED)
+            rejections.publish(client_id, user, message.topic, Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None

@@ -160,13 +160,16 @@ class Subscribing(TableChange):
 
     def work(self, start: int, stop: int) -> None:
         node, put, codes = self.subscriptions.node, self.subscriptions.put, self.codes
+        session = self.inbound.session
         filters = self.packet.filters[start:stop]
         check_filters([filter for filter, _ in filters], version_of(self.inbound.session))
         for filter, asked in filters:
             code = put(self, filter, asked)
             codes.append(code)
             if code >= UNSPECIFIED_ERROR:
-                node.rejections.subscription(self.inbound.session.client_id, filter, code)
+                node.rejections.subscription(session.client_id, session.user, filter, code)
+            else:
+                node.rejections.subscribed(session.client_id, session.user, filter, code)
 
     def committed(self, now_s: float) -> None:
         peers = self.subscriptions.peers

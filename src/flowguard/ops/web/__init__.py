@@ -7,5 +7,6 @@
 - `page`            the live page; `viewers` get its samples as a stream
 - `workers_page`    the first page of several workers
 - `backup`          copies the store, for requests from this machine
+- `log_levels`      shows or changes the levels of the log
 - `reload`          reads certificates, users, keys and rules again, for requests from this machine
 """

@@ -11,6 +11,7 @@ from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
 from flowguard.ops.web.callers import EVENTS, PAGE
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
+from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import page_response
 
 HEALTH: Final = "/health"
@@ -19,13 +20,13 @@ PROBES: Final = (HEALTH, READY)
 """Paths that need no token and never wait."""
 BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
+LOG: Final = "/log"
 CHANGES: Final = (BACKUP, RELOAD)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH} or "
-    f"{READY}; "
-    f"POST {BACKUP} or {RELOAD}"
+    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, "
+    f"{READY} or {LOG}; POST {BACKUP}, {RELOAD} or {LOG}"
 }
 
 
@@ -40,6 +41,7 @@ class Endpoints:
             PAGE: lambda _: page_response(),
             "/metrics": self._metrics,
             "/status": self._status,
+            LOG: lambda _: levels_response(),
             HEALTH: self.probe,
             READY: self.probe,
         }

@@ -9,6 +9,8 @@
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
+    GET /log                   the levels of the log (`ops.web.log_levels`)
+    POST /log                  {"kind": "clients", "level": "debug"}; from this machine only
 
 If no token is configured, the page is for this machine only, and the rest is open to all callers
 that reach the port. Keep it on 127.0.0.1, or behind a proxy (`callers`). Connections do not wait to
@@ -34,7 +36,7 @@ from flowguard.ops.samples import Sampler
 from flowguard.ops.status import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
-from flowguard.ops.web.endpoints import BACKUP, PROBES, READS, RELOAD, Endpoints
+from flowguard.ops.web.endpoints import BACKUP, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http_connection import (
     BadRequest,
@@ -43,6 +45,7 @@ from flowguard.ops.web.http_connection import (
     Response,
     json_response,
 )
+from flowguard.ops.web.log_levels import change_level
 from flowguard.ops.web.reload import Reload, reload_response
 from flowguard.ops.web.viewers import Viewers
 from flowguard.telemetry.progress import RecordingProgress
@@ -269,6 +272,8 @@ class _Answers:
             return self._endpoints.probe(request)
         if request.path == BACKUP and request.method == "POST":
             return await self._backups.answer(request, connection)
+        if request.path == LOG and request.method == "POST":
+            return (await change_level(request, connection))[0]
         connection.is_served = True
         reload = self._reload
         if request.path == RELOAD and request.method == "POST" and reload is not None:

@@ -1,0 +1,54 @@
+"""`flowguard log`: the levels of a running broker's log."""
+
+from typing import Annotated, Any
+
+import typer
+
+from flowguard.cli.console import plain, refused
+from flowguard.cli.remote.answers import turned_down
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+
+log = typer.Typer(
+    help="Show or change the levels of a running broker's log.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+Url = Annotated[str, typer.Option(help="The broker's HTTP port.")]
+
+
+@log.command()
+def show(url: Url = DEFAULT_URL) -> None:
+    """Show the lowest level that is logged of each kind of events."""
+    _print(_asked("log show", url, None))
+
+
+@log.command("set")
+def set_level(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of events, as `show` lists.")],
+    level: Annotated[str, typer.Argument(metavar="LEVEL", help="debug, info, warning or error.")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Change a level until the broker ends. Connections stay.
+
+    KIND `level` is for all events without a level of their own.
+    """
+    _print(_asked("log set", url, {"kind": kind, "level": level}))
+
+
+def _asked(command: str, url: str, body: object) -> dict[str, Any]:
+    try:
+        code, answer = ask(url, "/log", body)
+        if code in (400, 403) and isinstance(answer, dict):
+            raise refused(f"flowguard {command}: {answer.get('error')}")
+        if code != 200 or not isinstance(answer, dict):
+            raise turned_down(url, code, answer)
+        return answer
+    except NoAnswer as error:
+        raise complain(command, error, "--url http://HOST:PORT") from error
+
+
+def _print(levels: dict[str, Any]) -> None:
+    console = plain()
+    for kind, level in levels.items():
+        console.print(f"{kind:<16}{level}")
