@@ -1,6 +1,7 @@
 """The one place that assembles a broker: store, listeners, identity, node, loop and services.
 
 - `broker`      `build_broker`: the parts that the settings name, and `BrokerParts.run`
+- `http_front`  the HTTP port of a broker; `waiting_http` answers while it opens its store
 - `stores`      the store that the settings name
 - `failures`    why a broker did not start or ended, in words for its operator
 - `reloadable_files`  certificates, users, keys and rules, read again while the broker runs

@@ -5,8 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from socket import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -14,6 +13,7 @@ import trio
 from flowguard.address import KafkaTopic
 from flowguard.app.extras import needs_extra
 from flowguard.app.failures import StartError, listen_error, store_error
+from flowguard.app.http_front import HttpFront, HttpPort
 from flowguard.app.reloadable_files import (
     ReloadableFiles,
     checks_of,
@@ -37,21 +37,7 @@ if TYPE_CHECKING:
     from flowguard.app.workers.seat import Seat
     from flowguard.telemetry.runs import RunsKept
 
-HTTP_HINT: Final = (
-    "Another address: --http 127.0.0.1:0 chooses a free port, --http none does without"
-)
-
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class HttpPort:
-    """Where metrics, status and page are served."""
-
-    host: str
-    port: int
-    is_required: bool
-    """A port that is taken is an error; else the broker logs it and runs without HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +52,7 @@ class BrokerParts:
     shadow: FlowSettings | None
     runs: "RunsKept | None"
     """The recording of its own telemetry, or None if it has none."""
-    http: socket | None
-    http_token: bytes | None
-    """The token that HTTP clients of other machines must have."""
+    http: HttpFront
     seat: "Seat | None" = None
     """The place of this broker among several workers, or None if it is the only one."""
 
@@ -97,8 +81,7 @@ class BrokerParts:
                 task_status=task_status,
             )
         finally:  # A broker that has not started has neither recorder nor HTTP server.
-            if self.http is not None:
-                self.http.close()
+            self.http.close()
             if self.runs is not None:
                 self.runs.close()
 
@@ -114,12 +97,13 @@ class BrokerParts:
             recorder = Recorder(running, running.clock, self.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
-        if self.http is not None:
+        self.http.hand_over()
+        if self.http.listener is not None:
             from flowguard.ops.web.http import serve_http
 
             reload = partial(self.files.reload, running.node)
-            seen = (running.node, running.clock, self.http, running.backup, progress)
-            running.http = await nursery.start(serve_http, *seen, reload, self.http_token)
+            seen = (running.node, running.clock, self.http.listener, running.backup, progress)
+            running.http = await nursery.start(serve_http, *seen, reload, self.http.token)
 
 
 def build_broker(
@@ -161,9 +145,11 @@ def build_broker(
         workers_count = 1 if seat is None else seat.count
         rules = rules_of(settings.network, workers_count)
         token = read_token(settings.http.token_file)
+        front = HttpFront(http, seat, frozenset(settings.http.names), token)
+        opened.callback(front.close)
         # A stand-by listens when its turn has come: until then its clients are another broker's.
         if store is None and stands_by:
-            store = _open_store(settings, data, on_wait)
+            store = _open_store(settings, data, front.listen_early(on_wait))
             opened.callback(store.close)
         if listeners is None:
             listeners = _listen(settings)
@@ -173,11 +159,7 @@ def build_broker(
         for why in (*shortfalls(bounds, descriptors), *lacking):
             log.warning("capacity lacking", why=why)
         warn_of_expired(settings.network)
-        http_listener = None if http is None else listen_http(http)
-        if seat is not None:
-            http_listener = seat.listen_http()
-        if http_listener is not None:
-            opened.callback(http_listener.close)
+        front.listen()
         if store is None:
             store = _open_store(settings, data, on_wait)
         opened.pop_all()
@@ -186,9 +168,7 @@ def build_broker(
     files = ReloadableFiles(asked, list(listeners), checks, read_settings, workers_count)
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
-    return BrokerParts(
-        bounds, store, files, hooks, descriptors, shadow, runs, http_listener, token, seat
-    )
+    return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, front, seat)
 
 
 def _close(doorways: Sequence[Doorway]) -> None:
@@ -201,22 +181,6 @@ def _listen(settings: Settings) -> list[Doorway]:
         return open_doorways(settings.network)
     except OSError as error:
         raise listen_error(error) from error
-
-
-def listen_http(port: HttpPort) -> socket | None:
-    """Listen; return None if the port is taken and HTTP is not required."""
-    # Here, because it takes a tenth of a second that --help does not need.
-    from flowguard.ops.web.http import listen
-
-    try:
-        return listen(port.host, port.port)
-    except OSError as error:
-        place = f"[{port.host}]" if ":" in port.host else port.host
-        what = f"cannot serve HTTP on {place}:{port.port}: {error.strerror}"
-        if port.is_required:
-            raise StartError(f"flowguard {what}", HTTP_HINT, 1, error) from error
-        log.warning(f"{what}; running without it. {HTTP_HINT}")
-        return None
 
 
 def _open_store(settings: Settings, data: Path, on_wait: OnWait | None) -> Store:

@@ -23,8 +23,9 @@ from flowguard.stores import MemoryStore, Store
 
 log = structlog.get_logger()
 
-OnWait = Callable[[str], None]
-"""Called repeatedly with the name of the owner while another broker has the store."""
+OnWait = Callable[[str, bool], None]
+"""Called repeatedly while another broker has the store, with the name of the owner and True, or
+with an error and False if the store does not answer."""
 TOKEN_BYTES: Final = 12
 """Random bytes in the unique name of an owner of sessions in Redis."""
 

@@ -12,8 +12,9 @@ import trio
 import typer
 
 from flowguard.address import KAFKA, Address, parse_address
-from flowguard.app.broker import BrokerParts, HttpPort, build_broker
+from flowguard.app.broker import BrokerParts, build_broker
 from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
+from flowguard.app.http_front import HttpPort
 from flowguard.app.workers.shares import workers_of
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.logs.output_lines import STDOUT

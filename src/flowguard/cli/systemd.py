@@ -64,7 +64,7 @@ class StandingBy:
         self._clock = clock
         self._due_s = clock()
 
-    def __call__(self, who: str) -> None:
+    def __call__(self, who: str, answers: bool = True) -> None:
         """Notify that it still waits; `who` names the other broker. May be called at any rate."""
         now_s = self._clock()
         if self._listener is None or now_s < self._due_s:

@@ -125,6 +125,8 @@ CATALOGUE: Final = (
         "Unix time at which the node started."),
     gauge("draining", "draining", lambda at: at.node.state.draining,
         "1 while the node drains, else 0."),
+    gauge("", "standby", lambda at: False,
+        "1 while the broker waits for the end of another one, else 0."),
 
     shown("window.limit", lambda at: at.node.guard.window.limit),
     gauge("window.limit_max", "window_max_packets", lambda at: at.node.guard.window.limit_max,

@@ -10,7 +10,8 @@ import trio
 from structlog.testing import capture_logs
 
 import flowguard
-from flowguard.app.broker import HttpPort, build_broker
+from flowguard.app.broker import build_broker
+from flowguard.app.http_front import HttpPort
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.config import Settings, TelemetrySettings
@@ -70,10 +71,10 @@ async def test_a_broker_that_fails_to_start_closes_recording_and_http(tmp_path: 
     http = HttpPort("127.0.0.1", 0, is_required=True)
     store = UnreadableStore()
     parts = build_broker(bounds_of(settings), data=tmp_path, store=store, listeners=[], http=http)
-    assert parts.http is not None
+    assert parts.http.listener is not None
     with trio.fail_after(TEST_S), pytest.raises(CorruptionError):
         await parts.run()
-    assert parts.http.fileno() < 0
+    assert parts.http.listener.fileno() < 0
     Runs(tmp_path, TelemetrySettings()).close()
 
 

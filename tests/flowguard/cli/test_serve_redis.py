@@ -1,7 +1,11 @@
 """`flowguard serve --store redis` as processes: what is refused, what a dead broker leaves."""
 
+import json
 import signal
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +110,62 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
             standby.send_signal(signal.SIGTERM)
             assert standby.wait(PATIENCE_S) == 0
         finally:
+            standby.kill()
+            standby.communicate()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def asked(address: str, path: str) -> tuple[int, str]:
+    """Return the code and the body of an answer over HTTP."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_standby_is_alive_and_not_ready_and_says_when_redis_is_unavailable(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    environment = on(server, "probed", lease_s=10)
+    words = ("serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--takeover")
+    with running_broker(tmp_path, "--store", "redis", environment=environment) as first:
+        short = {
+            **environment,
+            "FLOWGUARD_REDIS__TIMEOUT_S": "0.3",
+            "FLOWGUARD_LOG__FORMAT": "json",
+        }
+        standby = start(*words, "--store", "redis", environment=short)
+        assert standby.stderr is not None
+        try:
+            while "standby: http listens" not in (line := standby.stderr.readline()):
+                assert line
+            address = f"127.0.0.1:{json.loads(line)['port']}"
+            while "standby: starts" not in (line := standby.stderr.readline()):
+                assert line
+            assert asked(address, "/health") == (200, "alive\n")
+            until(lambda: asked(address, "/ready") == (503, "not ready: standby\n"))
+            assert "flowguard_standby 1\n" in asked(address, "/metrics")[1]
+            code, status = asked(address, "/status")
+            assert (code, f"process {first.process.pid} has probed" in status) == (503, True)
+            server.pause()
+            until(lambda: "standby; Redis has not answered for" in asked(address, "/ready")[1])
+            server.resume()
+            until(lambda: asked(address, "/ready") == (503, "not ready: standby\n"))
+            assert first.terminate() == 0
+            assert standby.stdout is not None
+            assert standby.stdout.readline().startswith("listening on ")
+            assert standby.stdout.readline() == f"http on {address}\n"
+            assert asked(address, "/ready") == (200, "ready\n")
+        finally:
+            server.resume()
             standby.kill()
             standby.communicate()
 

@@ -3,6 +3,7 @@
 import http.server
 import os
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.brokers import free_port
 from flowguard.ops.web.page import page_response
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import Broker, running_broker, start
 from tests.support.browser import Page, open_page
+from tests.support.patience import HANG_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -222,6 +225,31 @@ def test_a_page_of_another_origin_can_change_and_read_nothing(
     assert tab.evaluate(f"attack('http://{address}')") == []
     port = address.rpartition(":")[2]
     assert tab.evaluate(f"attack('http://evil.localhost:{port}')") == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_broker_without_answers_is_shown_as_such_until_it_is_back(
+    tab: Page, tmp_path: Path, how: signal.Signals
+) -> None:
+    is_killed = how == signal.SIGKILL
+    port = free_port()
+    words = ("--http", f"127.0.0.1:{port}")
+    exit_code = -signal.SIGKILL if is_killed else 0
+    with running_broker(tmp_path / "1", *words, exit_code=exit_code) as broker:
+        tab.visit(f"http://127.0.0.1:{port}/", 390)
+        tab.wait_for("document.querySelector('h1').textContent.startsWith('Calm: ')")
+        broker.process.send_signal(how)
+        tab.wait_for("/^No answer since \\d\\d:/.test(document.querySelector('h1').textContent)")
+        assert tab.evaluate("document.title") == "no answer · flowguard"
+        if is_killed:
+            broker.process.wait(HANG_S)
+        else:
+            broker.process.send_signal(signal.SIGCONT)
+            tab.wait_for("document.querySelector('h1').textContent.startsWith('Calm: ')")
+            tab.wait_for("document.querySelector('#feed').textContent === 'live'")
+    if is_killed:
+        with running_broker(tmp_path / "2", *words):
+            tab.wait_for("document.querySelector('h1').textContent.startsWith('Calm: ')")
 
 
 def test_the_page_stands_alone() -> None:

@@ -20,8 +20,8 @@ import structlog
 import trio
 
 from flowguard.address import Address
-from flowguard.app.broker import HttpPort, listen_http
 from flowguard.app.failures import listen_error, store_error
+from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.data_folder import Incarnations, lock, take
 from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of

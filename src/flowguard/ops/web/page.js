@@ -4,7 +4,8 @@
 const $ = (id) => document.getElementById(id);
 const HISTORY = 300;
 const SHOWN_REASONS = 6;
-const SLOW_RETRY_MS = 10_000;
+const SLOW_RETRY_MS = 3_000;
+const SILENT_MS = 5_000;
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -392,16 +393,30 @@ function listen() {
     history = [...history, sample.point].slice(-HISTORY);
     heard = Date.now();
     document.body.classList.remove("stale");
-    if (paused || document.hidden) return;
+    if ((paused && document.body.dataset.condition !== "lost") || document.hidden) return;
     show(sample);
     write($("feed"), "live");
   });
   source.addEventListener("error", () => {
-    write($("feed"), heard ? `no answer since ${clock(heard / 1e3)}` : "no answer");
-    document.body.classList.add("stale");
+    lost();
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, SLOW_RETRY_MS);
   });
 }
+
+// What the page showed last may be wrong now, so the sentence goes first.
+function lost() {
+  const what = heard ? `No answer since ${clock(heard / 1e3)}` : "No answer";
+  write($("feed"), what.toLowerCase());
+  document.body.classList.add("stale");
+  document.body.dataset.condition = "lost";
+  document.title = "no answer · flowguard";
+  $("sentence").replaceChildren(make("span", "condition", what));
+  if (announced !== "lost") write($("said"), what);
+  announced = "lost";
+}
+
+// A broker that hangs, or a network that is cut, closes no connection.
+setInterval(() => { if (heard && Date.now() - heard > SILENT_MS && !document.hidden) lost(); }, 1_000);
 
 function show(sample) {
   const { status } = sample;

@@ -51,15 +51,15 @@ class Lease:
         prepare: Callable[[], str],
         *,
         takeover: bool,
-        on_wait: Callable[[str], None] | None = None,
+        on_wait: Callable[[str, bool], None] | None = None,
     ) -> None:
         """Take the lease; while another broker has it, wait for its end.
 
         `prepare` is called when the lease is free, before any write; its result is stored with the
-        lease. `on_wait` is called at each check with the broker that this one waits for. Without
-        `takeover` this waits only for the lease of a dead broker: it raises `LeasedError` as soon
-        as the other broker renews the lease. If Redis is unavailable, it raises `StallError` before
-        it has seen another broker, and waits afterwards.
+        lease. `on_wait` is called at each check with the broker that this one waits for and True,
+        or with an error and False. Without `takeover` this waits only for the lease of a dead
+        broker: it raises `LeasedError` as soon as the other broker renews the lease. If Redis is
+        unavailable, it raises `StallError` before it has seen another broker, and waits afterwards.
         """
         runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
@@ -136,7 +136,7 @@ class _Watch:
         self,
         prefix: str,
         link: RedisLink | RedisCluster,
-        on_wait: Callable[[str], None] | None,
+        on_wait: Callable[[str, bool], None] | None,
     ) -> None:
         self._prefix = prefix
         self._link = link
@@ -158,7 +158,7 @@ class _Watch:
                 server=self._link.where,
             )
         if self._holder and self._on_wait is not None:
-            self._on_wait(f"{self._holder} has {self._prefix} in {self._link.where}")
+            self._on_wait(f"{self._holder} has {self._prefix} in {self._link.where}", True)
 
     def sees_nothing(self, why: StallError) -> None:
         """Report that Redis is unavailable, which concerns the other broker as well. Raises `why`
@@ -169,7 +169,7 @@ class _Watch:
             self._is_blind = True
             log.warning("standby: cannot read the lease from redis", why=str(why))
         if self._on_wait is not None:
-            self._on_wait(str(why))
+            self._on_wait(str(why), False)
 
     def ends(self) -> None:
         self._sees_again()

@@ -77,7 +77,7 @@ class RedisStore:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         wall_s: Callable[[], float] | None = None,
-        on_wait: Callable[[str], None] | None = None,
+        on_wait: Callable[[str, bool], None] | None = None,
     ) -> None:
         """Take over the configured prefix with all its sessions.
 

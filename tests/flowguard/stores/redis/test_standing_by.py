@@ -46,7 +46,12 @@ def claim(*answers: Answer, takeover: bool = True) -> tuple[list[Any], list[str]
     server = Answers(*answers)
     lease = lease_on(server)
     with capture_logs() as lines:
-        lease.claim(lambda _: None, lambda: "runs", takeover=takeover, on_wait=told.append)
+        lease.claim(
+            lambda _: None,
+            lambda: "runs",
+            takeover=takeover,
+            on_wait=lambda who, _: told.append(who),
+        )
     assert not server.answers
     assert lease.epoch == EPOCH
     return lines, told
