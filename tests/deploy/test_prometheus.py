@@ -40,6 +40,7 @@ def exported() -> set[str]:
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
     stage.node.door.places = 1
+    stage.node.door.certificates["server.pem"] = 1
     memory = MemoryStatus(held_bytes=1, resident_bytes=1, limit_bytes=1)
     view = View(stage.node, lambda: stage.now_s, lambda: memory, RecordingProgress("live", 1))
     families = list(parse(generate_latest(registry_of(view)).decode()))
