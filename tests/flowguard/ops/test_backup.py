@@ -14,7 +14,7 @@ from flowguard.codec.packets import Puback
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
 from flowguard.ops.web.backup import Backups, folder_of
-from flowguard.ops.web.callers import is_from_here
+from flowguard.ops.web.callers import is_from_here, refusal_of_change
 from flowguard.ops.web.http_connection import Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
@@ -211,6 +211,18 @@ class Asked:
 
     async def body(self) -> bytes:
         return b'{"folder": "/copy"}'
+
+
+@pytest.mark.parametrize(
+    ("peer", "has_token", "code"),
+    [("127.0.0.1", False, None), ("192.0.2.1", False, 403), ("192.0.2.1", True, None)],
+)
+def test_other_machines_may_change_with_a_token(
+    peer: str, has_token: bool, code: int | None
+) -> None:
+    request = Request("POST", "/clients/kick", {"x-flowguard": "1"}, peer)
+    refusal = refusal_of_change(request, with_token=has_token)
+    assert (None if refusal is None else refusal.code) == code
 
 
 async def ask(backups: Backups) -> tuple[int, str, tuple[tuple[str, str], ...]]:

@@ -11,13 +11,11 @@ from flowguard.broker.server import unix_clock
 from flowguard.ops.web import endpoints, http, http_connection
 from flowguard.ops.web.http import (
     CONNECTIONS_MAX,
-    LOOP_SHARE,
-    TURNS_WAITING_MAX,
-    AnswerTurns,
     listen,
     serve_http,
 )
 from flowguard.ops.web.http_connection import Response, text_response
+from flowguard.ops.web.turns import LOOP_SHARE, TURNS_WAITING_MAX, AnswerTurns
 from tests.support.http import CHANGES, Address, head, parts, read_all, request, send, watched
 from tests.support.real import (
     broker,

@@ -1,5 +1,6 @@
 """The supervisor: workers that end and start again, signals, and starts that are rejected."""
 
+import json
 import os
 import signal
 import time
@@ -213,6 +214,9 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
         assert '<a href="workers/1/">worker-1</a></td><td>1</td>' in running.text("/")
         assert "<th>all</th><th>2</th>" in running.text("/")
         assert "new EventSource" in running.text("/workers/1/")
+        url = ("--url", f"http://{running.http}")
+        rows = run("clients", "list", "--json", *url)[1].splitlines()
+        assert sorted(json.loads(row)["client_id"] for row in rows) == sorted(names_of)
         with running.open("/workers/1/events") as events:
             assert events.headers["content-type"].startswith("text/event-stream")
             assert events.readline().startswith(b"event:")
@@ -226,6 +230,9 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
         ]
         code, frame, _ = run("top", f"{running.http}/workers/0", "--once")
         assert code == 0, frame
+        for name, client in zip(names_of, clients, strict=True):
+            assert run("clients", "kick", name, *url)[0] == 0
+            assert isinstance(client.read(), Disconnect)
         for client in clients:
             client.close()
 

@@ -3,11 +3,13 @@
     GET /                      a row for each worker, with a link to its page, and the sums
     GET /metrics               samples of all workers, with the label `worker`
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
+    GET /clients               the clients of one worker after the other, in pages
     GET /explain/{client_id}   the answer of the worker that owns the session
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients, 503 otherwise
     GET /workers/{K}/{path}    the answer of worker K
     GET, POST /log             the levels of the log of all workers
+    POST /clients/kick         also /clients/forget: done by the worker that owns the session
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
 
@@ -22,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from socket import socket
 from typing import Any, Final, final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import h11
 import trio
@@ -35,7 +37,17 @@ from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
 from flowguard.ops.web.backup import folder_of
 from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
-from flowguard.ops.web.endpoints import BACKUP, EXPLAIN, HEALTH, LOG, READS, READY, RELOAD
+from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, client_id_of
+from flowguard.ops.web.endpoints import (
+    BACKUP,
+    CHANGES,
+    EXPLAIN,
+    HEALTH,
+    LOG,
+    READS,
+    READY,
+    RELOAD,
+)
 from flowguard.ops.web.http import HttpServer, Keys, accept_all
 from flowguard.ops.web.http_connection import (
     HttpConnection,
@@ -58,8 +70,8 @@ READ_BYTES: Final = 65_536
 LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
 WORKERS: Final = "/workers/"
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} or "
-    f"{WORKERS}K/PATH; POST {BACKUP}, {RELOAD} or {LOG}"
+    "error": f"GET /, /metrics, /status, {CLIENTS}, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} "
+    f"or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -98,13 +110,15 @@ class MachineAnswers:
                 return await self._change(request, connection)
             if request.method not in READS:
                 return json_response(PATHS, 405, allow=", ".join(READS))
+            if index is None and path == CLIENTS:
+                return await self._clients(request)
             if index is None:
                 return await self._read(path)
             if path == PAGE:
                 return page_response()
             if path == EVENTS and request.method == "GET":
                 return await self._watch(index, connection, server)
-            return await self._forward(index, path)
+            return await self._forward(index, path, request.query)
         finally:
             connection.is_served = False
 
@@ -133,12 +147,47 @@ class MachineAnswers:
             answers = await self._ask_all(path)
             return json_response({"workers": [_json(answer) for answer in answers]})
         if path.startswith(EXPLAIN):
-            owner = self._members.owner_of(path.removeprefix(EXPLAIN))
-            return await self._forward([each.name for each in self._workers].index(owner), path)
+            return await self._forward(self._owner_of(path.removeprefix(EXPLAIN)), path)
         return json_response(PATHS, 404)
 
-    async def _forward(self, index: int, path: str) -> Response:
-        answer = await self._ask(index, path)
+    def _owner_of(self, client_id: str) -> int:
+        owner = self._members.owner_of(client_id)
+        return [each.name for each in self._workers].index(owner)
+
+    async def _forward(
+        self, index: int, path: str, query: Mapping[str, str] | None = None
+    ) -> Response:
+        answer = await self._ask(
+            index, f"{quote(path)}?{urlencode(query)}" if query else quote(path)
+        )
+        return _unavailable(index) if answer is None else answer
+
+    async def _clients(self, request: Request) -> Response:
+        """Return a page of one worker; the cursor names the worker and its own cursor."""
+        number, _, cursor = request.query.get("cursor", "").partition("-")
+        index = int(number) if number.isascii() and number.isdecimal() else 0
+        if index >= len(self._workers):
+            return json_response({"error": "cursor: no such worker"}, 400)
+        answer = await self._forward(index, CLIENTS, {**request.query, "cursor": cursor})
+        if answer.code != 200:
+            return answer
+        page = json.loads(answer.body)
+        if page["next"] is not None:
+            page["next"] = f"{index}-{page['next']}"
+        elif index + 1 < len(self._workers):
+            page["next"] = f"{index + 1}-"
+        return json_response(page)
+
+    async def _change_client(self, request: Request, connection: HttpConnection) -> Response:
+        refusal = refusal_of_change(request, with_token=self._keys.token is not None)
+        if refusal is not None:
+            return refusal
+        body = await connection.body()
+        client_id = client_id_of(body)
+        if client_id is None:
+            return json_response({"error": 'a body of JSON: {"client_id": "..."}'}, 400)
+        index = self._owner_of(client_id)
+        answer = await self._ask(index, request.path, body, 2 * ASK_S)
         return _unavailable(index) if answer is None else answer
 
     async def _ready(self) -> Response:
@@ -181,6 +230,8 @@ class MachineAnswers:
             return await reload_response(self._reload, request)
         if request.path == LOG:
             return await self._change_level(request, connection)
+        if request.path in CLIENT_CHANGES:
+            return await self._change_client(request, connection)
         if request.path != BACKUP:
             return json_response(PATHS, 404)
         refusal = refusal_of_change(request)
@@ -246,7 +297,7 @@ class MachineAnswers:
     async def _ask(
         self, index: int, path: str, body: bytes = b"", timeout_s: float = ASK_S
     ) -> Response | None:
-        """Return the answer of a worker, or None if it gives none."""
+        """Return the answer of a worker to `path`, which is encoded, or None if it gives none."""
         stream = self._connect(index)
         if stream is None:
             return None
@@ -307,7 +358,7 @@ class WorkerRequest:
     async def send(self, path: str, body: bytes = b"") -> None:
         """Raises trio's errors of a lost peer."""
         headers = [("host", "localhost"), ("x-flowguard", "1"), ("content-length", str(len(body)))]
-        request = h11.Request(method="POST" if body else "GET", target=quote(path), headers=headers)
+        request = h11.Request(method="POST" if body else "GET", target=path, headers=headers)
         for event in (request, h11.Data(data=body), h11.EndOfMessage()):
             await self._stream.send_all(self._http.send(event) or b"")
 

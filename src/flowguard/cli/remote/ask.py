@@ -1,6 +1,7 @@
 """Short requests to the HTTP port of a running broker."""
 
 import json
+import os
 import urllib.error
 import urllib.request
 from http.client import HTTPException
@@ -32,11 +33,16 @@ class NoAnswer(Exception):
 def ask(
     url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
 ) -> tuple[int, Any]:
-    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
+    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer.
+
+    The variable `FLOWGUARD_TOKEN` has the token that a broker on another machine wants.
+    """
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
-    headers = {} if data is None else POST_HEADERS
+    headers = {} if data is None else dict(POST_HEADERS)
+    if token := os.environ.get("FLOWGUARD_TOKEN"):
+        headers["Authorization"] = f"Bearer {token}"
     # Proxies of the environment are ignored, because they would look for the broker elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -462,13 +462,19 @@ class Handshakes:
 
     def _take_over(self, client_id: str, now_s: float) -> None:
         """End the older connection of a client id [MQTT-3.1.4-3]."""
+        session = self._parts.registry.sessions.get(client_id)
+        if session is not None and session.outbound is not None:
+            self._parts.state.counters.takeovers += 1
+        self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
+
+    def end_client(self, client_id: str, reason: ReasonCode, now_s: float) -> None:
+        """End the connection of a client, and one that waits for CONNACK, if there are any."""
         claim = self._claims.get(client_id)
         if claim is not None:
             claim.connection.end(None, now_s)
         session = self._parts.registry.sessions.get(client_id)
         if session is not None and session.outbound is not None:
-            self._parts.state.counters.takeovers += 1
-            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
+            session.outbound.connection.end(reason, now_s)
 
     def disconnected(self, connection: ServerConnection) -> None:
         """Forget a disconnected client, which may have been in a re-authentication."""

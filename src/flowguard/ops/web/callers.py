@@ -24,9 +24,12 @@ CHALLENGE: Final = 'Basic realm="flowguard", charset="UTF-8"'
 """Makes a browser ask for a password, which is the token; the user name is ignored."""
 
 
-def refusal_of_change(request: Request) -> Response | None:
-    """Return 403 for a caller that may not make changes, or None."""
-    if not is_from_here(request):
+def refusal_of_change(request: Request, *, with_token: bool = False) -> Response | None:
+    """Return 403 for a caller that may not make changes, or None.
+
+    `with_token`: callers of other machines have shown a token, and may make this change.
+    """
+    if not is_from_here(request) and not with_token:
         return json_response({"error": "only requests from this machine may do this"}, 403)
     if request.headers.get(CSRF_HEADER) != "1":
         return json_response(

@@ -10,6 +10,7 @@ from flowguard.ops.explain_words import sentences
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
 from flowguard.ops.web.callers import EVENTS, PAGE
+from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import page_response
@@ -21,12 +22,12 @@ PROBES: Final = (HEALTH, READY)
 BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
 LOG: Final = "/log"
-CHANGES: Final = (BACKUP, RELOAD)
+CHANGES: Final = (BACKUP, RELOAD, *CLIENT_CHANGES)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID, {HEALTH}, "
-    f"{READY} or {LOG}; POST {BACKUP}, {RELOAD} or {LOG}"
+    "error": f"GET / (the page), /events, /metrics, /status, {CLIENTS}, {EXPLAIN}CLIENT_ID, "
+    f"{HEALTH}, {READY} or {LOG}; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -51,7 +52,7 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path not in (EVENTS, *CHANGES):
+        if answer is None and request.path not in (EVENTS, CLIENTS, *CHANGES):
             return json_response(WHAT_THERE_IS, 404)
         if answer is None or request.method not in READS:
             allowed = "POST" if request.path in CHANGES else ", ".join(READS)

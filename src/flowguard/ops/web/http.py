@@ -4,9 +4,12 @@
     GET /events                the data of the page, once a second, as a stream of events
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
+    GET /clients               the clients in pages, JSON (`ops.web.clients`)
     GET /explain/{client_id}   one client, JSON; 404 without a session of that name
     GET /health                200 while the event loop runs
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
+    POST /clients/kick         {"client_id": "..."}: end its connection (`ops.web.clients`)
+    POST /clients/forget       {"client_id": "..."}: end its session
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
     GET /log                   the levels of the log (`ops.web.log_levels`)
@@ -36,6 +39,7 @@ from flowguard.ops.samples import Sampler
 from flowguard.ops.status import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
+from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, Clients
 from flowguard.ops.web.endpoints import BACKUP, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http_connection import (
@@ -47,6 +51,7 @@ from flowguard.ops.web.http_connection import (
 )
 from flowguard.ops.web.log_levels import change_level
 from flowguard.ops.web.reload import Reload, reload_response
+from flowguard.ops.web.turns import AnswerTurns
 from flowguard.ops.web.viewers import Viewers
 from flowguard.telemetry.progress import RecordingProgress
 
@@ -58,10 +63,6 @@ BACKLOG: Final = 256
 LOOPBACK: Final = "127.0.0.1"
 ACCEPT_REST_S: Final = 1.0
 """Pause after a failed accept, seconds: descriptors are short, and MQTT clients go first."""
-TURNS_WAITING_MAX: Final = CONNECTIONS_MAX // 2
-"""Maximum number of waiting requests; further ones get 503."""
-LOOP_SHARE: Final = 0.25
-"""Maximum share of the event loop's time for answers, whatever the number of callers."""
 
 
 def listen(host: str, port: int) -> socket:
@@ -105,7 +106,9 @@ async def serve_http(
         sampler = Sampler(view, errors)
         keys = Keys(frozenset(node.settings.http.names), token)
         backups = Backups(backup, trio.current_time, node.settings.http.backup_interval_s)
-        answers = _Answers(Endpoints(view), keys, backups, reload, Viewers(sampler))
+        turns = AnswerTurns()
+        clients = Clients(node, clock, turns, has_token=token is not None)
+        answers = _Answers(Endpoints(view), keys, backups, reload, Viewers(sampler), clients, turns)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             nursery.start_soon(sampler.run)
@@ -141,28 +144,6 @@ async def _accept(listener: socket) -> list[HttpConnection]:
         # A Unix socket has no address; the supervisor has checked its caller.
         connections.append(HttpConnection(stream, address[0] if address else LOOPBACK))
     return connections
-
-
-@final
-class AnswerTurns:
-    """Makes one answer at a time, and leaves time for the broker between two of them."""
-
-    def __init__(self) -> None:
-        self._lock = trio.Lock()
-        self._free_at_s = 0.0
-
-    async def take(self, make: Callable[[], Response]) -> Response:
-        """Return the answer of `make` in its turn, or 503 if too many requests wait."""
-        if self._lock.statistics().tasks_waiting >= TURNS_WAITING_MAX:
-            return json_response({"error": "too many ask at once"}, 503, retry_after="1")
-        async with self._lock:
-            await trio.sleep_until(self._free_at_s)
-            began_s = trio.current_time()
-            try:
-                return make()
-            finally:
-                took_s = trio.current_time() - began_s
-                self._free_at_s = began_s + took_s / LOOP_SHARE
 
 
 @final
@@ -248,13 +229,16 @@ class _Answers:
         backups: Backups,
         reload: Reload | None,
         viewers: Viewers,
+        clients: Clients,
+        turns: AnswerTurns,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
         self._backups = backups
         self._reload = reload
         self._viewers = viewers
-        self._turns = AnswerTurns()
+        self._clients = clients
+        self._turns = turns
 
     async def respond(
         self, request: Request, connection: HttpConnection, server: HttpServer
@@ -274,9 +258,13 @@ class _Answers:
             return await self._backups.answer(request, connection)
         if request.path == LOG and request.method == "POST":
             return (await change_level(request, connection))[0]
+        if request.path in CLIENT_CHANGES and request.method == "POST":
+            return await self._clients.change(request, connection)
         connection.is_served = True
         reload = self._reload
-        if request.path == RELOAD and request.method == "POST" and reload is not None:
+        if request.path == CLIENTS and request.method in READS:
+            response = await self._clients.listed(request)
+        elif request.path == RELOAD and request.method == "POST" and reload is not None:
             response = await reload_response(reload, request)
         else:
             response = await self._turns.take(lambda: self._endpoints.answer(request))

@@ -10,10 +10,10 @@ connection serves only one request, so nothing is kept between two.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Final, cast, final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import h11
 import trio
@@ -54,6 +54,8 @@ class Request:
     """The headers by lower-case name; values of a name that comes twice are joined by commas."""
     peer: str
     """The address of the peer."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The decoded parameters; of a name that comes twice, the last."""
 
 
 @final
@@ -104,8 +106,9 @@ class HttpConnection:
         for name, value in event.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        path = unquote(event.target.decode("ascii").partition("?")[0])
-        return Request(event.method.decode("ascii"), path, headers, self._peer)
+        path, _, query = event.target.decode("ascii").partition("?")
+        named = dict(parse_qsl(query, keep_blank_values=True))
+        return Request(event.method.decode("ascii"), unquote(path), headers, self._peer, named)
 
     async def body(self) -> bytes:
         """Return the request's body; raises BadRequest, and trio's errors of a lost peer."""

@@ -1,0 +1,119 @@
+"""`/clients`: list the clients of a node, end a connection, end a session.
+
+    GET  /clients?id=car-*&user=U&address=10.&state=absent&limit=100&cursor=C
+    POST /clients/kick     {"client_id": "..."}: DISCONNECT with 0x98; the session stays
+    POST /clients/forget   {"client_id": "..."}: end the session and its queue, too
+
+Each change is a log event `audit`. Its answer comes after the commit.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final, final
+
+import structlog
+import trio
+from typing_extensions import TypedDict
+
+from flowguard.node.node import Node
+from flowguard.ops.clients import ClientLists, PageInMaking, Wanted
+from flowguard.ops.web.callers import is_from_here, refusal_of_change
+from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
+from flowguard.ops.web.turns import AnswerTurns
+from flowguard.types import ReasonCode
+
+CLIENTS: Final = "/clients"
+KICK: Final = "/clients/kick"
+FORGET: Final = "/clients/forget"
+CLIENT_CHANGES: Final = (KICK, FORGET)
+COMMIT_S: Final = 5.0
+"""Maximum wait for the commit, seconds."""
+
+log = structlog.get_logger()
+
+
+class Changed(TypedDict):
+    """The answer to a change."""
+
+    client_id: str
+    was_connected: bool
+
+
+@final
+class Clients:
+    """Answers requests for clients."""
+
+    def __init__(
+        self, node: Node, clock: Callable[[], float], turns: AnswerTurns, *, has_token: bool
+    ) -> None:
+        """`has_token`: callers of other machines have shown it, and may make changes."""
+        self._node = node
+        self._clock = clock
+        self._turns = turns
+        self._has_token = has_token
+        self._lists = ClientLists(node)
+
+    async def listed(self, request: Request) -> Response:
+        """Return a page; 400 for wrong parameters, 410 if the cursor's list is no longer kept."""
+        try:
+            wanted = Wanted.of(request.query)
+        except ValueError as error:
+            return json_response({"error": str(error)}, 400)
+        page = await self._turns.take(lambda: self._lists.begin(wanted))
+        while isinstance(page, PageInMaking):
+            goes_on = await self._turns.take(page.step)
+            if isinstance(goes_on, Response):
+                return goes_on
+            if not goes_on:
+                return json_response(self._lists.finish(page))
+        if page is None:
+            return json_response({"error": "this list is no longer kept: begin again"}, 410)
+        return page
+
+    async def change(self, request: Request, connection: HttpConnection) -> Response:
+        """Return 200, 403 for callers that may not, 404 without such a client, 503 without a
+        commit in time. Raises BadRequest."""
+        refusal = refusal_of_change(request, with_token=self._has_token)
+        if refusal is not None:
+            return refusal
+        client_id = client_id_of(await connection.body())
+        if client_id is None:
+            return json_response({"error": 'a body of JSON: {"client_id": "..."}'}, 400)
+        response = await self._change(request.path == FORGET, client_id)
+        log.info(
+            "audit",
+            action=request.path.removeprefix("/"),
+            client_id=client_id,
+            by=request.peer if is_from_here(request) else f"{request.peer}, with the token",
+            status=response.code,
+        )
+        return response
+
+    async def _change(self, is_forgotten: bool, client_id: str) -> Response:
+        node, now_s = self._node, self._clock()
+        session = node.registry.sessions.get(client_id)
+        if session is None or (not is_forgotten and session.outbound is None):
+            what = "session" if is_forgotten else "connection"
+            return json_response({"error": f"no {what} of this client here"}, 404)
+        was_connected = session.outbound is not None
+        if is_forgotten:
+            session.expiry_interval_s = 0
+        node.handshakes.end_client(client_id, ReasonCode.ADMINISTRATIVE_ACTION, now_s)
+        if is_forgotten and node.registry.sessions.get(client_id) is session:
+            node.registry.end(session, now_s)
+        committed = trio.Event()
+        node.journal.append([], lambda _: committed.set(), now_s, client_id)
+        with trio.move_on_after(COMMIT_S):
+            await committed.wait()
+        if not committed.is_set():
+            return json_response({"error": "done, but the store has not committed it yet"}, 503)
+        return json_response(Changed(client_id=client_id, was_connected=was_connected))
+
+
+def client_id_of(body: bytes) -> str | None:
+    """Return the client id that `body` names, or None."""
+    try:
+        client_id = json.loads(body)["client_id"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return client_id if isinstance(client_id, str) and client_id else None

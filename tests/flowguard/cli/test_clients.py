@@ -1,0 +1,104 @@
+"""`flowguard clients` against a real broker."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from flowguard.codec.packets import Connack, Disconnect, Publish, Suback, Subscribe
+from flowguard.types import Properties, ReasonCode, SubscriptionOptions
+from tests.flowguard.cli.http_port import http_address, run
+from tests.interop.broker import PATIENCE_S, Broker, running_broker
+from tests.support.caller import Caller
+
+KEPT = Properties(session_expiry_interval=1_000)
+
+
+def connected(broker: Broker, client_id: str, *, clean_start: bool = True) -> tuple[Caller, bool]:
+    caller = Caller(
+        broker, client_id=client_id, clean_start=clean_start, properties=KEPT, username="ann"
+    )
+    connack = caller.read()
+    assert isinstance(connack, Connack)
+    return caller, connack.session_present
+
+
+@pytest.mark.slow
+def test_list_kick_and_forget(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        url = ("--url", f"http://{http_address(broker)}")
+        device, _ = connected(broker, "car/1")
+        other, _ = connected(broker, "van")
+        code, said, _ = run("clients", "list", "car*", "--json", *url)
+        assert code == 0
+        (row,) = [json.loads(line) for line in said.splitlines()]
+        assert (row["client_id"], row["state"], row["user"]) == ("car/1", "connected", "ann")
+        code, said, _ = run("clients", "list", *url)
+        assert (code, "car/1" in said, "van" in said, "connected" in said) == (0, True, True, True)
+        code, said, complaint = run("clients", "list", "--limit", "1", *url)
+        assert ("car/1" in said, "van" in said) == (True, False)
+        assert "There are more than 1" in complaint
+        assert run("clients", "show", "car/1", *url)[0] == 0
+
+        assert run("clients", "kick", "car/1", *url)[0] == 0
+        ended = device.read()
+        assert isinstance(ended, Disconnect)
+        assert ended.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+        code, _, complaint = run("clients", "kick", "car/1", *url)
+        assert (code, "no connection of this client" in complaint) == (1, True)
+        device.close()
+        device, is_present = connected(broker, "car/1", clean_start=False)
+        assert is_present
+
+        assert run("clients", "forget", "car/1", *url)[0] == 0
+        assert isinstance(device.read(), Disconnect)
+        device.close()
+        device, is_present = connected(broker, "car/1", clean_start=False)
+        assert not is_present
+        code, _, complaint = run("clients", "forget", "nobody", *url)
+        assert (code, "no session of this client" in complaint) == (1, True)
+        for caller in (device, other):
+            caller.close()
+        log = Path(broker.log).read_text()
+        assert log.count("audit") == 4
+        assert "action=clients/forget" in log
+
+
+@pytest.mark.slow
+def test_forgotten_session_is_not_in_the_store_after_a_kill(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    with running_broker(tmp_path / "a", *data, exit_code=-signal.SIGKILL) as broker:
+        url = ("--url", f"http://{http_address(broker)}")
+        for name in ("absent", "kept"):
+            caller, _ = connected(broker, name)
+            caller.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+            assert isinstance(caller.read(), Suback)
+            caller.send(Disconnect())
+            assert caller.read() is None
+            caller.close()
+        publisher, _ = connected(broker, "publisher")
+        publisher.send(Publish("t", b"queued", 1, packet_id=1))
+        publisher.read()
+        publisher.close()
+        assert run("clients", "forget", "absent", *url)[0] == 0
+        broker.process.kill()
+        broker.process.wait()
+    with running_broker(tmp_path / "b", *data) as broker:
+        url = ("--url", f"http://{http_address(broker)}")
+        rows = run("clients", "list", "--state", "absent", "--json", *url)[1].splitlines()
+        names = {json.loads(row)["client_id"]: json.loads(row)["queue_messages"] for row in rows}
+        assert ("absent" in names, names["kept"]) == (False, 1)
+
+
+@pytest.mark.slow
+def test_change_without_the_header_is_rejected(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        url = f"http://{http_address(broker)}/clients/kick"
+        request = urllib.request.Request(url, b'{"client_id": "c"}')
+        with pytest.raises(urllib.error.HTTPError, match="403"):  # A page of the web asks so.
+            urllib.request.urlopen(request, timeout=PATIENCE_S)
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(url, timeout=PATIENCE_S)

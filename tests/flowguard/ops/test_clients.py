@@ -1,0 +1,125 @@
+"""The list of clients: pages, cursors and filters."""
+
+from typing import Any
+
+import pytest
+
+from flowguard.ops import clients
+from flowguard.ops.clients import SLICE, ClientLists, ClientPage, PageInMaking, Wanted
+from tests.support.stage import Stage
+
+
+def page(lists: ClientLists, **query: str) -> ClientPage | None:
+    making = lists.begin(Wanted.of(query))
+    if making is None:
+        return None
+    while making.step():
+        pass
+    return lists.finish(making)
+
+
+def all_ids(lists: ClientLists, **query: str) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        part = page(lists, **query, cursor=cursor)
+        assert part is not None
+        found += [row["client_id"] for row in part["clients"]]
+        cursor = part["next"]
+    return found
+
+
+def test_row_has_the_state_of_a_client() -> None:
+    stage = Stage()
+    stage.connect_durable("absent").disconnect()
+    stage.connect("here", version=4)
+    (absent, here) = page(ClientLists(stage.node))["clients"]  # type: ignore[index]
+    assert (absent["client_id"], absent["state"]) == ("absent", "absent")
+    assert (here["state"], here["protocol"], here["queue_messages"]) == ("connected", "3.1.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, ["car-1", "car-2", "van/1"]),
+        ({"id": "car-*"}, ["car-1", "car-2"]),
+        ({"id": "car"}, []),
+        ({"state": "absent"}, ["car-2"]),
+        ({"state": "connected", "id": "*1"}, ["car-1", "van/1"]),
+        ({"user": "nobody"}, []),
+        ({"address": "10."}, []),
+    ],
+)
+def test_filters(query: dict[str, str], found: list[str]) -> None:
+    stage = Stage()
+    for name in ("car-1", "car-2", "van/1"):
+        client = stage.connect_durable(name)
+        if name == "car-2":
+            client.disconnect()
+    assert all_ids(ClientLists(stage.node), **query) == found
+
+
+def test_pages_have_each_client_once_while_others_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "LOOKS_MAX", 7)
+    stage = Stage()
+    names = [f"c{number}" for number in range(20)]
+    connected = {name: stage.connect_durable(name) for name in names}
+    lists = ClientLists(stage.node)
+    first = page(lists, limit="5")
+    assert first is not None
+    cursor = first["next"]
+    connected["c0"].disconnect(session_expiry_interval=0)
+    stage.connect("new")
+    rest = [] if cursor is None else all_ids_after(lists, cursor)
+    assert [row["client_id"] for row in first["clients"]] + rest == names
+
+
+def all_ids_after(lists: ClientLists, cursor: str) -> list[str]:
+    found: list[str] = []
+    following: str | None = cursor
+    while following is not None:
+        part = page(lists, limit="5", cursor=following)
+        assert part is not None
+        found += [row["client_id"] for row in part["clients"]]
+        following = part["next"]
+    return found
+
+
+def test_one_step_looks_at_a_slice_and_a_page_at_a_bounded_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "LOOKS_MAX", 2 * SLICE)
+    stage = Stage()
+    for number in range(3 * SLICE):
+        stage.connect(f"c{number}")
+    lists = ClientLists(stage.node)
+    making = lists.begin(Wanted.of({"id": "nothing"}))
+    assert isinstance(making, PageInMaking)
+    looked = []
+    while making.step():
+        looked.append(making.done)
+    assert [*looked, making.done] == [SLICE, 2 * SLICE]
+    found = lists.finish(making)
+    assert (found["clients"], found["next"]) == ([], f"1.{2 * SLICE}")
+
+
+def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "LISTS_MAX", 2)
+    stage = Stage()
+    stage.connect("a")
+    stage.connect("b")
+    lists = ClientLists(stage.node)
+    begun = [page(lists, limit="1") for _ in range(3)]
+    cursors = [part["next"] for part in begun if part is not None and part["next"] is not None]
+    assert [page(lists, cursor=cursor) is None for cursor in cursors] == [True, False, False]
+    assert page(lists, cursor=cursors[1]) is None, "its last page was delivered"
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": "0"}, {"limit": "1001"}, {"state": "asleep"}, {"id": "*" * 257}, {"x": "1"}]
+)
+def test_wrong_parameters_have_a_reason(query: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(query))):
+        Wanted.of(query)
