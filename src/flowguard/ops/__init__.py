@@ -3,6 +3,7 @@
 - `catalogue`  what is measured, with its names and help; `pressure` has the latest decisions
 - `status`     the node at this instant, JSON-ready
 - `condition`  the condition of the node, in one sentence
+- `clients`    all clients, in pages
 - `explain`    one client: why it is paused, what is dropped for it, what the node decided lately;
                `explain_words` says it in sentences
 - `metrics`    the node at a scrape, for Prometheus

@@ -40,7 +40,7 @@ class ClientState(StrEnum):
     """It has a session, and no connection."""
 
 
-class ClientRow(TypedDict):
+class ListedClient(TypedDict):
     client_id: str
     state: str
     user: str
@@ -54,14 +54,14 @@ class ClientRow(TypedDict):
 
 
 class ClientPage(TypedDict):
-    clients: list[ClientRow]
+    clients: list[ListedClient]
     next: str | None
     """Cursor of the next page, or null after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a caller asks for; an empty text stands for all."""
+    """The parameters of a list; an empty text stands for all."""
 
     id: re.Pattern[str] | None = None
     user: str = ""
@@ -94,7 +94,7 @@ class Wanted:
             query.get("cursor", ""),
         )
 
-    def accepts(self, row: ClientRow) -> bool:
+    def accepts(self, row: ListedClient) -> bool:
         state = self.state
         return (
             (not self.user or row["user"] == self.user)
@@ -151,7 +151,7 @@ class PageInMaking:
         self.ids = ids
         self.name = name
         self.done = done
-        self.rows: list[ClientRow] = []
+        self.rows: list[ListedClient] = []
         self._until = min(done + LOOKS_MAX, len(ids))
 
     def step(self) -> bool:
@@ -170,7 +170,7 @@ class PageInMaking:
         return self.done < self._until and len(self.rows) < self._wanted.limit
 
 
-def row_of(session: Session) -> ClientRow:
+def row_of(session: Session) -> ListedClient:
     state, user, address, protocol = ClientState.ABSENT, session.user, "", ""
     if session.outbound is not None:
         connection = session.outbound.connection
@@ -180,7 +180,7 @@ def row_of(session: Session) -> ClientRow:
         peer = getattr(connection.transport, "peer", None)
         address = "" if peer is None else peer()
         protocol = PROTOCOLS.get(connection.version, "3.1")
-    return ClientRow(
+    return ListedClient(
         client_id=session.client_id,
         state=str(state),
         user=user,

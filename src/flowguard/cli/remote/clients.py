@@ -14,7 +14,7 @@ from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.remote.explain import explain
-from flowguard.ops.clients import ClientPage, ClientRow, ClientState
+from flowguard.ops.clients import ClientPage, ListedClient, ClientState
 
 PATIENCE_S: Final = 30.0
 """Time-out of one page or change, seconds: a busy broker answers in its free time."""
@@ -51,7 +51,7 @@ def list_clients(
     """List the clients that are connected or have a session."""
     wanted = {"id": pattern, "user": user, "address": address, "state": state or ""}
     query = {key: str(value) for key, value in wanted.items() if value}
-    found: list[ClientRow] = []
+    found: list[ListedClient] = []
     try:
         for row in _rows(url, query):
             if len(found) == limit:
@@ -76,7 +76,7 @@ def list_clients(
         typer.echo(f"There are more than {limit:,}; --limit shows them.", err=True)
 
 
-def _rows(url: str, query: dict[str, str]) -> Iterator[ClientRow]:
+def _rows(url: str, query: dict[str, str]) -> Iterator[ListedClient]:
     """Yield the rows of all pages. Raises NoAnswer."""
     cursor: str | None = ""
     while cursor is not None:
@@ -92,7 +92,7 @@ clients.command("show")(explain)
 
 @clients.command()
 def kick(client_id: Name, url: Url = DEFAULT_URL) -> None:
-    """Disconnect a client, with reason 0x98 (administrative action). Its session stays."""
+    """Disconnect a client, with reason 0x98 (administrative action), but keep its session."""
     _change("kick", client_id, url)
     typer.echo(f"disconnected {shown(client_id)}; its session stays if it is to survive")
 

@@ -275,7 +275,7 @@ class Handshakes:
         if refused is not None:
             connection.refuse(refused, now_s, why=why)
             return
-        self._take_over(client_id, now_s)
+        self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
         found = parts.registry.sessions.get(client_id)
         weight = 1 if found is None else found.weight
         granted = grant(
@@ -460,20 +460,14 @@ class Handshakes:
             pass
         return client_id
 
-    def _take_over(self, client_id: str, now_s: float) -> None:
-        """End the older connection of a client id [MQTT-3.1.4-3]."""
-        session = self._parts.registry.sessions.get(client_id)
-        if session is not None and session.outbound is not None:
-            self._parts.state.counters.takeovers += 1
-        self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
-
     def end_client(self, client_id: str, reason: ReasonCode, now_s: float) -> None:
-        """End the connection of a client, and one that waits for CONNACK, if there are any."""
-        claim = self._claims.get(client_id)
-        if claim is not None:
+        """End the connection of a client, and one that waits for CONNACK [MQTT-3.1.4-3]."""
+        if (claim := self._claims.get(client_id)) is not None:
             claim.connection.end(None, now_s)
         session = self._parts.registry.sessions.get(client_id)
         if session is not None and session.outbound is not None:
+            if reason is ReasonCode.SESSION_TAKEN_OVER:
+                self._parts.state.counters.takeovers += 1
             session.outbound.connection.end(reason, now_s)
 
     def disconnected(self, connection: ServerConnection) -> None:

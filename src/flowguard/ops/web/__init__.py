@@ -4,6 +4,8 @@
 - `hosts`           names of this broker, which requests may be for
 - `callers`         callers that may read or change something
 - `endpoints`       answers by path
+- `turns`           answers are made one at a time
+- `clients`         lists, disconnects and removes clients
 - `page`            the live page; `viewers` get its samples as a stream
 - `workers_page`    the first page of several workers
 - `backup`          copies the store, for requests from this machine

@@ -4,7 +4,7 @@
     POST /clients/kick     {"client_id": "..."}: DISCONNECT with 0x98; the session stays
     POST /clients/forget   {"client_id": "..."}: end the session and its queue, too
 
-Each change is a log event `audit`. Its answer comes after the commit.
+Each change is a log event `audit`, and is answered after the commit.
 """
 
 import json
