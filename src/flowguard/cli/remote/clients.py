@@ -14,7 +14,7 @@ from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.remote.explain import explain
-from flowguard.ops.clients import ClientPage, ListedClient, ClientState
+from flowguard.ops.clients import ClientPage, ClientState, ListedClient
 
 PATIENCE_S: Final = 30.0
 """Time-out of one page or change, seconds: a busy broker answers in its free time."""
