@@ -17,9 +17,9 @@ from typing import Final, Self, final
 from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
-from flowguard.ops.explain import PROTOCOLS
 from flowguard.session.connection import ServerConnection
 from flowguard.session.session import Session
+from flowguard.types import PROTOCOLS
 
 PAGE_MAX: Final = 1_000
 SLICE: Final = 100
