@@ -1,9 +1,9 @@
 """Samples: the state of the node once a second, shared by all viewers.
 
-There is one sampler. It always keeps its history (a few numbers a second, for five minutes), so
-that later viewers also see a past problem. Full samples are made and encoded only while there are
-viewers, once for all. Each viewer gets the newest sample that it has not had. A slow viewer misses
-samples, and nothing is queued for it.
+There is one sampler. It always keeps its history (a few numbers a second for five minutes, and each
+tenth of them for an hour), so that later viewers also see a past problem. Full samples are made and
+encoded only while there are viewers, once for all. Each viewer gets the newest sample that it has
+not had. A slow viewer misses samples, and nothing is queued for it.
 """
 
 import json
@@ -20,6 +20,10 @@ from flowguard.ops.talkers import Talkers
 
 SAMPLE_S: Final = 1.0
 HISTORY_MAX: Final = 300
+OLDER_EACH: Final = 10
+"""One of this number of samples is kept longer."""
+OLDER_MAX: Final = 330
+"""Maximum number of older samples; with the newer ones they are an hour."""
 
 
 class SamplePoint(NamedTuple):
@@ -53,6 +57,7 @@ class Sampler:
         }
         self._talkers = Talkers(node)
         self._points: deque[SamplePoint] = deque(maxlen=HISTORY_MAX)
+        self._older: deque[SamplePoint] = deque(maxlen=OLDER_MAX)
         self._totals: tuple[float, ...] | None = None
         self._event = b""
         self._arrived = trio.Event()
@@ -75,6 +80,8 @@ class Sampler:
         """Look at the node now, and wake waiting viewers."""
         status = self._view.status()
         latencies = {name: latency.look() for name, latency in self._latencies.items()}
+        if len(self._points) == HISTORY_MAX and self.number % OLDER_EACH == 0:
+            self._older.append(self._points[0])
         self._points.append(self._point(status, latencies["acknowledgement"]))
         self.number += 1
         if self.viewers:
@@ -101,7 +108,8 @@ class Sampler:
 
     def history_event(self) -> bytes:
         """Return the history as an event, oldest first."""
-        return _event("history", {"fields": SamplePoint._fields, "points": list(self._points)})
+        points = [*self._older, *self._points]
+        return _event("history", {"fields": SamplePoint._fields, "points": points})
 
     def _encoded(self, status: Status, latencies: dict[str, Latency]) -> bytes:
         condition, sentence = condition_of(status)

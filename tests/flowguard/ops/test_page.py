@@ -118,7 +118,7 @@ def show(tab: Page, address: str, width: int, theme: str) -> None:
     tab.wait_for("document.querySelector('#received').textContent !== '0'")
 
 
-@pytest.fixture(params=[(1280, "light"), (390, "dark")], ids=str)
+@pytest.fixture(params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
 def shown(tab: Page, address: str, request: pytest.FixtureRequest, tmp_path: Path) -> Page:
     width, theme = request.param
     show(tab, address, width, theme)
@@ -175,6 +175,23 @@ def test_it_is_fit_for_keyboards_and_screen_readers(tab: Page, address: str) -> 
     assert unnamed == []
     assert roles.count("heading") == 1 + tab.evaluate("document.querySelectorAll('h2').length")
     assert tab.evaluate("document.querySelector('#said').getAttribute('aria-live')") == "polite"
+
+
+def test_lines_have_scales_and_the_value_at_the_pointer(tab: Page, address: str) -> None:
+    show(tab, address, 390, "light")
+    note = "document.querySelector('#s-received .scale').textContent"
+    assert re.fullmatch(r"0 to [\d,.]+, peak [\d,.]+", tab.evaluate(note))
+    tab.evaluate("document.querySelector('#s-received').scrollIntoView()")
+    box = tab.evaluate(
+        "(() => { const box = document.querySelector('#s-received svg').getBoundingClientRect();"
+        " return [box.right - 2, box.top + 10]; })()"
+    )
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    tab.wait_for(f"/^\\d\\d:\\d\\d:\\d\\d: /.test({note})")
+    tab.evaluate("document.querySelector('#hour').click()")
+    assert tab.evaluate("document.querySelector('#hour').getAttribute('aria-pressed')") == "true"
+    # The search for a client is the first of the figures.
+    assert tab.evaluate("document.querySelector('#figures').firstElementChild.contains(client)")
 
 
 def test_what_others_call_themselves_is_text_and_no_markup(tab: Page, address: str) -> None:

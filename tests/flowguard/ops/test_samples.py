@@ -9,7 +9,7 @@ import trio
 from flowguard.flow.load.histogram import Histogram
 from flowguard.ops import talkers
 from flowguard.ops.latency import LOOKS, RecentLatency
-from flowguard.ops.samples import HISTORY_MAX, Sampler
+from flowguard.ops.samples import HISTORY_MAX, OLDER_EACH, OLDER_MAX, SAMPLE_S, Sampler
 from flowguard.ops.status import View
 from flowguard.ops.talkers import SHOWN, Talkers
 from flowguard.ops.web import http_connection
@@ -96,11 +96,15 @@ async def test_who_is_slow_misses_samples_and_nothing_is_kept_for_it() -> None:
 def test_the_history_is_bounded() -> None:
     stage = Stage()
     sampler = sampler_of(stage)
-    for _ in range(HISTORY_MAX + 10):
+    for _ in range(HISTORY_MAX + OLDER_EACH * (OLDER_MAX + 2)):
+        stage.now_s += SAMPLE_S
         stage.now_s += 1
         sampler.take()
     told = json.loads(sampler.history_event().partition(b"data: ")[2])
-    assert len(told["points"]) == HISTORY_MAX
+    times = [point[0] for point in told["points"]]
+    assert len(times) == HISTORY_MAX + OLDER_MAX
+    assert times == sorted(set(times))
+    assert times[-1] - times[0] >= 3_590
     assert told["points"][-1][0] == stage.now_s
 
 

@@ -2,7 +2,8 @@
 // Every text of others (client ids, reasons) gets into the document as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
-const HISTORY = 300;
+const HISTORY = 3_600; // Points of an open page.
+let range_s = 300;
 const SHOWN_REASONS = 6;
 const SLOW_RETRY_MS = 3_000;
 const SILENT_MS = 5_000;
@@ -126,18 +127,19 @@ function table(id, rows, none, onName) {
 const SVG = "http://www.w3.org/2000/svg";
 
 function spark(id, name, field, { format = number, log = false, least = 1, rule = null } = {}) {
-  const points = history.map((point) => point[field]);
+  const end = history.length ? history.at(-1).at_s : 0;
+  const seen = history.filter((point) => point.at_s >= end - range_s);
+  const points = seen.map((point) => point[field]);
   const known = points.filter((value) => value !== null);
   const most = Math.max(least, ...known);
   const scale = (value) => (log ? Math.log1p(value) / Math.log1p(most) : value / most);
-  const end = history.length ? history.at(-1).at_s : 0;
-  const shown_s = history.length ? Math.min(HISTORY, Math.max(60, end - history[0].at_s)) : HISTORY;
+  const shown_s = seen.length ? Math.min(range_s, Math.max(60, end - seen[0].at_s)) : range_s;
   let line = "";
   let first = null;
   let last = null;
   points.forEach((value, index) => {
     if (value === null) return;
-    const x = 300 - Math.min(shown_s, end - history[index].at_s) * (300 / shown_s);
+    const x = 300 - Math.min(shown_s, end - seen[index].at_s) * (300 / shown_s);
     const y = 39 - 38 * Math.max(0, scale(value));
     line += `${line ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
     first ??= x;
@@ -154,7 +156,14 @@ function spark(id, name, field, { format = number, log = false, least = 1, rule 
       part.setAttribute("class", className);
       svg.append(part);
     }
-    $(id).append(svg);
+    const note = make("p", "scale dim");
+    $(id).append(svg, note);
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      svg.pointer = (event.clientX - box.left) / box.width;
+      write(note, svg.told());
+    });
+    svg.addEventListener("pointerleave", () => { svg.pointer = null; write(note, svg.told()); });
   }
   const [under, ruled, over] = svg.children;
   under.setAttribute("d", line && `${line}L${last.toFixed(1)} 40L${first.toFixed(1)} 40Z`);
@@ -164,6 +173,15 @@ function spark(id, name, field, { format = number, log = false, least = 1, rule 
     for (const [key, value] of Object.entries({ x1: 0, x2: 300, y1: y, y2: y })) ruled.setAttribute(key, value);
   }
   const said = known.length ? `now ${format(known.at(-1))}, at most ${format(Math.max(...known))}` : "nothing yet";
+  svg.told = () => {
+    if (!known.length) return "";
+    if (svg.pointer == null) return `0 to ${format(most)}, peak ${format(Math.max(...known))}`;
+    const at_s = end - shown_s * (1 - svg.pointer);
+    const near = seen.filter((point) => point[field] !== null)
+      .reduce((best, point) => (Math.abs(point.at_s - at_s) < Math.abs(best.at_s - at_s) ? point : best));
+    return `${clock(near.at_s)}: ${format(near[field])}`;
+  };
+  write($(id).lastElementChild, svg.told());
   svg.setAttribute("aria-label", `${name}, the last ${span(shown_s)}: ${said}`);
 }
 
@@ -365,11 +383,18 @@ $("explain").addEventListener("submit", (event) => { event.preventDefault(); exp
 let paused = false;
 let source = null;
 let heard = 0;
+let latest = null;
 
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));
   write($("feed"), paused ? "paused" : "live");
+});
+
+$("hour").addEventListener("click", () => {
+  range_s = range_s === 300 ? HISTORY : 300;
+  $("hour").setAttribute("aria-pressed", String(range_s === HISTORY));
+  if (latest) show(latest);
 });
 
 function named(fields, values) {
@@ -392,6 +417,7 @@ function listen() {
     if (history.length && history.at(-1).at_s >= sample.point.at_s) history = [];
     history = [...history, sample.point].slice(-HISTORY);
     heard = Date.now();
+    latest = sample;
     document.body.classList.remove("stale");
     if ((paused && document.body.dataset.condition !== "lost") || document.hidden) return;
     show(sample);
