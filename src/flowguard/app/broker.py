@@ -1,6 +1,6 @@
 """`build_broker`: a broker of the parts that its settings name, open and ready to run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,6 +55,8 @@ class BrokerParts:
     http: HttpFront
     seat: "Seat | None" = None
     """The place of this broker among several workers, or None if it is the only one."""
+    origins: Mapping[str, str] | None = None
+    """The file, variable or option of each setting that has one."""
 
     async def run(
         self,
@@ -103,7 +105,9 @@ class BrokerParts:
 
             reload = partial(self.files.reload, running.node)
             seen = (running.node, running.clock, self.http.listener, running.backup, progress)
-            running.http = await nursery.start(serve_http, *seen, reload, self.http.token)
+            running.http = await nursery.start(
+                serve_http, *seen, reload, self.http.token, self.origins
+            )
 
 
 def build_broker(
@@ -118,6 +122,7 @@ def build_broker(
     read_settings: Callable[[], Settings] | None = None,
     on_wait: OnWait | None = None,
     seat: "Seat | None" = None,
+    origins: Mapping[str, str] | None = None,
 ) -> BrokerParts:
     """Open the parts of a broker, in the order in which they may fail.
 
@@ -168,7 +173,7 @@ def build_broker(
     files = ReloadableFiles(asked, list(listeners), checks, read_settings, workers_count)
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
-    return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, front, seat)
+    return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, front, seat, origins)
 
 
 def _close(doorways: Sequence[Doorway]) -> None:

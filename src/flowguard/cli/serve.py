@@ -127,6 +127,7 @@ def _build(sources: Sources, data: Path, http: str | None) -> "BrokerParts | Sup
                 shadow=shadow_of(shadow, settings),
                 http=port,
                 read_settings=lambda: sources.load().settings,
+                origins=loaded.origins,
                 on_wait=StandingBy(listener, unix_clock()),
             )
     except ConfigError as error:

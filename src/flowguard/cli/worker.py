@@ -54,6 +54,7 @@ def _build(spec: WorkerSpec) -> BrokerParts:
             shadow=shadow_of(read_limits(sources.shadow), settings),
             read_settings=lambda: _share(spec, sources.load().settings),
             seat=spec.seat,
+            origins=sources.load().origins,
         )
     except ConfigError as error:
         raise refused(f"{spec.seat.name} cannot start", str(error), EXIT_CONFIG) from error

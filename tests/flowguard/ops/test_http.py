@@ -106,6 +106,11 @@ async def test_a_broker_without_descriptors_is_not_ready() -> None:
     assert (code, said) == (503, "not ready: all descriptors are in use\n")
 
 
+async def test_browsers_that_want_an_icon_get_none_without_an_error() -> None:
+    async with watched() as (_, address):
+        assert await request(address, "GET /favicon.ico") == (204, "")
+
+
 async def test_a_pause_is_explained() -> None:
     store = SlowStore()
     async with watched({"flow": {"window_max": 2}}, store=store, calm=True) as (running, address):

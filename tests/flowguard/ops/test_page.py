@@ -194,6 +194,22 @@ def test_lines_have_scales_and_the_value_at_the_pointer(tab: Page, address: str)
     assert tab.evaluate("document.querySelector('#figures').firstElementChild.contains(client)")
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_limits_have_their_origin(tab: Page, address: str, width: int) -> None:
+    show(tab, address, width, "light")
+    tab.evaluate("document.querySelector('#limits-open summary').click()")
+    tab.wait_for("document.querySelector('#limits tr')")
+    text = (
+        "[...document.querySelectorAll('#limits tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    rows = {row[0]: row[1:] for row in tab.evaluate(text)}
+    assert rows["flow.window_max"] == ["20", "FLOWGUARD_FLOW__WINDOW_MAX"]
+    assert rows["flow.connect_timeout_s"] == ["10", "default"]
+    assert rows["node.sessions_max"][1] == "computed from the memory limit"
+    assert tab.evaluate(OUTSIDE) == []
+
+
 def test_what_others_call_themselves_is_text_and_no_markup(tab: Page, address: str) -> None:
     show(tab, address, 1280, "light")
     tab.evaluate("explain('<img src=x onerror=alert(1)>')")

@@ -1,5 +1,6 @@
 """The answers of the HTTP port to read requests; each is made in one synchronous step."""
 
+from collections.abc import Mapping
 from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
@@ -26,8 +27,8 @@ CHANGES: Final = (BACKUP, RELOAD, *CLIENT_CHANGES)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET / (the page), /events, /metrics, /status, {CLIENTS}, {EXPLAIN}CLIENT_ID, "
-    f"{HEALTH}, {READY} or {LOG}; POST {', '.join(CHANGES)} or {LOG}"
+    "error": f"GET / (the page), /events, /metrics, /status, /limits, {CLIENTS}, "
+    f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -35,13 +36,17 @@ WHAT_THERE_IS: Final = {
 class Endpoints:
     """Reads the node between two turns of its event loop."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, origins: Mapping[str, str] | None = None) -> None:
+        """`origins`: the file, variable or option of each setting that has one."""
         self._view = view
+        self._origins = origins or {}
         self._registry = registry_of(view)
         self._answers = {
             PAGE: lambda _: page_response(),
             "/metrics": self._metrics,
             "/status": self._status,
+            "/limits": self._limits,
+            "/favicon.ico": lambda _: Response(204, b"", "image/x-icon"),
             LOG: lambda _: levels_response(),
             HEALTH: self.probe,
             READY: self.probe,
@@ -72,6 +77,20 @@ class Endpoints:
 
     def _status(self, _: Request) -> Response:
         return json_response(self._view.status())
+
+    def _limits(self, _: Request) -> Response:
+        """Return the settings in force with a value, each with its origin."""
+        bounds = self._view.node.bounds
+        found: dict[str, dict[str, object]] = {}
+        for section in ("flow", "session", "node"):
+            asked = getattr(bounds.asked, section).model_dump(mode="json")
+            for name, value in getattr(bounds.settings, section).model_dump(mode="json").items():
+                key = f"{section}.{name}"
+                given = self._origins.get(key, "default")
+                origin = given if asked[name] == value else "computed from the memory limit"
+                if value is not None:
+                    found[key] = {"value": value, "origin": origin}
+        return json_response(found)
 
     def _explain(self, request: Request) -> Response:
         client_id = request.path.removeprefix(EXPLAIN)  # It may contain a slash.

@@ -5,6 +5,7 @@
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
     GET /clients               the clients in pages, JSON (`ops.web.clients`)
+    GET /limits                limits in force, each with its origin, JSON
     GET /explain/{client_id}   one client, JSON; 404 without a session of that name
     GET /health                200 while the event loop runs
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
@@ -21,7 +22,7 @@ be accepted: at the maximum, the oldest one that waits for its peer is closed. A
 time of the event loop are made in turn; /health and /ready cost none and do not wait.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from socket import socket
 from typing import Final, final
@@ -80,13 +81,15 @@ async def serve_http(
     recording: RecordingProgress | None = None,
     reload: Reload | None = None,
     token: bytes | None = None,
+    origins: Mapping[str, str] | None = None,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listener` until cancelled, then close it; starts with its address.
 
     `reload`: reloads the files of listeners, or None if there are none. `token`: other machines
-    must send it; without a token they cannot get the page, but all the rest.
+    must send it; without a token they cannot get the page, but all the rest. `origins`: the file,
+    variable or option of each setting that has one.
 
     An error ends its connection and is logged, a few per interval.
     """
@@ -108,7 +111,9 @@ async def serve_http(
         backups = Backups(backup, trio.current_time, node.settings.http.backup_interval_s)
         turns = AnswerTurns()
         clients = Clients(node, clock, turns, has_token=token is not None)
-        answers = _Answers(Endpoints(view), keys, backups, reload, Viewers(sampler), clients, turns)
+        answers = _Answers(
+            Endpoints(view, origins), keys, backups, reload, Viewers(sampler), clients, turns
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             nursery.start_soon(sampler.run)

@@ -378,6 +378,15 @@ async function ask() {
 
 $("explain").addEventListener("submit", (event) => { event.preventDefault(); explain($("client").value); });
 
+$("limits-open").addEventListener("toggle", async () => {
+  if (!$("limits-open").open) return;
+  try {
+    const limits = Object.entries(await (await fetch("limits")).json());
+    const rows = limits.map(([key, one]) => [key, String(one.value), one.origin]);
+    table("limits", rows.sort((a, b) => (a[2] === "default") - (b[2] === "default")), "");
+  } catch { $("limits-open").open = false; } // The feed says that there is no answer.
+});
+
 // --- the feed -----------------------------------------------------------------------------------
 
 let paused = false;
