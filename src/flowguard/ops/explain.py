@@ -52,6 +52,8 @@ class OnDisk(TypedDict):
     """A backlog that is read page by page, oldest first."""
 
     messages: int
+    is_in_kafka: bool
+    """True if it waits in Kafka, and not on the disk of the store."""
     read_pos: int
     """Position in the queue up to which it has been read."""
     last_pos: int
@@ -407,6 +409,7 @@ def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:
     progress = node.state.progress.get(session)
     return OnDisk(
         messages=queue.disk.count,
+        is_in_kafka=session.client_id in node.router.lane.names,
         read_pos=queue.disk.after_pos,
         last_pos=queue.disk.last_pos,
         per_s=None if progress is None else progress.per_s(now_s),

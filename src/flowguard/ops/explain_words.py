@@ -98,9 +98,10 @@ def _undelivered(explanation: Explanation) -> list[str]:
     on_disk = explanation["on_disk"]
     if on_disk is not None:
         per_s = on_disk["per_s"]
+        place = "In Kafka" if on_disk["is_in_kafka"] else "On the disk"
         rate = "" if per_s is None else f"; {per_s:,.0f} are read per second"
         found.append(
-            f"On the disk: {on_disk['messages']:,} of them, read up to position "
+            f"{place}: {on_disk['messages']:,} of them, read up to position "
             f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
         )
     log = explanation["log"]

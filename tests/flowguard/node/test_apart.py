@@ -20,6 +20,7 @@ from flowguard.codec.packets import (
 from flowguard.flow import Reason
 from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.ops.explain import explain
+from flowguard.ops.explain_words import sentences
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
 from flowguard.records import OWED, Append, Forward
@@ -411,3 +412,18 @@ def test_a_session_that_ends_and_one_that_begins_under_its_name_do_not_meet() ->
     device.close()
     stage.restart()
     assert "app-1" not in stage.node.registry.sessions
+
+
+def test_explanation_of_an_application_says_that_its_messages_wait_in_kafka() -> None:
+    stage = staged()
+    subscribed(stage, "app-1", "t").close()
+    subscribed(stage, "device", "t").close()
+    publisher = come(stage, "p")
+    publisher.publish("t", b"x", qos=1)
+    for client_id, place in (
+        ("app-1", "In Kafka: 1 of them"),
+        ("device", "On the disk: 1 of them"),
+    ):
+        found = explain(stage.node, client_id, stage.now_s)
+        assert found is not None
+        assert place in " ".join(sentences(found))

@@ -142,7 +142,13 @@ def test_a_backlog_on_disk_is_told_with_its_position_and_rate() -> None:
     assert cause(stage) == Undelivered.DISK
     on_disk = explained(stage)["on_disk"]
     assert on_disk is not None
-    assert on_disk == {"messages": count, "read_pos": 0, "last_pos": count, "per_s": None}
+    assert on_disk == {
+        "messages": count,
+        "is_in_kafka": False,
+        "read_pos": 0,
+        "last_pos": count,
+        "per_s": None,
+    }
     fetch_page(stage)
     on_disk = explained(stage)["on_disk"]
     assert on_disk is not None
