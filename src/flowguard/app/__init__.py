@@ -6,5 +6,6 @@
 - `failures`    why a broker did not start or ended, in words for its operator
 - `reloadable_files`  certificates, users, keys and rules, read again while the broker runs
 - `embedded`    a broker inside a program on trio; `in_thread`: inside any other program
+- `host_logs`   log events of such a broker, through `logging`
 - `extras`      how to install the packages that a feature needs
 """

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from flowguard.app.broker import build_broker
 from flowguard.app.failures import StartError
+from flowguard.app.host_logs import to_the_host
 from flowguard.broker.local.local_client import INBOX_MESSAGES, EndedError, LocalClient
 from flowguard.broker.local.local_packets import connect_packet
 from flowguard.broker.memory import bounds_of
@@ -128,9 +129,24 @@ async def open_broker(
 
     `port` 0: a free one; `data`: the directory for what must survive, None: nothing survives;
     `store`: one of your own instead, which is closed in the end.
+    It logs to the logger `flowguard` of `logging`, or as the program configured structlog.
     Raises `ConfigError`, `StoreError` and `OSError` before the block begins. An error of the
     block is raised as it is; one of the broker ends the block, in an `ExceptionGroup`.
     """
+    with to_the_host():
+        async with _opened(settings, hooks, host, port, data, store) as broker:
+            yield broker
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Given,
+    hooks: Hooks | None,
+    host: str,
+    port: int,
+    data: str | os.PathLike[str] | None,
+    store: Store | None,
+) -> AsyncIterator[EmbeddedBroker]:
     bounds = bounds_of(_checked(settings, durable=data is not None))
     if bounds.asked.node.workers != 1:
         raise ConfigError("node.workers: a broker inside a program has one worker")
