@@ -246,15 +246,14 @@ class Router:
         self, session: Session, plan: Plan, message: Publish, now_s: float
     ) -> ReasonCode | None:
         """Check topic, size, permission and retained messages; return a reason code or None."""
-        rejections, client_id, user = self._node.rejections, session.client_id, session.user
         if plan.refused is not None:
-            rejections.publish(client_id, user, message.topic, Reason.TOPIC_REFUSED)
+            self._reject(session, message.topic, Reason.TOPIC_REFUSED)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            rejections.publish(client_id, user, message.topic, Reason.PAYLOAD_TOO_LARGE)
+            self._reject(session, message.topic, Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if self.asks and not self.may_publish(session, message):
-            rejections.publish(client_id, user, message.topic, Reason.NOT_AUTHORIZED)
+            self._reject(session, message.topic, Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
@@ -267,6 +266,9 @@ class Router:
         if self.retaining.keep(message, expiry_of(message, now_s)):
             return None
         return self.deliveries.refusal_to(session, message)
+
+    def _reject(self, session: Session, topic: str, reason: Reason) -> None:
+        self._node.rejections.publish(session.client_id, session.user, topic, reason)
 
     def may_publish(self, session: Session, message: Publish) -> bool:
         """Return True if rules and authorizer, if configured, let a client publish it."""
