@@ -105,9 +105,8 @@ class BrokerParts:
 
             reload = partial(self.files.reload, running.node)
             seen = (running.node, running.clock, self.http.listener, running.backup, progress)
-            running.http = await nursery.start(
-                serve_http, *seen, reload, self.http.token, self.origins
-            )
+            more = (reload, self.http.token, self.origins, running.drain)
+            running.http = await nursery.start(serve_http, *seen, *more)
 
 
 def build_broker(

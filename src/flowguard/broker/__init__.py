@@ -1,6 +1,7 @@
 """The tasks and sockets of a broker: the only package of the server that knows trio.
 
 - `server`        the nursery around all tasks, and the drain
+- `leaving`       clients are disconnected one after the other before it
 - `housekeeping`  the tick of 100 ms: deadlines, load signals, `$SYS`
 - `memory`        the memory that the process may use, uses and returns
 - `clock`         seconds since the Unix epoch that never go backwards

@@ -21,6 +21,7 @@ from flowguard.broker.clock import unix_clock
 from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.identity.hashers import Hashers, SpareTime
+from flowguard.broker.leaving import leave
 from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog, PeerLog, RequestLog
 from flowguard.broker.logs.life_log import LifeLog
 from flowguard.broker.logs.overload_log import OverloadLog
@@ -75,6 +76,8 @@ class Running:
     """The sockets of the broker."""
     clock: Callable[[], float]
     """The clock of the broker."""
+    leave_over_s: float
+    """Time over which clients are disconnected after `stop`, seconds; 0: all at once."""
     http: tuple[str, int] | None = None
     """The address of metrics, status and page, if they are served."""
 
@@ -83,6 +86,14 @@ class Running:
 
     def __post_init__(self) -> None:
         self.adopt = self.reactor.adopt
+
+    def drain(self, over_s: float) -> bool:
+        """Disconnect the clients over a time in seconds, and end; False if it ends already."""
+        if self.stop.is_set():
+            return False
+        self.leave_over_s = over_s
+        self.stop.set()
+        return True
 
     @property
     def address(self) -> tuple[str, int]:
@@ -138,7 +149,8 @@ async def serve(
         _listen(reactor, doorways, descriptors, node.bounds.sockets_max)
         _log_start(node, store, doorways, sessions, descriptors)
         addresses, stop = [doorway.address for doorway in doorways], trio.Event()
-        running = Running(node, addresses, stop, committer.backup, [], reactor, clock)
+        over_s = bounds.settings.node.drain_over_s
+        running = Running(node, addresses, stop, committer.backup, [], reactor, clock, over_s)
         overload_log = OverloadLog(node, clock())
         seen = (node, store, committer, reactor, clock, running.onlookers)
         tasks: list[Callable[[], Awaitable[None]]] = [
@@ -158,6 +170,8 @@ async def serve(
                         await start_services(running, services)
                     task_status.started(running)
                     await running.stop.wait()
+                    if running.leave_over_s:
+                        await leave(node, reactor, clock, running.leave_over_s)
                     await _drain(node, reactor, clock, overload_log)
                     nursery.cancel_scope.cancel()
             services.cancel_scope.cancel()

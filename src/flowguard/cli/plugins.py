@@ -25,6 +25,7 @@ OWN: Final = {
         "serve": "flowguard.cli.serve:serve",
         "top": "flowguard.cli.remote.top:top",
         "explain": "flowguard.cli.remote.explain:explain",
+        "drain": "flowguard.cli.remote.drain:drain",
         "clients": "flowguard.cli.remote.clients:clients",
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",

@@ -123,7 +123,7 @@ CATALOGUE: Final = (
     shown("now_s", lambda at: at.now_s),
     gauge("started_s", "start_time_seconds", lambda at: at.node.started_s,
         "Unix time at which the node started."),
-    gauge("draining", "draining", lambda at: at.node.state.draining,
+    gauge("draining", "draining", lambda at: at.node.state.draining or at.node.door.leaving,
         "1 while the node drains, else 0."),
     gauge("", "standby", lambda at: False,
         "1 while the broker waits for the end of another one, else 0."),

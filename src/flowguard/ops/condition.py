@@ -110,7 +110,7 @@ def not_ready(node: Node, now_s: float) -> str:
     An overloaded node is ready: it admits clients in turn, and other nodes would get its load. A
     full disk or an unavailable Kafka is no reason either, because most clients need neither.
     """
-    if node.state.draining:
+    if node.state.draining or node.door.leaving:
         return "draining"
     away_s = node.outage.lasted_s(now_s)
     if away_s:

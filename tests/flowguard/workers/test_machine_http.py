@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from flowguard.app.workers.machine_http import MachineAnswers
 from flowguard.app.workers.process import Worker
@@ -32,7 +33,7 @@ async def test_path_of_a_worker_has_the_rules_of_a_broker_with_one_worker(
     tmp_path: Path, token: bytes | None, path: str, code: int
 ) -> None:
     keys = Keys(frozenset(), token)
-    answers = MachineAnswers([Worker(0)], tmp_path, no_reload, keys, lambda *_: None)
+    answers = MachineAnswers([Worker(0)], tmp_path, no_reload, keys, lambda *_: None, trio.Event())
     request = Request("GET", path, {"host": "127.0.0.1"}, "192.0.2.1")
     connection = SimpleNamespace(is_served=False)
     response = await answers.respond(request, cast(Any, connection), cast(Any, None))

@@ -38,9 +38,11 @@ from flowguard.cluster.members import Members
 from flowguard.ops.web.backup import folder_of
 from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
 from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, client_id_of
+from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
     CHANGES,
+    DRAIN,
     EXPLAIN,
     HEALTH,
     LOG,
@@ -86,13 +88,16 @@ class MachineAnswers:
         reload: Reload,
         keys: Keys,
         on_level: Callable[[str, str], None],
+        stop: trio.Event,
     ) -> None:
-        """`on_level` is called with the kind and the level of a changed log level."""
+        """`on_level` is called with the kind and the level of a changed log level; `stop` ends the
+        broker."""
         self._workers = workers
         self._data = data
         self._reload = reload
         self._keys = keys
         self._on_level = on_level
+        self._stop = stop
         names = {worker.name: "" for worker in workers}
         self._members = Members(name_of(0), 1, names)
         self._is_copying = False
@@ -178,6 +183,21 @@ class MachineAnswers:
             page["next"] = f"{index + 1}-"
         return json_response(page)
 
+    async def _drain(self, request: Request, connection: HttpConnection) -> Response:
+        """Let all workers drain, and then end."""
+        over_s: list[float] = []
+
+        def begin(value: float) -> bool:
+            over_s.append(value)
+            return not self._stop.is_set()
+
+        with_token = self._keys.token is not None
+        response = await drain_response(begin, request, connection, with_token=with_token)
+        if response.code == 200:
+            await self._ask_all(DRAIN, json.dumps({"over_s": over_s[0]}).encode())
+            self._stop.set()
+        return response
+
     async def _change_client(self, request: Request, connection: HttpConnection) -> Response:
         refusal = refusal_of_change(request, with_token=self._keys.token is not None)
         if refusal is not None:
@@ -230,6 +250,8 @@ class MachineAnswers:
             return await reload_response(self._reload, request)
         if request.path == LOG:
             return await self._change_level(request, connection)
+        if request.path == DRAIN:
+            return await self._drain(request, connection)
         if request.path in CLIENT_CHANGES:
             return await self._change_client(request, connection)
         if request.path != BACKUP:

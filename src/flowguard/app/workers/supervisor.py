@@ -196,7 +196,7 @@ class Supervisor:
             self._spec = replace(self._spec, settings={**settings, "log": log_settings})
 
         keys = Keys(frozenset(self._spec.whole_settings.http.names), self._token)
-        answers = MachineAnswers(self.workers, self.data, self.reload, keys, use_level)
+        answers = MachineAnswers(self.workers, self.data, self.reload, keys, use_level, self.stop)
         address: tuple[str, int] = await nursery.start(serve_machine, answers, self._http)
         return address
 

@@ -2,6 +2,7 @@
 
 - `top`      watches a broker; `top_screen` draws the frame, `top_workers` that of several workers
 - `clients`  lists, disconnects and removes clients
+- `drain`    ends a broker slowly
 - `explain`  shows why a client waits
 - `log`      shows or changes the levels of the log
 - `reload`   has certificates, users, keys and rules read again

@@ -91,6 +91,8 @@ class Door:
         """Maximum number of sockets, or None if the driver has no sockets."""
         self.resting: Rest | None = None
         """Reason why a listener rests now, or None if all accept."""
+        self.leaving = False
+        """True if clients are disconnected one after the other, because the broker ends."""
         self.rests: Final = dict.fromkeys(Rest, 0)
         self.handshakes: Gate[Any] | None = None
         """The gate for handshakes of TLS and WebSocket, or None if the driver has none."""

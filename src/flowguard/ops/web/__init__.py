@@ -10,5 +10,6 @@
 - `workers_page`    the first page of several workers
 - `backup`          copies the store, for requests from this machine
 - `log_levels`      shows or changes the levels of the log
+- `drain`           ends the broker slowly
 - `reload`          reads certificates, users, keys and rules again, for requests from this machine
 """

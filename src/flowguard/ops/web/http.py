@@ -11,6 +11,7 @@
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
     POST /clients/kick         {"client_id": "..."}: end its connection (`ops.web.clients`)
     POST /clients/forget       {"client_id": "..."}: end its session
+    POST /drain                {"over_s": 300}: disconnect all clients over this time, and end
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
     GET /log                   the levels of the log (`ops.web.log_levels`)
@@ -24,6 +25,7 @@ time of the event loop are made in turn; /health and /ready cost none and do not
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from socket import socket
 from typing import Final, final
 
@@ -41,7 +43,8 @@ from flowguard.ops.status import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
 from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, Clients
-from flowguard.ops.web.endpoints import BACKUP, LOG, PROBES, READS, RELOAD, Endpoints
+from flowguard.ops.web.drain import Drain, drain_response
+from flowguard.ops.web.endpoints import BACKUP, DRAIN, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http_connection import (
     BadRequest,
@@ -82,6 +85,7 @@ async def serve_http(
     reload: Reload | None = None,
     token: bytes | None = None,
     origins: Mapping[str, str] | None = None,
+    drain: Drain = lambda _: False,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -89,7 +93,7 @@ async def serve_http(
 
     `reload`: reloads the files of listeners, or None if there are none. `token`: other machines
     must send it; without a token they cannot get the page, but all the rest. `origins`: the file,
-    variable or option of each setting that has one.
+    variable or option of each setting that has one. `drain`: drains and ends the broker.
 
     An error ends its connection and is logged, a few per interval.
     """
@@ -107,13 +111,18 @@ async def serve_http(
         )
         errors = ErrorLog("http request failed")
         sampler = Sampler(view, errors)
-        keys = Keys(frozenset(node.settings.http.names), token)
-        backups = Backups(backup, trio.current_time, node.settings.http.backup_interval_s)
+        settings = node.settings.http
+        keys = Keys(frozenset(settings.names), token)
         turns = AnswerTurns()
         clients = Clients(node, clock, turns, has_token=token is not None)
-        answers = _Answers(
-            Endpoints(view, origins), keys, backups, reload, Viewers(sampler), clients, turns
-        )
+        changes: dict[str, Change] = {
+            BACKUP: Backups(backup, trio.current_time, settings.backup_interval_s).answer,
+            LOG: _new_level,
+            DRAIN: partial(drain_response, drain, with_token=token is not None),
+            **dict.fromkeys(CLIENT_CHANGES, clients.change),
+        }
+        endpoints, viewers = Endpoints(view, origins), Viewers(sampler)
+        answers = _Answers(endpoints, keys, changes, reload, viewers, clients, turns)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             nursery.start_soon(sampler.run)
@@ -225,13 +234,17 @@ class HttpServer:
             return json_response({"error": "the broker's log says more"}, 500)
 
 
+Change = Callable[[Request, HttpConnection], Awaitable[Response]]
+"""Makes a change; reads the body of the request itself."""
+
+
 @final
 class _Answers:
     def __init__(
         self,
         endpoints: Endpoints,
         keys: Keys,
-        backups: Backups,
+        changes: Mapping[str, Change],
         reload: Reload | None,
         viewers: Viewers,
         clients: Clients,
@@ -239,11 +252,11 @@ class _Answers:
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
-        self._backups = backups
         self._reload = reload
         self._viewers = viewers
         self._clients = clients
         self._turns = turns
+        self._changes = changes
 
     async def respond(
         self, request: Request, connection: HttpConnection, server: HttpServer
@@ -259,12 +272,9 @@ class _Answers:
             return refusal
         if request.path in PROBES and request.method in READS:
             return self._endpoints.probe(request)
-        if request.path == BACKUP and request.method == "POST":
-            return await self._backups.answer(request, connection)
-        if request.path == LOG and request.method == "POST":
-            return (await change_level(request, connection))[0]
-        if request.path in CLIENT_CHANGES and request.method == "POST":
-            return await self._clients.change(request, connection)
+        change = self._changes.get(request.path)
+        if change is not None and request.method == "POST":
+            return await change(request, connection)
         connection.is_served = True
         reload = self._reload
         if request.path == CLIENTS and request.method in READS:
@@ -275,3 +285,8 @@ class _Answers:
             response = await self._turns.take(lambda: self._endpoints.answer(request))
         connection.is_served = False
         return response
+
+
+async def _new_level(request: Request, connection: HttpConnection) -> Response:
+    response, _ = await change_level(request, connection)
+    return response

@@ -1,0 +1,68 @@
+"""`flowguard drain`: a running broker disconnects its clients over a time, and ends."""
+
+import re
+import time
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from flowguard.cli.console import plain
+from flowguard.cli.remote.answers import turned_down
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+
+UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
+DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+POLL_S: Final = 1.0
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of `90`, `90s`, `5m` or `1h`."""
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("a number with s, m or h, as 5m")
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def drain(
+    over: Annotated[
+        str, typer.Option(metavar="TIME", help="Time until the last client: 90s, 5m or 1h.")
+    ],
+    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+) -> None:
+    """End a running broker slowly: its clients are disconnected one after the other.
+
+    New clients are rejected from the beginning. A second SIGTERM ends the broker at once. The
+    command waits until the broker has ended; after Ctrl-C the broker drains on.
+    """
+    over_s = seconds_of(over)
+    try:
+        clients = _clients(url)
+        code, answer = ask(url, "/drain", {"over_s": over_s})
+        if code != 200:
+            raise turned_down(url, code, answer)
+    except NoAnswer as error:
+        raise complain("drain", error, "--url http://HOST:PORT") from error
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=plain(stderr=True, soft_wrap=False)) as progress:
+        task = progress.add_task(f"{clients:,} clients", total=max(1, clients))
+        while True:
+            time.sleep(POLL_S)
+            try:
+                left = _clients(url)
+            except NoAnswer as error:
+                if error.refused:
+                    break
+                continue  # It is busy with its end.
+            progress.update(task, completed=clients - left, description=f"{left:,} clients")
+        progress.update(task, completed=max(1, clients), description="0 clients")
+    typer.echo(f"the broker has ended; {clients:,} clients were connected")
+
+
+def _clients(url: str) -> int:
+    """Return the number of connected clients, of all workers. Raises NoAnswer."""
+    code, status = ask(url, "/status")
+    if code != 200 or not isinstance(status, dict):
+        raise turned_down(url, code, status)
+    workers: list[Any] = status.get("workers", [status])
+    return sum(each["clients"]["connected"] for each in workers if each is not None)
