@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PLACES: Final = {"flowguard": ROOT / "src" / "flowguard", "broker_adapter": ROOT / "broker_adapter"}
 PACKAGE: Final = "flowguard_guard"
-FIRST: Final = ("host_guard", "waits", "asyncio_guard", "trio_guard", "asgi")
+FIRST: Final = ("host_guard", "waits", "asyncio_guard", "trio_guard", "asgi", "metrics")
 """The modules of `broker_adapter` that the package offers."""
 OWN: Final = ("flowguard.config", "flowguard.section", "flowguard", "broker_adapter")
 """Modules that are not copied."""
