@@ -32,6 +32,7 @@ OWN: Final = {
         "settings": "flowguard.cli.settings:settings",
         "check": "flowguard.cli.check:check",
         "log": "flowguard.cli.remote.log:log",
+        "capacity": "flowguard.cli.capacity.command:capacity",
         "reload": "flowguard.cli.remote.reload:reload",
         "import": "store_tools.mosquitto.command:import_conf",
         "passwd": "flowguard.cli.passwd:passwd",
