@@ -1,11 +1,13 @@
 """The list of clients: pages, cursors and filters."""
 
+import json
 from typing import Any
 
 import pytest
 
 from flowguard.ops import clients
 from flowguard.ops.clients import SLICE, ClientLists, ClientPage, PageInMaking, Wanted
+from flowguard.ops.web.clients import encode_slice
 from tests.support.stage import Stage
 
 
@@ -103,6 +105,22 @@ def test_one_step_looks_at_a_slice_and_a_page_at_a_bounded_number(
     assert [*looked, making.done] == [SLICE, 2 * SLICE]
     found = lists.finish(making)
     assert (found["clients"], found["next"]) == ([], f"1.{2 * SLICE}")
+
+
+def test_page_is_encoded_a_slice_at_a_time() -> None:
+    stage = Stage()
+    for number in range(3 * SLICE):
+        stage.connect(f"c{number}")
+    making = ClientLists(stage.node).begin(Wanted())
+    assert isinstance(making, PageInMaking)
+    rows: list[str] = []
+    encoded = []
+    goes_on = True
+    while goes_on:
+        goes_on = encode_slice(making, rows)
+        encoded.append(len(rows))
+    assert encoded == [SLICE, 2 * SLICE, 3 * SLICE]
+    assert [json.loads(row) for row in rows] == making.rows
 
 
 def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
