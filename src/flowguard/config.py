@@ -274,7 +274,7 @@ class NodeSettings(Section):
     """Maximum time to finish work in process after SIGTERM, seconds."""
     drain_over_s: float = Field(0.0, ge=0, le=86_400)
     """Time over which clients are disconnected after SIGTERM, one after the other, or 0 for all at
-    once. The service manager must wait longer. Time until the last client, seconds."""
+    once. Time until the last client, seconds."""
 
 
 class StoreSettings(Section):

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.cli.systemd import STATUS_S, StandingBy, systemd_socket
+from flowguard.cli.systemd import EXTENSION, STATUS_S, StandingBy, systemd_socket
+from flowguard.codec.packets import Connack
 from tests.interop.broker import PATIENCE_S, running_broker
+from tests.support.caller import Caller
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "flowguard.service"
 
@@ -45,6 +47,27 @@ def test_it_is_ready_when_it_listens_and_gives_signs_of_life_until_it_stops(
         broker.process.send_signal(signal.SIGTERM)
         while told(listener) != ["STOPPING=1"]:
             pass
+        broker.process.wait(PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_broker_that_drains_asks_for_more_time(tmp_path: Path, listener: socket.socket) -> None:
+    environment = {
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "WATCHDOG_USEC": "200000",
+        "FLOWGUARD_NODE__DRAIN_OVER_S": "3600",
+    }
+    killed = 128 + signal.SIGTERM
+    with (
+        running_broker(tmp_path / "b", environment=environment, exit_code=killed) as broker,
+        Caller(broker) as caller,
+    ):
+        assert isinstance(caller.read(), Connack)
+        broker.process.send_signal(signal.SIGTERM)
+        while told(listener) != ["STOPPING=1"]:
+            pass
+        assert told(listener)[0] == EXTENSION
+        broker.process.send_signal(signal.SIGTERM)
         broker.process.wait(PATIENCE_S)
 
 

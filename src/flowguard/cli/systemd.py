@@ -15,8 +15,10 @@ import trio
 
 STATUS_S: Final = 10.0
 """Interval of status notifications if systemd requires no signs of life, seconds."""
-START_S: Final = 300.0
-"""Time that a start may still take after each notification of a standby broker, seconds."""
+EXTENSION_S: Final = 300.0
+"""Time that a start may still take after each notification of a standby broker, and an end after
+each of one that drains, seconds."""
+EXTENSION: Final = f"EXTEND_TIMEOUT_USEC={round(EXTENSION_S * 1e6)}"
 
 log = structlog.get_logger()
 
@@ -70,8 +72,7 @@ class StandingBy:
         if self._listener is None or now_s < self._due_s:
             return
         self._due_s = now_s + STATUS_S
-        extended_us = round(START_S * 1e6)
-        self._listener.tell(f"EXTEND_TIMEOUT_USEC={extended_us}", f"STATUS=stands by: {who}")
+        self._listener.tell(EXTENSION, f"STATUS=stands by: {who}")
 
 
 async def tell_systemd(stop: trio.Event, sentence: Callable[[], str]) -> None:
@@ -87,6 +88,8 @@ async def tell_systemd(stop: trio.Event, sentence: Callable[[], str]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_tell_of_the_end, stop, listener)
             while True:
+                if stop.is_set():  # A drain may take longer than TimeoutStopSec.
+                    first = [EXTENSION]
                 listener.tell(*first, "WATCHDOG=1", f"STATUS={sentence()}")
                 first = []
                 await trio.sleep(listener.interval_s)

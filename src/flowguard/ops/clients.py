@@ -22,7 +22,7 @@ from flowguard.session.session import Session
 from flowguard.types import PROTOCOLS
 
 PAGE_MAX: Final = 1_000
-SLICE: Final = 100
+SLICE: Final = 20
 """Sessions looked at in one step of the event loop."""
 LOOKS_MAX: Final = 5_000
 """Sessions looked at for one page."""

@@ -135,6 +135,9 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
         logged = Path(broker.log).read_text()
         assert logged.count("reloaded certificates, users, keys and rules") == 2
         assert logged.count("roles=2") == 2
+        assert [
+            line.split("status=")[1][:3] for line in logged.splitlines() if "audit" in line
+        ] == [*("200", "200", "409")]
         assert "keys=0" not in logged, "zeros are left out"
         assert logged.count("reload failed; nothing has changed") == 1
         assert said.startswith("flowguard reload: nothing has changed: ")

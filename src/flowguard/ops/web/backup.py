@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from flowguard.errors import StoreError
-from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.callers import audit, refusal_of_change
 from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 Backup = Callable[[Path], Awaitable[None]]
@@ -49,11 +49,11 @@ class Backups:
         try:
             await self._backup(folder)
         except StoreError as error:
-            return json_response({"error": str(error)}, 409)
+            return audit(request, json_response({"error": str(error)}, 409), folder=str(folder))
         finally:
             self._is_under_way = connection.is_served = False
             self._free_at_s = self._clock() + self._interval_s
-        return json_response({"folder": str(folder)})
+        return audit(request, json_response({"folder": str(folder)}), folder=str(folder))
 
     def _too_soon(self, wait_s: int) -> Response:
         why = (

@@ -11,7 +11,11 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
+import structlog
+
 from flowguard.ops.web.http_connection import Request, Response, json_response
+
+log = structlog.get_logger()
 
 CSRF_HEADER: Final = "x-flowguard"
 """A header that no form can send, and that a script can send only to its own site."""
@@ -36,6 +40,18 @@ def refusal_of_change(request: Request, *, with_token: bool = False) -> Response
             {"error": "a request that changes something needs the header X-Flowguard: 1"}, 403
         )
     return None
+
+
+def audit(request: Request, response: Response, **what: object) -> Response:
+    """Log a change that a caller asked for, with its outcome; return the response."""
+    log.info(
+        "audit",
+        action=request.path.removeprefix("/"),
+        **what,
+        by=request.peer if is_from_here(request) else f"{request.peer}, with the token",
+        status=response.code,
+    )
+    return response
 
 
 def is_from_here(request: Request) -> bool:

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
-import structlog
 import trio
 from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
 from flowguard.ops.clients import ClientLists, PageInMaking, Wanted
-from flowguard.ops.web.callers import is_from_here, refusal_of_change
+from flowguard.ops.web.callers import audit, refusal_of_change
 from flowguard.ops.web.http_connection import (
     JSON_TYPE,
     HttpConnection,
@@ -35,8 +34,6 @@ FORGET: Final = "/clients/forget"
 CLIENT_CHANGES: Final = (KICK, FORGET)
 COMMIT_S: Final = 5.0
 """Maximum wait for the commit, seconds."""
-
-log = structlog.get_logger()
 
 
 class Changed(TypedDict):
@@ -91,14 +88,7 @@ class Clients:
         if client_id is None:
             return json_response({"error": 'a body of JSON: {"client_id": "..."}'}, 400)
         response = await self._change(request.path == FORGET, client_id)
-        log.info(
-            "audit",
-            action=request.path.removeprefix("/"),
-            client_id=client_id,
-            by=request.peer if is_from_here(request) else f"{request.peer}, with the token",
-            status=response.code,
-        )
-        return response
+        return audit(request, response, client_id=client_id)
 
     async def _change(self, is_forgotten: bool, client_id: str) -> Response:
         node, now_s = self._node, self._clock()

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Final
 
-import structlog
-
-from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.callers import audit, refusal_of_change
 from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 OVER_MAX_S: Final = 86_400
@@ -18,8 +16,6 @@ WANTED: Final = f'a body of JSON: {{"over_s": 0 to {OVER_MAX_S}}}, in seconds'
 
 Drain = Callable[[float], bool]
 """Begins to drain over a time in seconds; False if the broker drains already."""
-
-log = structlog.get_logger()
 
 
 async def drain_response(
@@ -32,10 +28,9 @@ async def drain_response(
     over_s = over_s_of(await connection.body())
     if over_s is None:
         return json_response({"error": WANTED}, 400)
-    if not drain(over_s):
-        return json_response({"error": "the broker drains already"}, 409)
-    log.info("audit", action="drain", over_s=over_s, by=request.peer, status=200)
-    return json_response({"over_s": over_s})
+    began = drain(over_s)
+    answer = {"over_s": over_s} if began else {"error": "the broker drains already"}
+    return audit(request, json_response(answer, 200 if began else 409), over_s=over_s)
 
 
 def over_s_of(body: bytes) -> float | None:

@@ -6,7 +6,7 @@ A level holds until the broker ends. Only callers of this machine may change it.
 import json
 
 from flowguard.broker.logs import levels
-from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.callers import audit, refusal_of_change
 from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 WANTED = 'a body of JSON: {"kind": "clients", "level": "debug"}'
@@ -36,4 +36,4 @@ async def change_level(
         levels.change(kind, level)
     except ValueError as error:
         return json_response({"error": str(error)}, 400), None
-    return levels_response(), (kind, level)
+    return audit(request, levels_response(), kind=kind, level=level), (kind, level)

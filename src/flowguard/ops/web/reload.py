@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing_extensions import TypedDict
 
 from flowguard.errors import ConfigError
-from flowguard.ops.web.callers import refusal_of_change
+from flowguard.ops.web.callers import audit, refusal_of_change
 from flowguard.ops.web.http_connection import Request, Response, json_response
 
 
@@ -35,6 +35,7 @@ async def reload_response(reload: Reload, request: Request) -> Response:
     if refusal is not None:
         return refusal
     try:
-        return json_response(await reload())
+        response = json_response(await reload())
     except ConfigError as error:
-        return json_response({"error": str(error)}, 409)
+        response = json_response({"error": str(error)}, 409)
+    return audit(request, response)
