@@ -169,7 +169,10 @@ class Filling:
 
     async def run(self, size: Size) -> Finding:
         limit_bytes = limit_bytes_of(size)
-        settings = {"flow": {"memory_max_bytes": limit_bytes}}
+        flow: dict[str, float] = {"memory_max_bytes": limit_bytes}
+        if not size.is_full:  # At the default the broker would not start.
+            flow["memory_objective"] = 0.85
+        settings = {"flow": flow}
         async with victim(size.folder, settings) as broker, peak_memory(broker) as peak:
             found = await trio.to_thread.run_sync(self._attack, Attackers(broker), size)
         within = peak.below(limit_bytes)
