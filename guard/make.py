@@ -1,7 +1,8 @@
 """`python guard/make.py FOLDER`: write the project of the distribution flowguard-guard to a folder.
 
 The distribution has its own package, `flowguard_guard`, made of the modules that the guard imports.
-Their imports are renamed, so no file belongs to two distributions and either can be removed alone.
+The imports of these modules are renamed. So no file belongs to two distributions, and either can be
+removed alone.
 The package has its own `section`, because pydantic's core alone takes most of 5 MB.
 """
 

@@ -113,9 +113,9 @@ class Explanation(TypedDict):
     user: str
     """The proved user of the client, or ""."""
     roles: list[str]
-    """Its roles, or an empty list without rules."""
+    """Roles of the client, or an empty list without rules."""
     filters: list[str]
-    """Its first filters, `FILTERS_SHOWN` at most."""
+    """Filters of the client, the first `FILTERS_SHOWN` at most."""
     last_end: LastEnd | None
     """The end of its former connection, or null if it is not remembered."""
     client_class: str
