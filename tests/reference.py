@@ -34,6 +34,7 @@ BOUNDED_LOGS: Final = {
 }
 """Level and fields of the logs in `flowguard.broker.logs.error_log`."""
 BOUNDED_EVENTS: Final = {
+    "audit": ("warning", "`action`, `by`, `status`"),
     "authentication failed": BOUNDED_LOGS["PeerLog"],
     "connected": (
         "debug",

@@ -58,7 +58,7 @@ class Commands(TyperGroup):
             self.commands = names  # typer suggests the nearest of these names.
             return None
         try:
-            return _flowing(_command_at(plug))
+            return _with_token(_flowing(_command_at(plug)))
         except ModuleNotFoundError as error:
             return _command_without(error, plug)
 
@@ -99,9 +99,26 @@ def _command_at(plug: EntryPoint) -> Any:
         command = get_command(what)
         command.name = plug.name
         return command
+    return _command_of(what, plug.name)
+
+
+def _command_of(function: Any, name: str) -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-    app.command(plug.name)(what)
+    app.command(name)(function)
     return get_command(app)
+
+
+def _with_token(command: Any) -> Any:
+    """Give --token-file to each command that asks the HTTP port of a broker."""
+    for each in getattr(command, "commands", {}).values():
+        _with_token(each)
+    if any(param.name == "url" for param in command.params):
+        from flowguard.cli.remote.ask import token_option  # `serve` does not need it.
+
+        command.params += [
+            each for each in _command_of(token_option, "").params if each.name != "help"
+        ]
+    return command
 
 
 def _flowing(command: Any) -> Any:

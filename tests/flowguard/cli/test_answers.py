@@ -25,12 +25,16 @@ COMMANDS = {
 
 
 @contextmanager
-def server(answer: object, code: int = 200) -> Iterator[str]:
-    """A service that answers everything with this; its URL."""
+def server(
+    answer: object, code: int = 200, authorizations: list[str | None] | None = None
+) -> Iterator[str]:
+    """A service that answers everything with this; its URL. It notes the header Authorization."""
     body = json.dumps(answer).encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if authorizations is not None:
+                authorizations.append(self.headers["Authorization"])
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -102,3 +102,6 @@ def test_change_without_the_header_is_rejected(tmp_path: Path) -> None:
             urllib.request.urlopen(request, timeout=PATIENCE_S)
         with pytest.raises(urllib.error.HTTPError, match="405"):
             urllib.request.urlopen(url, timeout=PATIENCE_S)
+    log = Path(broker.log).read_text()
+    assert [line for line in log.splitlines() if "audit" in line and "status=403" in line]
+    assert "status=405" not in log

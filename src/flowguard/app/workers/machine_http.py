@@ -203,10 +203,7 @@ class MachineAnswers:
         if refusal is not None:
             return refusal
         body = await connection.body()
-        client_id = client_id_of(body)
-        if client_id is None:
-            return json_response({"error": 'a body of JSON: {"client_id": "..."}'}, 400)
-        index = self._owner_of(client_id)
+        index = self._owner_of(client_id_of(body))
         answer = await self._ask(index, request.path, body, 2 * ASK_S)
         return _unavailable(index) if answer is None else answer
 
@@ -260,8 +257,6 @@ class MachineAnswers:
         if refusal is not None:
             return refusal
         folder = folder_of(await connection.body())
-        if folder is None:
-            return json_response({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
         if self._is_copying:
             return json_response({"error": "a copy is being made"}, 429, retry_after="1")
         self._is_copying = True

@@ -5,7 +5,8 @@ import os
 import urllib.error
 import urllib.request
 from http.client import HTTPException
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +19,8 @@ POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
 NOT_NOW: Final = (421, 503)
 """Codes of a broker that will not answer: under this host name, or at this moment."""
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+TOKEN: Final = "FLOWGUARD_TOKEN"
+"""The environment variable with the token that a broker on another machine wants."""
 
 
 class NoAnswer(Exception):
@@ -30,18 +33,47 @@ class NoAnswer(Exception):
         super().__init__(shown(text))
 
 
+def _use_token_of(file: Path | None) -> None:
+    """Take the token in the first line of the file instead of that of the environment."""
+    if file is None:
+        return
+    try:
+        token = file.read_bytes().partition(b"\n")[0].strip().decode("latin-1")
+    except OSError as error:
+        raise refused(f"--token-file: cannot read {file}: {error.strerror}", code=2) from error
+    if not _is_token(token):
+        raise refused(f"--token-file: {file} does not begin with a line of ASCII text", code=2)
+    os.environ[TOKEN] = token
+
+
+def _is_token(text: str) -> bool:
+    return text.isascii() and text.isprintable() and text != ""
+
+
+def token_option(
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"File whose first line is the broker's token; default: {TOKEN}.",
+            callback=_use_token_of,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None:
+    """The option of all commands that have a URL (`flowguard.cli.plugins`)."""
+
+
 def ask(
     url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
 ) -> tuple[int, Any]:
-    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer.
-
-    The variable `FLOWGUARD_TOKEN` has the token that a broker on another machine wants.
-    """
+    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
     headers = {} if data is None else dict(POST_HEADERS)
-    if token := os.environ.get("FLOWGUARD_TOKEN"):
+    if token := os.environ.get(TOKEN):
+        if not _is_token(token):  # An error of the library would show it.
+            raise NoAnswer(f"{url}: {TOKEN} is not a line of ASCII text")
         headers["Authorization"] = f"Bearer {token}"
     # Proxies of the environment are ignored, because they would look for the broker elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -5,18 +5,36 @@ and web pages in a browser on this machine. All commits wait during a copy, so o
 time, with a pause after each.
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from math import ceil
 from pathlib import Path
-from typing import final
+from typing import Annotated, final
+
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
 
 from flowguard.errors import StoreError
 from flowguard.ops.web.callers import audit, refusal_of_change
-from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
+from flowguard.ops.web.http_connection import (
+    HttpConnection,
+    Request,
+    Response,
+    form_of,
+    json_response,
+)
 
 Backup = Callable[[Path], Awaitable[None]]
 """Copies the store to a new folder; raises `StoreError`."""
+
+
+def _absolute(name: str) -> str:
+    if "\0" in name or not Path(name).is_absolute():
+        raise ValueError(name)
+    return name
+
+
+class _Folder(TypedDict):
+    folder: Annotated[str, AfterValidator(_absolute)]
 
 
 @final
@@ -31,8 +49,8 @@ class Backups:
         self._free_at_s = clock()
 
     async def answer(self, request: Request, connection: HttpConnection) -> Response:
-        """Return 200 with the folder, 400 without a valid folder, 403 for other callers, 409 with
-        the reason if no copy was made, or 429 if it is too soon.
+        """Return 200 with the folder, 403 for other callers, 409 with the reason if no copy was
+        made, or 429 if it is too soon.
 
         The copy is made even if the peer does not wait. Raises BadRequest.
         """
@@ -40,8 +58,6 @@ class Backups:
         if refusal is not None:
             return refusal
         folder = folder_of(await connection.body())
-        if folder is None:
-            return json_response({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
         wait_s = self._free_at_s - self._clock()
         if self._is_under_way or wait_s > 0:
             return self._too_soon(max(1, ceil(wait_s)))
@@ -65,13 +81,6 @@ class Backups:
         return json_response({"error": why}, 429, retry_after=str(wait_s))
 
 
-def folder_of(body: bytes) -> Path | None:
-    """Return the folder that `body` names, or None without a valid folder."""
-    try:
-        asked = json.loads(body)
-        name = asked["folder"]
-        path = Path(name)
-        name.encode()  # Half a surrogate pair is valid in JSON, but not as a file name.
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return path if path.is_absolute() and "\0" not in name else None
+def folder_of(body: bytes) -> Path:
+    """Return the folder that `body` names. Raises BadRequest."""
+    return Path(form_of(body, _Folder, '{"folder": "an absolute path"}')["folder"])

@@ -10,9 +10,10 @@ Each change is a log event `audit`, and is answered after the commit.
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Final, final
+from typing import Annotated, Final, final
 
 import trio
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
@@ -23,6 +24,7 @@ from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
     Response,
+    form_of,
     json_response,
 )
 from flowguard.ops.web.turns import AnswerTurns
@@ -34,6 +36,10 @@ FORGET: Final = "/clients/forget"
 CLIENT_CHANGES: Final = (KICK, FORGET)
 COMMIT_S: Final = 5.0
 """Maximum wait for the commit, seconds."""
+
+
+class _Client(TypedDict):
+    client_id: Annotated[str, Field(min_length=1)]
 
 
 class Changed(TypedDict):
@@ -85,8 +91,6 @@ class Clients:
         if refusal is not None:
             return refusal
         client_id = client_id_of(await connection.body())
-        if client_id is None:
-            return json_response({"error": 'a body of JSON: {"client_id": "..."}'}, 400)
         response = await self._change(request.path == FORGET, client_id)
         return audit(request, response, client_id=client_id)
 
@@ -118,10 +122,6 @@ def encode_slice(page: PageInMaking, rows: list[str]) -> bool:
     return goes_on
 
 
-def client_id_of(body: bytes) -> str | None:
-    """Return the client id that `body` names, or None."""
-    try:
-        client_id = json.loads(body)["client_id"]
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return client_id if isinstance(client_id, str) and client_id else None
+def client_id_of(body: bytes) -> str:
+    """Return the client id that `body` names. Raises BadRequest."""
+    return form_of(body, _Client, '{"client_id": "..."}')["client_id"]

@@ -3,40 +3,40 @@
 Other machines need the token, as for `ops.web.clients`. It is a log event `audit`.
 """
 
-import json
 from collections.abc import Callable
-from math import isfinite
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from flowguard.ops.web.callers import audit, refusal_of_change
-from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
+from flowguard.ops.web.http_connection import (
+    HttpConnection,
+    Request,
+    Response,
+    form_of,
+    json_response,
+)
 
 OVER_MAX_S: Final = 86_400
-WANTED: Final = f'a body of JSON: {{"over_s": 0 to {OVER_MAX_S}}}, in seconds'
+WANTED: Final = f'{{"over_s": 0 to {OVER_MAX_S}}}, in seconds'
 
 Drain = Callable[[float], bool]
 """Begins to drain over a time in seconds; False if the broker drains already."""
 
 
+class _Over(TypedDict):
+    over_s: Annotated[float, Field(ge=0, le=OVER_MAX_S)]
+
+
 async def drain_response(
     drain: Drain, request: Request, connection: HttpConnection, *, with_token: bool
 ) -> Response:
-    """Return 200, 400 for another body, 403 for callers that may not, 409 during a drain."""
+    """Return 200, 403 for callers that may not, 409 during a drain. Raises BadRequest."""
     refusal = refusal_of_change(request, with_token=with_token)
     if refusal is not None:
         return refusal
-    over_s = over_s_of(await connection.body())
-    if over_s is None:
-        return json_response({"error": WANTED}, 400)
+    over_s = form_of(await connection.body(), _Over, WANTED)["over_s"]
     began = drain(over_s)
     answer = {"over_s": over_s} if began else {"error": "the broker drains already"}
     return audit(request, json_response(answer, 200 if began else 409), over_s=over_s)
-
-
-def over_s_of(body: bytes) -> float | None:
-    """Return the time that `body` names, or None."""
-    try:
-        over_s = float(json.loads(body)["over_s"])
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return over_s if isfinite(over_s) and 0 <= over_s <= OVER_MAX_S else None

@@ -31,7 +31,7 @@ from typing import Final, final
 
 import trio
 
-from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, printable
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
@@ -134,6 +134,7 @@ async def accept_all(listener: socket, server: "HttpServer") -> None:
     """Serve each connection, until cancelled."""
     listener.setblocking(False)
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.rejections.run)
         while True:
             await trio.lowlevel.wait_readable(listener)
             for connection in await _accept(listener):
@@ -191,6 +192,8 @@ class HttpServer:
     def __init__(self, respond: Respond, on_error: Callable[[BaseException], None]) -> None:
         self._respond_to = respond
         self._on_error = on_error
+        self.rejections = BoundedLog("audit")
+        """Rejected changes, a few per interval."""
         self._open: dict[HttpConnection, None] = {}
         """Open connections, in order of arrival."""
 
@@ -224,7 +227,12 @@ class HttpServer:
         peer."""
         try:
             request = await connection.request()
-            return None if request is None else await self._respond_to(request, connection, self)
+            if request is None:
+                return None
+            response = await self._respond_to(request, connection, self)
+            if response is not None and request.method not in READS:
+                self._audit_rejection(request, response)
+            return response
         except BadRequest as refusal:
             return json_response({"error": str(refusal)}, refusal.code)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -232,6 +240,11 @@ class HttpServer:
         except Exception as error:
             self._on_error(error)
             return json_response({"error": "the broker's log says more"}, 500)
+
+    def _audit_rejection(self, request: Request, response: Response) -> None:
+        if response.code in (401, 403) and self.rejections.may_show(str(response.code)):
+            action = printable(request.path.removeprefix("/"))
+            self.rejections.show(action=action, by=request.peer, status=response.code)
 
 
 Change = Callable[[Request, HttpConnection], Awaitable[Response]]

@@ -12,11 +12,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from socket import SO_SNDBUF, SOL_SOCKET
-from typing import Final, cast, final
+from typing import Final, TypeVar, cast, final
 from urllib.parse import parse_qsl, unquote
 
 import h11
 import trio
+from pydantic import TypeAdapter, ValidationError
 
 HEADER_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 16 * 1024
@@ -32,6 +33,7 @@ STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Kernel memory of a stream that its peer does not read, bytes."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
 JSON_TYPE: Final = "application/json"
+T = TypeVar("T")
 
 
 class BadRequest(Exception):
@@ -75,6 +77,14 @@ def json_response(body: object, code: int = 200, **headers: str) -> Response:
 
 def text_response(text: str, code: int = 200) -> Response:
     return Response(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+def form_of(body: bytes, form: type[T], hint: str) -> T:
+    """Return `body`, JSON in the form of TypedDict `form`; raises BadRequest with `hint`."""
+    try:
+        return TypeAdapter(form).validate_json(body, strict=True)
+    except ValidationError as error:
+        raise BadRequest(400, f"a body of JSON: {hint}") from error
 
 
 @final

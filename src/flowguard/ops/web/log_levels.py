@@ -3,13 +3,26 @@
 A level holds until the broker ends. Only callers of this machine may change it.
 """
 
-import json
+from typing import Final
+
+from typing_extensions import TypedDict
 
 from flowguard.broker.logs import levels
 from flowguard.ops.web.callers import audit, refusal_of_change
-from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
+from flowguard.ops.web.http_connection import (
+    HttpConnection,
+    Request,
+    Response,
+    form_of,
+    json_response,
+)
 
-WANTED = 'a body of JSON: {"kind": "clients", "level": "debug"}'
+WANTED: Final = '{"kind": "clients", "level": "debug"}'
+
+
+class _Level(TypedDict):
+    kind: str
+    level: str
 
 
 def levels_response() -> Response:
@@ -23,15 +36,13 @@ async def change_level(
     """Return the response and, if a level has changed, its kind and level.
 
     The response is 200 with all levels, 400 for an unknown kind or level, or 403 for other callers.
+    Raises BadRequest.
     """
     refusal = refusal_of_change(request)
     if refusal is not None:
         return refusal, None
-    try:
-        asked = json.loads(await connection.body())
-        kind, level = str(asked["kind"]), str(asked["level"])
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return json_response({"error": WANTED}, 400), None
+    asked = form_of(await connection.body(), _Level, WANTED)
+    kind, level = asked["kind"], asked["level"]
     try:
         levels.change(kind, level)
     except ValueError as error:
