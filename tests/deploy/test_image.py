@@ -1,58 +1,66 @@
-"""The Dockerfile: what can be said of it where nothing builds images."""
+"""The image: its Dockerfile is read, and what it would start is started without a daemon."""
 
+import base64
+import json
 import re
+import shlex
 import shutil
+import socket
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
+from flowguard.codec.packets import Connack
+from tests.deploy.checkers import checked
+from tests.deploy.unpacked_image import FILE, ROOT, Container, Image, copies, stages, unpacked
+from tests.support.caller import Caller
 from tests.support.patience import HANG_S
+from tests.support.redis_server import ALWAYS, RedisServer, needs_redis
 
-ROOT = Path(__file__).parents[2]
-FILE = ROOT / "deploy" / "Dockerfile"
-STEPS = re.sub(r"\\\n\s*", "", FILE.read_text())
-
-
-def stages() -> list[list[list[str]]]:
-    """The instructions of each stage, as word and rest."""
-    found: list[list[list[str]]] = []
-    for line in STEPS.splitlines():
-        if line and not line.startswith("#"):
-            if line.startswith("FROM"):
-                found.append([])
-            found[-1].append(line.split(None, 1))
-    return found
+LAST = dict(stages()[-1])
 
 
-def test_whatever_is_copied_is_in_the_repository() -> None:
-    for stage in stages():
-        for word, rest in stage:
-            if word == "COPY" and not rest.startswith("--from"):
-                *sources, _ = rest.split()
-                assert all((ROOT / source).exists() for source in sources), rest
+def test_context_has_what_is_copied_and_nothing_else() -> None:
+    copied = {each for stage in stages() for sources, _ in copies(stage) for each in sources}
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    assert "*" in lines
+    assert all((ROOT / each).exists() for each in copied)
+    assert {each for each in copied if not each.startswith("deploy/docker/")} | {
+        "deploy/docker"
+    } == allowed
 
 
 def test_everything_that_the_wheel_is_made_of_is_copied() -> None:
-    copied = {rest.split()[0] for word, rest in stages()[0] if word == "COPY"}
+    copied = {each for sources, _ in copies(stages()[0]) for each in sources}
     packages = re.search(r"^packages = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)
     assert packages is not None
     assert {name.strip(' "').split("/")[0] for name in packages[1].split(",")} <= copied
 
 
 def test_all_that_serve_can_be_asked_for_is_in_it() -> None:
-    installed = re.search(r'"\$wheel\[(.*)\]"', STEPS)
+    installed = re.search(r'"\$\{wheel\}\[(.*)\]"', str(stages()[0]))
     assert installed is not None
     assert {*installed[1].split(",")} == {"redis", "kafka", "websockets", "passwords", "jwt"}
 
 
-def test_the_image_has_no_compiler_and_is_run_by_nobody_in_particular() -> None:
+def test_last_stage_has_no_compiler_and_no_root() -> None:
     words = [word for word, _ in stages()[-1]]
-    last = dict(stages()[-1])
-    assert last["USER"] == "10001:10001"
+    assert LAST["USER"] == "10001:10001"
     assert words.index("USER") < words.index("ENTRYPOINT")
     assert "gcc" not in str(stages()[-1])
     assert not any(word == "ADD" or "curl" in rest for stage in stages() for word, rest in stage)
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_hadolint_finds_nothing() -> None:
+    ended = checked("hadolint", FILE)
+    assert (ended.returncode, ended.stdout) == (0, "")
 
 
 @pytest.mark.peers
@@ -66,3 +74,122 @@ def test_docker_accepts_it() -> None:
     subprocess.run(
         [docker, "build", "--check", "-f", str(FILE), str(ROOT)], check=True, timeout=HANG_S
     )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return unpacked(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def image(built: Image) -> Image:
+    """The image with an empty volume, and no settings of a user."""
+    for folder in (built.data, built.settings):
+        shutil.rmtree(folder)
+        folder.mkdir()
+    return built
+
+
+def status(container: Container, path: str, host: str = "127.0.0.2", token: str = "") -> int:
+    request = urllib.request.Request(f"http://{host}:{container.http_port}{path}")
+    if token:
+        words = base64.b64encode(f"me:{token}".encode()).decode()
+        request.add_header("Authorization", f"Basic {words}")
+    try:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def connects(container: Container) -> bool:
+    with Caller(container.broker) as client:
+        return isinstance(client.read(), Connack)
+
+
+def address_of_this_machine() -> str:
+    """Return an address that is not of loopback. Skips if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # Sends nothing; the kernel chooses the address.
+        except OSError:
+            pytest.skip("this machine has no address besides loopback")
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.slow
+def test_without_settings_it_serves_beyond_loopback_and_says_how_to_be_safe(image: Image) -> None:
+    with image.running() as container:
+        text = " ".join(container.said)
+        assert "Any client that reaches port" in text
+        assert "mount its folder at" in text
+        assert str(image.data / "http-token") in text
+        assert connects(container)
+        assert status(container, "/health") == 200
+        check = LAST["HEALTHCHECK"].partition("CMD ")[2].replace("9883", str(container.http_port))
+        done = subprocess.run(json.loads(check), env=image.environment(), check=False)
+        assert done.returncode == 0
+        token = (image.data / "http-token").read_text()
+    assert '"event": "drained"' in container.broker.log.read_text()
+    with image.running() as again:
+        assert connects(again)
+        assert (image.data / "http-token").read_text() == token
+
+
+@pytest.mark.slow
+def test_http_port_asks_other_machines_for_the_token(image: Image) -> None:
+    host = address_of_this_machine()
+    with image.running() as container:
+        token = (image.data / "http-token").read_text().strip()
+        assert status(container, "/metrics", host) == 401
+        assert status(container, "/metrics", host, token) == 200
+        assert status(container, "/", host, token) == 200
+        assert status(container, "/health", host) == 200
+
+
+@pytest.mark.slow
+def test_settings_of_the_user_replace_those_of_the_image(image: Image) -> None:
+    (image.settings / "token").write_text("0123456789abcdef\n")
+    (image.settings / "flowguard.toml").write_text(
+        '[network]\nlisteners = ["127.0.0.2:0"]\n[http]\ntoken_file = "token"\n'
+    )
+    with image.running("--workers", "2") as container:
+        assert "Any client" not in str(container.said)
+        assert not (image.data / "http-token").exists()
+        assert connects(container)
+    stores = (image.data / "store").glob("worker-*")
+    assert {path.name for path in stores} == {"worker-0", "worker-1"}
+
+
+@pytest.mark.slow
+def test_other_words_are_a_command(image: Image) -> None:
+    (image.settings / "flowguard.toml").write_text('[network]\nlisteners = ["0.0.0.0:1883"]\n')
+    done = image.run("check", "flowguard.toml")
+    assert done.returncode == 2
+    assert "--allow-plaintext" in done.stderr
+    assert "serve" in image.run("serve", "--help").stdout
+
+
+@pytest.mark.slow
+def test_compose_file_with_redis_starts_both(image: Image, tmp_path: Path) -> None:
+    needs_redis()
+    services = yaml.safe_load((FILE.parent / "compose.redis.yml").read_text())["services"]
+    _, *words = services["redis"]["command"]
+    options = {
+        words[at].removeprefix("--"): words[at + 1]
+        for at in range(0, len(words), 2)
+        if words[at] not in ("--save",)
+    }
+    assert options.items() >= ALWAYS.items()
+    server = RedisServer(tmp_path / "redis", options)
+    server.start()
+    try:
+        *serve, url = services["flowguard"]["command"]
+        assert shlex.join(serve) == "--store redis --redis-url"
+        assert url == "redis://redis:6379/0"
+        with image.running(*serve, server.url) as container:
+            assert connects(container)
+    finally:
+        server.stop()
+    assert not list((image.data / "store").glob("**/CURRENT"))

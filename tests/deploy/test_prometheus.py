@@ -111,9 +111,13 @@ def program(name: str) -> str:
     ],
 )
 def test_promtool_accepts_the_rules(words: tuple[str, ...]) -> None:
+    promtool_accepts(RULES.parent, *words)
+
+
+def promtool_accepts(folder: Path, *words: str) -> None:
     done = subprocess.run(
         [program("promtool"), *words],
-        cwd=RULES.parent,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
