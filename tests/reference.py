@@ -17,7 +17,8 @@ from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
 from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
-from flowguard.ops.catalogue import CATALOGUE, Kind
+from flowguard.ops.catalogue import CATALOGUE
+from flowguard.ops.common.measurement import Kind
 from flowguard.session.states import Undelivered
 from flowguard.telemetry import schema
 from simulations.scenario_files.reference import keys_toml

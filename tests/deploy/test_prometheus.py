@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from flowguard.flow import Reason
 from flowguard.flow.policy import Rung
 from flowguard.node.connect.accept_state import CheckOutcome
-from flowguard.ops.catalogue import MemoryStatus
+from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
 from tests.flowguard.cli.http_port import http_address

@@ -4,6 +4,7 @@
 - `leaving`       clients are disconnected one after the other before it
 - `housekeeping`  the tick of 100 ms: deadlines, load signals, `$SYS`
 - `memory`        the memory that the process may use, uses and returns
+- `protected`     the interface that logs and measurements read, also of the proxy
 - `clock`         seconds since the Unix epoch that never go backwards
 
 - `sockets/`   the event loop, listeners, connections

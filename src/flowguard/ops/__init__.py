@@ -1,6 +1,8 @@
 """The state of a broker for its operators: it reads the node between two turns and changes nothing.
 
 - `catalogue`  what is measured, with its names and help; `pressure` has the latest decisions
+- `common`     the parts of it that the proxy has, too
+- `view`       the node, as the HTTP port reads it
 - `status`     the node at this instant, JSON-ready
 - `condition`  the condition of the node, in one sentence
 - `clients`    all clients, in pages

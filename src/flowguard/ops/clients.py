@@ -8,15 +8,14 @@ that come and go meanwhile move nothing: a later page leaves out sessions that h
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import translate
-from typing import Final, Self, final
+from typing import Final, Generic, Self, TypeVar, final
 
 from typing_extensions import TypedDict
 
-from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
 from flowguard.session.session import Session
 from flowguard.types import PROTOCOLS
@@ -30,6 +29,9 @@ LISTS_MAX: Final = 4
 """Lists of ids that are kept for their next pages; a further one replaces the oldest."""
 PATTERN_MAX: Final = 256
 """Maximum length of a pattern, in characters."""
+
+
+C = TypeVar("C")
 
 
 class ClientState(StrEnum):
@@ -108,20 +110,22 @@ class Wanted:
 
 
 @final
-class ClientLists:
+class ClientLists(Generic[C]):
     """Makes pages; each call of `step` is one step of the event loop."""
 
-    def __init__(self, node: Node) -> None:
-        self._sessions = node.registry.sessions
+    def __init__(self, clients: Mapping[str, C], row_of: Callable[[C], ListedClient]) -> None:
+        """`clients`: all clients of a broker or a proxy, by client id."""
+        self._clients = clients
+        self._row_of = row_of
         self._lists: OrderedDict[str, list[str]] = OrderedDict()
         self._made = 0
 
-    def begin(self, wanted: Wanted) -> "PageInMaking | None":
+    def begin(self, wanted: Wanted) -> "PageInMaking[C] | None":
         """Return the page that the cursor stands for, or None if its list is no longer kept."""
         if not wanted.cursor:
             self._made += 1
             name, done = str(self._made), 0
-            self._lists[name] = list(self._sessions)
+            self._lists[name] = list(self._clients)
             if len(self._lists) > LISTS_MAX:
                 self._lists.popitem(last=False)
         else:
@@ -130,9 +134,10 @@ class ClientLists:
                 return None
             self._lists.move_to_end(name)
             done = int(position)
-        return PageInMaking(self._sessions, self._lists[name], name, done, wanted)
+        listed = self._lists[name]
+        return PageInMaking(self._clients, self._row_of, listed, name, done, wanted)
 
-    def finish(self, page: "PageInMaking") -> ClientPage:
+    def finish(self, page: "PageInMaking[C]") -> ClientPage:
         """Return the page; after the last one its list is forgotten."""
         is_last = page.done >= len(page.ids)
         if is_last:
@@ -141,12 +146,19 @@ class ClientLists:
 
 
 @final
-class PageInMaking:
+class PageInMaking(Generic[C]):
     def __init__(
-        self, sessions: Mapping[str, Session], ids: list[str], name: str, done: int, wanted: Wanted
+        self,
+        clients: Mapping[str, C],
+        row_of: Callable[[C], ListedClient],
+        ids: list[str],
+        name: str,
+        done: int,
+        wanted: Wanted,
     ) -> None:
         """`ids` is the list called `name`; of these, earlier pages have looked at `done`."""
-        self._sessions = sessions
+        self._clients = clients
+        self._row_of = row_of
         self._wanted = wanted
         self.ids = ids
         self.name = name
@@ -161,10 +173,10 @@ class PageInMaking:
         while self.done < stop and len(self.rows) < self._wanted.limit:
             client_id = self.ids[self.done]
             self.done += 1
-            session = self._sessions.get(client_id)
-            if session is None or (is_id is not None and not is_id(client_id)):
+            client = self._clients.get(client_id)
+            if client is None or (is_id is not None and not is_id(client_id)):
                 continue
-            row = row_of(session)
+            row = self._row_of(client)
             if self._wanted.accepts(row):
                 self.rows.append(row)
         return self.done < self._until and len(self.rows) < self._wanted.limit

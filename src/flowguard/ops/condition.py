@@ -3,13 +3,14 @@
 `not_ready` returns the reason why the node takes no clients now, for `/ready`.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 from flowguard.lines import count
 from flowguard.node.connect.accept_state import Rest
 from flowguard.node.node import Node
-from flowguard.ops.status import PressureStatus, Status
+from flowguard.ops.status import PressureStatus, Status, StoreStatus
 
 NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
 LIMITS_FROM: Final = 0.8
@@ -18,8 +19,11 @@ OUTAGES: Final = {
     "redis": "Redis has accepted no writes for {}",
     "rocks": "the disk has completed no writes for {}",
     "kafka": "Kafka has accepted no messages for {}",
+    "upstream": "the broker behind has not answered for {}",
 }
-"""Words for a store that is unavailable, by its kind, with a place for the time."""
+"""Words for a store or broker that is unavailable, by its kind, with a place for the time."""
+NO_STORE: Final = StoreStatus(kind="", read_only=False, away_s=0.0, why="")
+NOT_AWAY: Final[Mapping[str, float]] = {"away_s": 0.0}
 CAUSES: Final = {
     "queue": "packets wait {}",
     "loop": "the event loop is {} late",
@@ -37,7 +41,7 @@ class Condition(StrEnum):
     OVERLOADED = "overloaded"
     """Clients take turns, nothing is admitted, or new sockets are rejected."""
     STALLED = "stalled"
-    """The store is unavailable: work that needs it waits."""
+    """The store, or the broker behind a proxy, is unavailable: work that needs it waits."""
     READ_ONLY = "read-only"
     DRAINING = "draining"
 
@@ -55,15 +59,16 @@ def _condition(status: Status) -> Condition:
     window, gate = status["window"], status["gate"]
     if status["draining"]:
         return Condition.DRAINING
-    if status["store"]["away_s"]:
+    store = status.get("store", NO_STORE)
+    if store["away_s"] or status.get("upstreams", NOT_AWAY)["away_s"]:
         return Condition.STALLED
-    if status["store"]["read_only"]:
+    if store["read_only"]:
         return Condition.READ_ONLY
     if window["closed"] or window["granted"] < 1 or gate["rung"] != "buffer":
         return Condition.OVERLOADED
     if window["limit"] < window["limit_max"] or gate["buffered"]["used"]:
         return Condition.BUSY
-    if status["applications"]["away_s"]:
+    if status.get("applications", NOT_AWAY)["away_s"]:
         return Condition.BUSY
     return Condition.BUSY if status["pressure"]["value"] > 1 else Condition.CALM
 
@@ -91,9 +96,11 @@ def _reasons(status: Status, condition: Condition) -> list[str]:
 
 def outages(status: Status) -> list[str]:
     """Return a sentence for each store that accepts nothing now."""
+    store = status.get("store", NO_STORE)
     stores = {
-        status["store"]["kind"]: status["store"]["away_s"],
-        "kafka": status["applications"]["away_s"],
+        store["kind"]: store["away_s"],
+        "kafka": status.get("applications", NOT_AWAY)["away_s"],
+        "upstream": status.get("upstreams", NOT_AWAY)["away_s"],
     }
     return [outage(kind, away_s) for kind, away_s in stores.items() if away_s]
 

@@ -16,8 +16,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from flowguard.ops.catalogue import CATALOGUE, Kind, Measurement
-from flowguard.ops.status import View
+from flowguard.ops.common.measurement import Kind, Measurement
+from flowguard.ops.common.view import Subject
 
 FAMILIES: Final[dict[Kind, type[GaugeMetricFamily | CounterMetricFamily]]] = {
     Kind.GAUGE: GaugeMetricFamily,
@@ -27,24 +27,24 @@ FAMILIES: Final[dict[Kind, type[GaugeMetricFamily | CounterMetricFamily]]] = {
 
 @final
 class NodeCollector(Collector):
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Subject) -> None:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
         look = self._view.look()
-        for each in CATALOGUE:
+        for each in self._view.catalogue:
             if each.metric and (value := each.get(look)) is not None:
                 yield _family(each, value)
 
 
-def registry_of(view: View) -> CollectorRegistry:
+def registry_of(view: Subject) -> CollectorRegistry:
     """Return a registry with the metrics of this node only."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(view))
     return registry
 
 
-def _family(each: Measurement, value: Any) -> Metric:
+def _family(each: Measurement[Any], value: Any) -> Metric:
     name = f"flowguard_{each.metric}"
     if each.kind is Kind.HISTOGRAM:
         bounds = [*(str(bound) for bound in value.bounds), "+Inf"]

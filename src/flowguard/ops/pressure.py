@@ -6,11 +6,11 @@ from typing import Final
 
 from typing_extensions import TypedDict
 
+from flowguard.broker.protected import Protected
 from flowguard.config import FlowSettings
 from flowguard.flow import Grant, Signal
 from flowguard.flow.load.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
 from flowguard.flow.load.signals import Objectives
-from flowguard.node.node import Node
 
 DECISIONS_SHOWN: Final = 16
 """Number of latest decisions shown. The one that caused a pause is among them, or more than a
@@ -42,7 +42,7 @@ class Decision(TypedDict):
     unit: str | None
 
 
-def decisions_of(node: Node) -> list[Decision]:
+def decisions_of(node: Protected) -> list[Decision]:
     """Return the latest changes of the window, oldest first."""
     latest = list(node.guard.decisions)[-DECISIONS_SHOWN:]
     return [_decision(at_s, grant, node.settings.flow) for at_s, grant in latest]

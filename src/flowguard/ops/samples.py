@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, final
 
 import trio
 
+from flowguard.ops.common.view import Subject
 from flowguard.ops.condition import condition_of
 from flowguard.ops.latency import Latency, RecentLatency
-from flowguard.ops.status import Status, View
-from flowguard.ops.talkers import Talkers
+from flowguard.ops.status import Status, status_at
 
 SAMPLE_S: Final = 1.0
 HISTORY_MAX: Final = 300
@@ -46,16 +46,11 @@ class SamplePoint(NamedTuple):
 class Sampler:
     """Looks at a node periodically; `run` it, and `event_after` returns its samples."""
 
-    def __init__(self, view: View, on_error: Callable[[BaseException], None]) -> None:
-        node = view.node
+    def __init__(self, view: Subject, on_error: Callable[[BaseException], None]) -> None:
         self._view = view
         self._on_error = on_error
-        self._latencies = {
-            "acknowledgement": RecentLatency(node.router.acknowledgements.latency),
-            "store": RecentLatency(node.journal.sojourn),
-            "connect": RecentLatency(node.attempts.service),
-        }
-        self._talkers = Talkers(node)
+        self._latencies = {name: RecentLatency(each) for name, each in view.latencies().items()}
+        self._busiest = view.busiest()
         self._points: deque[SamplePoint] = deque(maxlen=HISTORY_MAX)
         self._older: deque[SamplePoint] = deque(maxlen=OLDER_MAX)
         self._totals: tuple[float, ...] | None = None
@@ -78,14 +73,14 @@ class Sampler:
 
     def take(self) -> None:
         """Look at the node now, and wake waiting viewers."""
-        status = self._view.status()
+        status = status_at(self._view.catalogue, self._view.look())
         latencies = {name: latency.look() for name, latency in self._latencies.items()}
         if len(self._points) == HISTORY_MAX and self.number % OLDER_EACH == 0:
             self._older.append(self._points[0])
         self._points.append(self._point(status, latencies["acknowledgement"]))
         self.number += 1
         if self.viewers:
-            self._talkers.look(status["now_s"])
+            self._busiest.look(status["now_s"])
             self._event = self._encoded(status, latencies)
             self.encoded += 1
             arrived, self._arrived = self._arrived, trio.Event()
@@ -100,7 +95,7 @@ class Sampler:
     def join(self) -> None:
         """Add a viewer, which must call `leave` in the end."""
         if not self.viewers:
-            self._talkers = Talkers(self._view.node)
+            self._busiest = self._view.busiest()
         self.viewers += 1
 
     def leave(self) -> None:
@@ -119,8 +114,7 @@ class Sampler:
             "point": self._points[-1],
             "status": status,
             "latencies": latencies,
-            "talkers": self._talkers.talkers(),
-            "queues": self._talkers.queues(),
+            **self._busiest.shown(),
         }
         return _event("sample", sample)
 

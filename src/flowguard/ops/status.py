@@ -4,16 +4,15 @@
 divided by the objective of its signal (docs/explain/overload.md, "Pressure").
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
-from flowguard.ops.catalogue import CATALOGUE, Look, MemoryStatus
+from flowguard.ops.catalogue import CATALOGUE
+from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.pressure import Decision
-from flowguard.telemetry.progress import RecordingProgress
 
 
 class Use(TypedDict):
@@ -41,7 +40,7 @@ class PressureStatus(TypedDict):
 class ClientsStatus(TypedDict):
     connected: int
     paused: int
-    sessions: int
+    sessions: NotRequired[int]
 
 
 class UnfinishedStatus(TypedDict):
@@ -71,8 +70,16 @@ class ApplicationsStatus(TypedDict):
     away_s: float
 
 
+class UpstreamsStatus(TypedDict):
+    """The brokers behind a proxy."""
+
+    away_s: float
+    why: str
+
+
 class Status(TypedDict):
-    """The part of a status that flowguard itself reads."""
+    """The part of a status that flowguard itself reads. A proxy has no store, journal,
+    applications and shadow, and a broker has no upstreams."""
 
     version: str
     policy: str
@@ -88,38 +95,23 @@ class Status(TypedDict):
     gate: GateStatus
     dropped: dict[str, int]
     traffic: dict[str, int]
-    journal: JournalStatus
-    store: StoreStatus
-    applications: ApplicationsStatus
+    journal: NotRequired[JournalStatus]
+    store: NotRequired[StoreStatus]
+    applications: NotRequired[ApplicationsStatus]
+    upstreams: NotRequired[UpstreamsStatus]
     memory: MemoryStatus | None
-    shadow: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A node, with its clock and the memory of the process."""
-
-    node: Node
-    clock: Callable[[], float]
-    memory: Callable[[], MemoryStatus | None]
-    recording: RecordingProgress | None = None
-
-    def look(self) -> Look:
-        return Look(self.node, self.clock(), self.memory(), self.recording)
-
-    def status(self) -> Status:
-        return status_at(self.look())
+    shadow: NotRequired[dict[str, Any] | None]
 
 
 def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> Status:
     """Return the status of a node without a recorder."""
-    return status_at(Look(node, now_s, memory))
+    return status_at(CATALOGUE, Look(node, now_s, memory))
 
 
-def status_at(look: Look) -> Status:
+def status_at(catalogue: Sequence[Measurement[Any]], look: Look[Any]) -> Status:
     """Return the status; its cost does not depend on the number of clients."""
     status: dict[str, Any] = {}
-    for each in CATALOGUE:
+    for each in catalogue:
         if each.path:
             *above, name = each.path.split(".")
             table = status

@@ -5,7 +5,7 @@ are all sampled at each look. With more clients, a round takes several looks of 
 and the first few are remembered meanwhile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import nlargest
 from typing import Final, TypeVar, final
 
@@ -59,6 +59,9 @@ class Talkers:
         self._noted_s = now_s
         self._talkers = _most(self._talkers, _said)
         self._queues = _most(self._queues, _waiting)
+
+    def shown(self) -> Mapping[str, object]:
+        return {"talkers": self.talkers(), "queues": self.queues()}
 
     def talkers(self) -> list[Talker]:
         """Return connected clients with traffic, most traffic first."""

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from flowguard.cli.remote.top_screen import StatusHistory, _least, frame
-from flowguard.ops.catalogue import MemoryStatus
+from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.pressure import Decision
 from flowguard.ops.status import Status, status_of
 from tests.flowguard.cli.http_port import http_address, run

@@ -22,7 +22,7 @@ from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.ops.explain import explain
 from flowguard.ops.explain_words import sentences
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.records import OWED, Append, Forward
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage

@@ -17,7 +17,7 @@ from flowguard.node.connect.authentication import Hooks
 from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.records import Append, AppendToLog, PutSession
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import MQTT_5, Properties

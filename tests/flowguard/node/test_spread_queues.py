@@ -8,7 +8,7 @@ from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.records import (
     NEVER_S,
     Append,

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from flowguard.ops import clients
-from flowguard.ops.clients import SLICE, ClientLists, ClientPage, PageInMaking, Wanted
+from flowguard.ops.clients import SLICE, ClientLists, ClientPage, PageInMaking, Wanted, row_of
 from flowguard.ops.web.clients import encode_slice
+from flowguard.session.session import Session
 from tests.support.stage import Stage
 
 
-def page(lists: ClientLists, **query: str) -> ClientPage | None:
+def page(lists: ClientLists[Session], **query: str) -> ClientPage | None:
     making = lists.begin(Wanted.of(query))
     if making is None:
         return None
@@ -20,7 +21,7 @@ def page(lists: ClientLists, **query: str) -> ClientPage | None:
     return lists.finish(making)
 
 
-def all_ids(lists: ClientLists, **query: str) -> list[str]:
+def all_ids(lists: ClientLists[Session], **query: str) -> list[str]:
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -35,7 +36,7 @@ def test_row_has_the_state_of_a_client() -> None:
     stage = Stage()
     stage.connect_durable("absent").disconnect()
     stage.connect("here", version=4)
-    (absent, here) = page(ClientLists(stage.node))["clients"]  # type: ignore[index]
+    (absent, here) = page(ClientLists(stage.node.registry.sessions, row_of))["clients"]  # type: ignore[index]
     assert (absent["client_id"], absent["state"]) == ("absent", "absent")
     assert (here["state"], here["protocol"], here["queue_messages"]) == ("connected", "3.1.1", 0)
 
@@ -58,7 +59,7 @@ def test_filters(query: dict[str, str], found: list[str]) -> None:
         client = stage.connect_durable(name)
         if name == "car-2":
             client.disconnect()
-    assert all_ids(ClientLists(stage.node), **query) == found
+    assert all_ids(ClientLists(stage.node.registry.sessions, row_of), **query) == found
 
 
 def test_pages_have_each_client_once_while_others_come_and_go(
@@ -68,7 +69,7 @@ def test_pages_have_each_client_once_while_others_come_and_go(
     stage = Stage()
     names = [f"c{number}" for number in range(20)]
     connected = {name: stage.connect_durable(name) for name in names}
-    lists = ClientLists(stage.node)
+    lists = ClientLists(stage.node.registry.sessions, row_of)
     first = page(lists, limit="5")
     assert first is not None
     cursor = first["next"]
@@ -78,7 +79,7 @@ def test_pages_have_each_client_once_while_others_come_and_go(
     assert [row["client_id"] for row in first["clients"]] + rest == names
 
 
-def all_ids_after(lists: ClientLists, cursor: str) -> list[str]:
+def all_ids_after(lists: ClientLists[Session], cursor: str) -> list[str]:
     found: list[str] = []
     following: str | None = cursor
     while following is not None:
@@ -96,7 +97,7 @@ def test_one_step_looks_at_a_slice_and_a_page_at_a_bounded_number(
     stage = Stage()
     for number in range(3 * SLICE):
         stage.connect(f"c{number}")
-    lists = ClientLists(stage.node)
+    lists = ClientLists(stage.node.registry.sessions, row_of)
     making = lists.begin(Wanted.of({"id": "nothing"}))
     assert isinstance(making, PageInMaking)
     looked = []
@@ -111,7 +112,7 @@ def test_page_is_encoded_a_slice_at_a_time() -> None:
     stage = Stage()
     for number in range(3 * SLICE):
         stage.connect(f"c{number}")
-    making = ClientLists(stage.node).begin(Wanted())
+    making = ClientLists(stage.node.registry.sessions, row_of).begin(Wanted())
     assert isinstance(making, PageInMaking)
     rows: list[str] = []
     encoded = []
@@ -128,7 +129,7 @@ def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> N
     stage = Stage()
     stage.connect("a")
     stage.connect("b")
-    lists = ClientLists(stage.node)
+    lists = ClientLists(stage.node.registry.sessions, row_of)
     begun = [page(lists, limit="1") for _ in range(3)]
     cursors = [part["next"] for part in begun if part is not None and part["next"] is not None]
     assert [page(lists, cursor=cursor) is None for cursor in cursors] == [True, False, False]

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from flowguard.broker.server import unix_clock
 from flowguard.node.connect.accept_state import Rest
-from flowguard.ops.web import endpoints, http_connection
+from flowguard.ops import view
+from flowguard.ops.web import http_connection
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http import (
     listen,
@@ -375,7 +376,7 @@ async def test_an_error_of_ours_is_500_and_logged(monkeypatch: pytest.MonkeyPatc
     def broken(*_: object) -> None:
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(endpoints, "explain", broken)
+    monkeypatch.setattr(view, "explain", broken)
     with capture_logs() as lines:
         async with watched() as (_, address):
             code, body = await request(address, "GET /explain/c")

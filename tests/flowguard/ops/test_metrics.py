@@ -11,9 +11,11 @@ from flowguard.codec.packets import Connect, Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.flow.verdict import Cut
 from flowguard.node.connect.authentication import Hooks
-from flowguard.ops.catalogue import CATALOGUE, FOR_CONNECTS, FOR_MESSAGES, MemoryStatus
+from flowguard.ops.catalogue import CATALOGUE
+from flowguard.ops.common.measurement import MemoryStatus
+from flowguard.ops.common.measurements import FOR_CONNECTS, FOR_MESSAGES
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.types import MQTT_5, MQTT_311, Properties

@@ -10,8 +10,8 @@ from flowguard.flow.load.histogram import Histogram
 from flowguard.ops import talkers
 from flowguard.ops.latency import LOOKS, RecentLatency
 from flowguard.ops.samples import HISTORY_MAX, OLDER_EACH, OLDER_MAX, SAMPLE_S, Sampler
-from flowguard.ops.status import View
 from flowguard.ops.talkers import SHOWN, Talkers
+from flowguard.ops.view import View
 from flowguard.ops.web import http_connection
 from flowguard.ops.web.http import CONNECTIONS_MAX
 from flowguard.ops.web.http_connection import HttpConnection

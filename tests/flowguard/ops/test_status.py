@@ -9,7 +9,7 @@ from flowguard.flow import Reason
 from flowguard.flow.load.signals import Pressure, Signal
 from flowguard.flow.policy import Grant
 from flowguard.flow.verdict import Cut
-from flowguard.ops.catalogue import MemoryStatus
+from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.pressure import DECISIONS_SHOWN, decisions_of
 from flowguard.ops.status import Status, status_of
 from tests.support.stage import Stage

@@ -41,7 +41,6 @@ from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, client_id_of
 from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
-    CHANGES,
     DRAIN,
     EXPLAIN,
     HEALTH,
@@ -73,7 +72,7 @@ LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolEr
 WORKERS: Final = "/workers/"
 PATHS: Final = {
     "error": f"GET /, /metrics, /status, {CLIENTS}, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} "
-    f"or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
+    f"or {WORKERS}K/PATH; POST {', '.join((BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES))} or {LOG}"
 }
 
 

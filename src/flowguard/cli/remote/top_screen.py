@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.lines import count
-from flowguard.ops.condition import NO_ROOM, outages
+from flowguard.ops.condition import NO_ROOM, NO_STORE, outages
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -31,7 +31,7 @@ READ: Final = (
     *("clients.connected", "clients.paused", "clients.sessions", "unfinished.packets"),
     *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),
     *("store.kind", "store.away_s", "store.why", "applications.away_s"),
-    "shadow",
+    *("upstreams.away_s", "upstreams.why", "shadow"),
 )
 """Paths of a status that the screen uses; a broker of another version may lack all others."""
 
@@ -122,13 +122,17 @@ def _span(status: Status) -> str:
 def _why(status: Status) -> Text:
     text = Text(status["why"] or "nothing decided yet", style="italic")
     troubles = outages(status)
-    if status["store"]["why"]:
-        troubles.append(status["store"]["why"])
-    if status["store"]["read_only"]:
+    store = status.get("store", NO_STORE)
+    troubles += [each for each in (store["why"], _upstream_why(status)) if each]
+    if store["read_only"]:
         troubles.append(NO_ROOM)
     for trouble in reversed(troubles):
         text = Text.assemble((trouble, "red"), "; ", text)
     return _line("why", text)
+
+
+def _upstream_why(status: Status) -> str:
+    return status["upstreams"]["why"] if "upstreams" in status else ""
 
 
 def _pressure(status: Status, width: int) -> list[Text]:
@@ -202,7 +206,7 @@ def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) ->
 
 def _shadow(status: Status) -> list[Text]:
     """Return lines with the actions of the shadow policy, if there is one."""
-    shadow = status["shadow"]
+    shadow = status.get("shadow")
     if shadow is None:
         return []
     would = Text.assemble(
@@ -223,8 +227,9 @@ def _admission(status: Status, width: int) -> list[Text]:
         _use_line("CONNECTs", in_process, width, "cyan"),
         _use_line("waiting", gate["buffered"], width, "yellow", excess),
         _use_line("unfinished", unfinished["packets"], width, "cyan"),
-        _use_line("journal", status["journal"]["operations"], width, "cyan"),
     ]
+    if "journal" in status:
+        rows.append(_use_line("journal", status["journal"]["operations"], width, "cyan"))
     memory = status["memory"]
     if memory is not None:
         used, limit = memory["held_bytes"], memory["limit_bytes"]
@@ -234,8 +239,10 @@ def _admission(status: Status, width: int) -> list[Text]:
     text = Text.assemble(
         (f"{clients['connected']:>9,} ", "bold"), ("connected, ", "dim"),
         (f"{clients['paused']:,}", "bold yellow" if clients["paused"] else "bold"),
-        (" paused, ", "dim"), (count(clients["sessions"], "session"), "dim"),
+        (" paused", "dim"),
     )  # fmt: skip
+    if "sessions" in clients:
+        text.append(f", {count(clients['sessions'], 'session')}", "dim")
     return [_line("clients", text), *rows]
 
 

@@ -76,7 +76,7 @@ def _sums(workers: Sequence[StatusHistory]) -> list[Text]:
     serving = [each.now for each in workers if each.now is not None]
     return [
         Text(f"{sum(each['clients']['connected'] for each in serving):,}"),
-        Text(f"{sum(each['clients']['sessions'] for each in serving):,}"),
+        Text(f"{sum(each['clients'].get('sessions', 0) for each in serving):,}"),
         _rate(workers, lambda status: status["traffic"]["publish_received"]),
         _rate(workers, lambda status: status["traffic"]["publish_sent"]),
         Text(f"{sum(sum(each['dropped'].values()) for each in serving):,}"),

@@ -8,9 +8,9 @@ Each change is a log event `audit`, and is answered after the commit.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final, final
+from typing import Annotated, Any, Final, final
 
 import trio
 from pydantic import Field
@@ -42,6 +42,10 @@ class _Client(TypedDict):
     client_id: Annotated[str, Field(min_length=1)]
 
 
+EndClient = Callable[[bool, str], Awaitable[Response]]
+"""Ends a connection, or with True the session too, of this client id."""
+
+
 class Changed(TypedDict):
     """The answer to a change."""
 
@@ -54,14 +58,13 @@ class Clients:
     """Answers requests for clients."""
 
     def __init__(
-        self, node: Node, clock: Callable[[], float], turns: AnswerTurns, *, has_token: bool
+        self, lists: ClientLists[Any], end: EndClient, turns: AnswerTurns, *, has_token: bool
     ) -> None:
         """`has_token`: callers of other machines have shown it, and may make changes."""
-        self._node = node
-        self._clock = clock
+        self._end = end
         self._turns = turns
         self._has_token = has_token
-        self._lists = ClientLists(node)
+        self._lists = lists
 
     async def listed(self, request: Request) -> Response:
         """Return a page; 400 for wrong parameters, 410 if the cursor's list is no longer kept."""
@@ -91,31 +94,35 @@ class Clients:
         if refusal is not None:
             return refusal
         client_id = client_id_of(await connection.body())
-        response = await self._change(request.path == FORGET, client_id)
+        response = await self._end(request.path == FORGET, client_id)
         return audit(request, response, client_id=client_id)
 
-    async def _change(self, is_forgotten: bool, client_id: str) -> Response:
-        node, now_s = self._node, self._clock()
-        session = node.registry.sessions.get(client_id)
-        if session is None or (not is_forgotten and session.outbound is None):
-            what = "session" if is_forgotten else "connection"
-            return json_response({"error": f"no {what} of this client here"}, 404)
-        was_connected = session.outbound is not None
-        if is_forgotten:
-            session.expiry_interval_s = 0
-        node.handshakes.end_client(client_id, ReasonCode.ADMINISTRATIVE_ACTION, now_s)
-        if is_forgotten and node.registry.sessions.get(client_id) is session:
-            node.registry.end(session, now_s)
-        committed = trio.Event()
-        node.journal.append([], lambda _: committed.set(), now_s, client_id)
-        with trio.move_on_after(COMMIT_S):
-            await committed.wait()
-        if not committed.is_set():
-            return json_response({"error": "done, but the store has not committed it yet"}, 503)
-        return json_response(Changed(client_id=client_id, was_connected=was_connected))
+
+async def end_client(
+    node: Node, clock: Callable[[], float], is_forgotten: bool, client_id: str
+) -> Response:
+    """End a connection, or also the session, of a broker; return after the commit."""
+    now_s = clock()
+    session = node.registry.sessions.get(client_id)
+    if session is None or (not is_forgotten and session.outbound is None):
+        what = "session" if is_forgotten else "connection"
+        return json_response({"error": f"no {what} of this client here"}, 404)
+    was_connected = session.outbound is not None
+    if is_forgotten:
+        session.expiry_interval_s = 0
+    node.handshakes.end_client(client_id, ReasonCode.ADMINISTRATIVE_ACTION, now_s)
+    if is_forgotten and node.registry.sessions.get(client_id) is session:
+        node.registry.end(session, now_s)
+    committed = trio.Event()
+    node.journal.append([], lambda _: committed.set(), now_s, client_id)
+    with trio.move_on_after(COMMIT_S):
+        await committed.wait()
+    if not committed.is_set():
+        return json_response({"error": "done, but the store has not committed it yet"}, 503)
+    return json_response(Changed(client_id=client_id, was_connected=was_connected))
 
 
-def encode_slice(page: PageInMaking, rows: list[str]) -> bool:
+def encode_slice(page: PageInMaking[Any], rows: list[str]) -> bool:
     """Make and encode the next rows; the JSON of a whole page takes as long as five steps."""
     goes_on = page.step()
     rows += [json.dumps(row) for row in page.rows[len(rows) :]]

@@ -1,17 +1,15 @@
 """The answers of the HTTP port to read requests; each is made in one synchronous step."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
 
-from flowguard.ops.condition import not_ready
-from flowguard.ops.explain import explain
-from flowguard.ops.explain_words import sentences
+from flowguard.ops.common.view import Subject
 from flowguard.ops.metrics import registry_of
-from flowguard.ops.status import View
+from flowguard.ops.status import status_at
 from flowguard.ops.web.callers import EVENTS, PAGE
-from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS
+from flowguard.ops.web.clients import CLIENTS
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import page_response
@@ -24,22 +22,25 @@ BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
 LOG: Final = "/log"
 DRAIN: Final = "/drain"
-CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
-WHAT_THERE_IS: Final = {
-    "error": f"GET / (the page), /events, /metrics, /status, /limits, {CLIENTS}, "
-    f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(CHANGES)} or {LOG}"
-}
 
 
 @final
 class Endpoints:
     """Reads the node between two turns of its event loop."""
 
-    def __init__(self, view: View, origins: Mapping[str, str] | None = None) -> None:
-        """`origins`: the file, variable or option of each setting that has one."""
+    def __init__(
+        self, view: Subject, changes: Collection[str], origins: Mapping[str, str] | None = None
+    ) -> None:
+        """`changes`: paths for POST requests, answered elsewhere. `origins`: the file, variable or
+        option of each setting that has one."""
         self._view = view
+        self._changes = changes
+        self._there_is = {
+            "error": f"GET / (the page), /events, /metrics, /status, /limits, {CLIENTS}, "
+            f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(changes)}"
+        }
         self._origins = origins or {}
         self._registry = registry_of(view)
         self._answers = {
@@ -58,18 +59,18 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path not in (EVENTS, CLIENTS, *CHANGES):
-            return json_response(WHAT_THERE_IS, 404)
+        if answer is None and request.path not in (EVENTS, CLIENTS, *self._changes):
+            return json_response(self._there_is, 404)
         if answer is None or request.method not in READS:
-            allowed = "POST" if request.path in CHANGES else ", ".join(READS)
-            return json_response(WHAT_THERE_IS, 405, allow=allowed)
+            allowed = "POST" if request.path in self._changes else ", ".join(READS)
+            return json_response(self._there_is, 405, allow=allowed)
         return answer(request)
 
     def probe(self, request: Request) -> Response:
         """Return that the loop runs (`/health`), or whether the node takes clients (`/ready`)."""
         if request.path == HEALTH:
             return text_response("alive")
-        why = not_ready(self._view.node, self._view.clock())
+        why = self._view.not_ready()
         return text_response(f"not ready: {why}", 503) if why else text_response("ready")
 
     def _metrics(self, request: Request) -> Response:
@@ -77,11 +78,11 @@ class Endpoints:
         return Response(200, encode(self._registry), content_type)
 
     def _status(self, _: Request) -> Response:
-        return json_response(self._view.status())
+        return json_response(status_at(self._view.catalogue, self._view.look()))
 
     def _limits(self, _: Request) -> Response:
         """Return the settings in force with a value, each with its origin."""
-        bounds = self._view.node.bounds
+        bounds = self._view.bounds
         found: dict[str, dict[str, object]] = {}
         for section in ("flow", "session", "node"):
             asked = getattr(bounds.asked, section).model_dump(mode="json")
@@ -95,7 +96,7 @@ class Endpoints:
 
     def _explain(self, request: Request) -> Response:
         client_id = request.path.removeprefix(EXPLAIN)  # It may contain a slash.
-        explanation = explain(self._view.node, client_id, self._view.clock())
+        explanation = self._view.explained(client_id)
         if explanation is None:
             return json_response({"error": "no session of this client here"}, 404)
-        return json_response({**explanation, "sentences": sentences(explanation)})
+        return json_response(explanation)

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from socket import socket
-from typing import Final, final
+from typing import Any, Final, final
 
 import trio
 
@@ -37,12 +37,14 @@ from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
-from flowguard.ops.catalogue import MemoryStatus
+from flowguard.ops.clients import ClientLists, row_of
+from flowguard.ops.common.measurement import MemoryStatus
+from flowguard.ops.common.view import Subject
 from flowguard.ops.samples import Sampler
-from flowguard.ops.status import View
+from flowguard.ops.view import View
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
-from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, Clients
+from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, Clients, EndClient, end_client
 from flowguard.ops.web.drain import Drain, drain_response
 from flowguard.ops.web.endpoints import BACKUP, DRAIN, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
@@ -109,25 +111,65 @@ async def serve_http(
             ),
             recording,
         )
-        errors = ErrorLog("http request failed")
-        sampler = Sampler(view, errors)
-        settings = node.settings.http
-        keys = Keys(frozenset(settings.names), token)
-        turns = AnswerTurns()
-        clients = Clients(node, clock, turns, has_token=token is not None)
-        changes: dict[str, Change] = {
-            BACKUP: Backups(backup, trio.current_time, settings.backup_interval_s).answer,
-            LOG: _new_level,
-            DRAIN: partial(drain_response, drain, with_token=token is not None),
-            **dict.fromkeys(CLIENT_CHANGES, clients.change),
-        }
-        endpoints, viewers = Endpoints(view, origins), Viewers(sampler)
-        answers = _Answers(endpoints, keys, changes, reload, viewers, clients, turns)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(errors.run)
-            nursery.start_soon(sampler.run)
-            task_status.started(listener.getsockname()[:2])
-            await accept_all(listener, HttpServer(answers.respond, errors))
+        interval_s = node.settings.http.backup_interval_s
+        site = Site(
+            view,
+            ClientLists(node.registry.sessions, row_of),
+            partial(end_client, node, clock),
+            drain,
+            reload,
+            CLIENT_CHANGES,
+            {BACKUP: Backups(backup, trio.current_time, interval_s).answer},
+            token,
+            origins,
+        )
+        await serve_site(site, listener, task_status=task_status)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The parts of an HTTP port, of a broker or a proxy."""
+
+    view: Subject
+    lists: ClientLists[Any]
+    end_client: EndClient
+    drain: Drain
+    reload: Reload | None
+    """Reloads files, or None if there are none."""
+    client_changes: tuple[str, ...]
+    """Paths that `end_client` serves."""
+    more_changes: "Mapping[str, Change]"
+    token: bytes | None
+    origins: Mapping[str, str] | None
+
+
+async def serve_site(
+    site: Site,
+    listener: socket,
+    *,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; starts with the address. The caller closes the listener."""
+    errors, turns, token = ErrorLog("http request failed"), AnswerTurns(), site.token
+    sampler = Sampler(site.view, errors)
+    clients = Clients(site.lists, site.end_client, turns, has_token=token is not None)
+    changes: dict[str, Change] = {
+        **site.more_changes,
+        DRAIN: partial(drain_response, site.drain, with_token=token is not None),
+        **dict.fromkeys(site.client_changes, clients.change),
+        LOG: _new_level,
+    }
+    if site.reload is not None:
+        changes[RELOAD] = partial(_reloaded, site.reload)
+    keys = Keys(frozenset(site.view.bounds.settings.http.names), token)
+    endpoints = Endpoints(site.view, changes, site.origins)
+    answers = _Answers(endpoints, keys, changes, Viewers(sampler), clients, turns)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(errors.run)
+        nursery.start_soon(sampler.run)
+        task_status.started(listener.getsockname()[:2])
+        await accept_all(listener, HttpServer(answers.respond, errors))
 
 
 async def accept_all(listener: socket, server: "HttpServer") -> None:
@@ -258,14 +300,12 @@ class _Answers:
         endpoints: Endpoints,
         keys: Keys,
         changes: Mapping[str, Change],
-        reload: Reload | None,
         viewers: Viewers,
         clients: Clients,
         turns: AnswerTurns,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
-        self._reload = reload
         self._viewers = viewers
         self._clients = clients
         self._turns = turns
@@ -289,15 +329,20 @@ class _Answers:
         if change is not None and request.method == "POST":
             return await change(request, connection)
         connection.is_served = True
-        reload = self._reload
         if request.path == CLIENTS and request.method in READS:
             response = await self._clients.listed(request)
-        elif request.path == RELOAD and request.method == "POST" and reload is not None:
-            response = await reload_response(reload, request)
         else:
             response = await self._turns.take(lambda: self._endpoints.answer(request))
         connection.is_served = False
         return response
+
+
+async def _reloaded(reload: Reload, request: Request, connection: HttpConnection) -> Response:
+    connection.is_served = True
+    try:
+        return await reload_response(reload, request)
+    finally:
+        connection.is_served = False
 
 
 async def _new_level(request: Request, connection: HttpConnection) -> Response:

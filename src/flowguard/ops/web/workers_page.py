@@ -57,7 +57,7 @@ def _sums(statuses: Sequence[Status]) -> list[str]:
     """Return the cells that show a sum of the broker."""
     sums = (
         sum(each["clients"]["connected"] for each in statuses),
-        sum(each["clients"]["sessions"] for each in statuses),
+        sum(each["clients"].get("sessions", 0) for each in statuses),
         sum(each["traffic"]["publish_received"] for each in statuses),
         sum(each["traffic"]["publish_sent"] for each in statuses),
         sum(sum(each["dropped"].values()) for each in statuses),

@@ -1,0 +1,56 @@
+"""View: a node, as the HTTP port reads it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flowguard.bounds import Bounds
+from flowguard.flow.load.histogram import Histogram
+from flowguard.node.node import Node
+from flowguard.ops.catalogue import CATALOGUE
+from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
+from flowguard.ops.condition import not_ready
+from flowguard.ops.explain import explain
+from flowguard.ops.explain_words import sentences
+from flowguard.ops.talkers import Talkers
+from flowguard.telemetry.progress import RecordingProgress
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A node, with its clock and the memory of the process (`common.view.Subject`)."""
+
+    node: Node
+    clock: Callable[[], float]
+    memory: Callable[[], MemoryStatus | None]
+    recording: RecordingProgress | None = None
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.node.bounds
+
+    @property
+    def catalogue(self) -> Sequence[Measurement[Node]]:
+        return CATALOGUE
+
+    def look(self) -> Look[Node]:
+        return Look(self.node, self.clock(), self.memory(), self.recording)
+
+    def latencies(self) -> Mapping[str, Histogram]:
+        node = self.node
+        return {
+            "acknowledgement": node.router.acknowledgements.latency,
+            "store": node.journal.sojourn,
+            "connect": node.attempts.service,
+        }
+
+    def busiest(self) -> Talkers:
+        return Talkers(self.node)
+
+    def not_ready(self) -> str:
+        return not_ready(self.node, self.clock())
+
+    def explained(self, client_id: str) -> Mapping[str, object] | None:
+        explanation = explain(self.node, client_id, self.clock())
+        if explanation is None:
+            return None
+        return {**explanation, "sentences": sentences(explanation)}
