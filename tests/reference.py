@@ -280,18 +280,15 @@ def default_of(param: Any) -> str:
 def command(path: str, found: Any) -> Iterator[str]:
     """Yield the sections of a command and of the commands below it."""
     arguments = [param for param in found.params if param.param_type_name == "argument"]
-    usage = " ".join([path, *(param.metavar or param.name.upper() for param in arguments)])
+    words = [each.metavar if each.required else f"[{each.metavar}]" for each in arguments]
+    usage = " ".join([path, *words])
     yield f"## {path}\n\n`{cell(usage)}`\n\n{found.help or ''}"
     rows = []
     for param in found.params:
         if getattr(param, "hidden", False) or param.name == "help":
             continue
         is_option = param.param_type_name == "option"
-        words = (
-            [*param.opts, *param.secondary_opts]
-            if is_option
-            else [param.metavar or param.name.upper()]
-        )
+        words = [*param.opts, *param.secondary_opts] if is_option else [param.metavar]
         name = f"`{', '.join(words)}`{value_of(param) if is_option else ''}"
         rows.append((name, default_of(param), cell(param.help or "")))
     if rows:

@@ -141,7 +141,11 @@ IsComparison = Annotated[
     bool, _of_kit("--compare", help="Show reports of --kit side by side: --compare A.json B.json")
 ]
 Only = Annotated[
-    str, _of_kit(help="Experiments, comma-separated, as connect-storm,restart; default: all.")
+    str,
+    _of_kit(
+        metavar="NAMES",
+        help="Experiments, comma-separated, as connect-storm,restart; default: all.",
+    ),
 ]
 RestartCommand = Annotated[
     str | None,

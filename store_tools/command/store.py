@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from store_tools.rocks.reader import StoreReader
 
 BACKUP_PATIENCE_S: Final = 60.0
-ELSEWHERE: Final = (
-    "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
-)
+ELSEWHERE: Final = "Name the URL that the broker prints when it starts (`http on URL`): --url URL"
 Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the store.")]
 RedisUrl = Annotated[
     str | None,
@@ -319,9 +317,7 @@ def backup(
     ] = DEFAULT,
     url: Annotated[
         str | None,
-        typer.Option(
-            help=f"HTTP port of the broker that makes the copy.  [default: {DEFAULT_URL}]"
-        ),
+        typer.Option(help=f"HTTP port of the broker that makes the copy; default: {DEFAULT_URL}."),
     ] = None,
 ) -> None:
     """Copy a store, through the HTTP port of a running broker or directly.

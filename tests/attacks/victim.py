@@ -209,6 +209,6 @@ def _wait_until_it_listens(started: Victim) -> None:
             if not line.endswith("\n"):
                 continue
             if "http" in line:
-                started.http = f"http://{where.removeprefix('http://')}"
+                started.http = f"http://{where.removeprefix('http://').rstrip('/')}"
             elif ":" in where:
                 started.address = (HOST, int(where.rpartition(":")[2]))

@@ -101,7 +101,7 @@ def test_the_backup_drill_copies_verifies_and_serves(tmp_path: Path) -> None:
         assert broker.process.stdout is not None
         http = broker.process.stdout.readline().removeprefix("http on ").split()[0]
         data = str(tmp_path / "broker" / "data")
-        flowguard(tmp_path, *backup, "--data", data, "--url", f"http://{http}")
+        flowguard(tmp_path, *backup, "--data", data, "--url", http)
     assert flowguard(tmp_path, *verify)
     assert flowguard(tmp_path, *info)
     copy = tmp_path / serve[serve.index("--data") + 1]

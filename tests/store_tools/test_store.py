@@ -471,7 +471,7 @@ def test_a_backup_asks_no_broker_but_the_one_that_has_the_directory(
         code, _, complaint = run_here("store", "backup", str(copy), "--data", mine)
         assert code == 1
         assert f"is another one, process {other.process.pid}" in complaint
-        assert "--url HOST:PORT" in complaint
+        assert "--url URL" in complaint
         assert not copy.exists()
         assert run("store", "backup", str(copy), "--url", http_address(one))[0] == 0
         assert "copied while it was open" in run("store", "info", str(copy))[1]
@@ -483,7 +483,7 @@ def test_where_nobody_answers_is_said(tmp_path: Path) -> None:
     code, shown, complaint = run_here("store", "backup", str(tmp_path / "copy"), "--url", url)
     assert (code, shown) == (1, "")
     assert f"no answer from http://{url}: Connection refused" in complaint
-    assert "--url HOST:PORT" in complaint
+    assert "--url URL" in complaint
     assert "under way" not in complaint
 
 

@@ -1,5 +1,6 @@
 """A broker process: listeners, the nursery, and the way out."""
 
+import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -218,6 +219,7 @@ def _log_start(
         log.warning("stored data exceed their limit; kept", what=str(part))
     log.info(
         "started",
+        pid=os.getpid(),
         version=__version__,
         build=build.name(),
         listens_on=_listed(doorways),

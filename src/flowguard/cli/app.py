@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from flowguard import __version__, build
-from flowguard.cli.plugins import Commands
+from flowguard.cli.plugins import HELP, Commands
 
 app = typer.Typer(
     name="flowguard",
     cls=Commands,
     help="MQTT broker with overload protection: MQTT 5.0, 3.1.1 and 3.1.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": HELP},
     pretty_exceptions_show_locals=False,
 )
 

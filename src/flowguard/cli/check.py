@@ -1,11 +1,13 @@
 """`flowguard check`: would a broker start with this configuration?"""
 
+import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -24,41 +26,82 @@ from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.lines import count
 
+DEFAULT_CONFIG: Final = Path("flowguard.toml")
+
+
+@dataclass
+class Checked:
+    """The outcome of a check, as `--json` prints it."""
+
+    config: str
+    listeners: int = 0
+    roles: int | None = None
+    """Number of roles in the rules, or None without rules."""
+    wrong: list[str] = field(default_factory=list)
+    """Errors of settings and files."""
+    lacking: list[str] = field(default_factory=list)
+    """Requirements of these settings that the machine does not meet."""
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.wrong or self.lacking)
+
 
 def check(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="As `serve --config`.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="As `serve --config`.")
+    ] = DEFAULT_CONFIG,
     limits: Annotated[Path | None, typer.Option(help="As `serve --limits`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 
     It opens no listener and no store. The exit code is 2 if something is wrong: a setting, a file,
     an expired certificate, a missing extra, or too few descriptors or too little memory.
     """
-    listeners_count, lacking = 0, list[str]()
-    try:
-        loaded = load(config, os.environ, read_limits(limits))
-        settings = loaded.settings
-        network = settings.network
-        with _collected(lacking):
-            listeners_count = check_doorways(network)
-        with _collected(lacking):
-            checks_of(network)
-        workers_count = workers_of(settings)
-        rules = rules_of(network, workers_count)
-        read_token(settings.http.token_file)
-        with _collected(lacking):
-            _check_extras(settings)
-        with _collected(lacking):
-            lacking += _lacking_capacity(loaded, workers_count)
-        lacking += expired(network, time.time())
-    except ConfigError as error:
-        raise refused(f"{config} is wrong", str(error), 2) from error
-    if lacking:
+    if config == DEFAULT_CONFIG and not config.exists():
         raise refused(
-            f"{config} is good, but this machine is not ready for it", "\n".join(lacking), 2
+            f"flowguard check: there is no {config} in this directory",
+            "Name another file: flowguard check CONFIG. "
+            f"`flowguard settings > {config}` makes one with all defaults.",
+            2,
         )
-    roles = "no rules" if rules is None else count(len(rules), "role")
-    typer.echo(f"{config} is good: {count(listeners_count, 'listener')}, {roles}")
+    found = Checked(str(config))
+    try:
+        _check(config, limits, found)
+    except ConfigError as error:
+        found.wrong += str(error).splitlines()
+    if as_json:
+        typer.echo(json.dumps({"good": found.is_good, **asdict(found)}))
+        raise typer.Exit(0 if found.is_good else 2)
+    if found.wrong:
+        raise refused(f"{config} is wrong", "\n".join(found.wrong), 2)
+    if found.lacking:
+        raise refused(
+            f"{config} is good, but this machine is not ready for it", "\n".join(found.lacking), 2
+        )
+    roles = "no rules" if found.roles is None else count(found.roles, "role")
+    typer.echo(f"{config} is good: {count(found.listeners, 'listener')}, {roles}")
+
+
+def _check(config: Path, limits: Path | None, found: Checked) -> None:
+    """Read everything, and complete `found`. Raises ConfigError."""
+    loaded = load(config, os.environ, read_limits(limits))
+    settings = loaded.settings
+    network = settings.network
+    with _collected(found.lacking):
+        found.listeners = check_doorways(network)
+    with _collected(found.lacking):
+        checks_of(network)
+    workers_count = workers_of(settings)
+    rules = rules_of(network, workers_count)
+    found.roles = None if rules is None else len(rules)
+    read_token(settings.http.token_file)
+    with _collected(found.lacking):
+        _check_extras(settings)
+    with _collected(found.lacking):
+        found.lacking += _lacking_capacity(loaded, workers_count)
+    found.lacking += expired(network, time.time())
 
 
 def _lacking_capacity(loaded: LoadedSettings, workers_count: int) -> list[str]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, requires
 from importlib.util import find_spec
 from inspect import cleandoc
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -42,10 +43,18 @@ OWN: Final = {
 """Own commands in the order of `--help`: each is a function or a group of commands."""
 HIDDEN: Final = {"worker": EntryPoint("worker", "flowguard.cli.worker:worker", GROUP)}
 """A command that only a program starts: `serve --workers` does."""
+HELP: Final = ["-h", "--help"]
+PLACEHOLDERS: Final = {bool: "", int: "NUMBER", float: "NUMBER", Path: "PATH"}
+"""Placeholders in `--help` for values of options without a word of their own, by type. Those of
+texts are the last word of the option."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
 
 
 class Commands(TyperGroup):
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options of `flowguard` itself."""
+        return _with_placeholders(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, own commands first."""
         return [*OWN, *sorted(_plugged_in().keys() - OWN)]
@@ -58,7 +67,7 @@ class Commands(TyperGroup):
             self.commands = names  # typer suggests the nearest of these names.
             return None
         try:
-            return _with_token(_flowing(_command_at(plug)))
+            return _readable(_with_token(_command_at(plug)))
         except ModuleNotFoundError as error:
             return _command_without(error, plug)
 
@@ -121,12 +130,32 @@ def _with_token(command: Any) -> Any:
     return command
 
 
-def _flowing(command: Any) -> Any:
-    """Let the paragraphs of a command's help wrap at the terminal's width, not as in the source."""
+def _readable(command: Any) -> Any:
+    """Give a command, and those below it, `-h`, placeholders, and help of the terminal's width.
+
+    Without the last one, paragraphs of the help would wrap as in the source.
+    """
     if command.help:
         paragraphs = cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(part.replace("\n", " ") for part in paragraphs)
+    context = command.context_class(command, help_option_names=HELP)
+    _with_placeholders(command.get_params(context))
+    for inner in getattr(command, "commands", {}).values():
+        _readable(inner)
     return command
+
+
+def _with_placeholders(params: list[Any]) -> list[Any]:
+    """Name the values of options in words of users, not by types of Python."""
+    for param in params:
+        kind = param.type_descriptor.annotation
+        kind = (*get_args(kind), kind)[0]
+        if param.param_type_name == "argument":
+            param.metavar = param.metavar or param.name.upper()
+            param.display_type_rich = lambda ctx: None  # The name says enough.
+        elif param.metavar is None and kind in (str, *PLACEHOLDERS):
+            param.metavar = PLACEHOLDERS.get(kind, param.name.rpartition("_")[2].upper())
+    return params
 
 
 def _plugged_in() -> dict[str, EntryPoint]:

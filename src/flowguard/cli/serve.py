@@ -221,4 +221,4 @@ def announce(addresses: Sequence[Address], http: tuple[str, int] | None) -> None
         STDOUT.write(f"listening on {address.place} {address.scheme}\n")
     if http is not None:
         host, port = http
-        STDOUT.write(f"http on {f'[{host}]' if ':' in host else host}:{port}\n")
+        STDOUT.write(f"http on http://{f'[{host}]' if ':' in host else host}:{port}/\n")

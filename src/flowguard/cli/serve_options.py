@@ -15,7 +15,7 @@ Listen = Annotated[
         "--listen",
         metavar="ADDRESS",
         help="Listener: HOST:PORT, mqtts://HOST:PORT, ws://, wss:// or unix:PATH; port 0 takes a "
-        "free one; repeatable. [default: 127.0.0.1:1883]",
+        "free one; repeatable; default: 127.0.0.1:1883.",
     ),
 ]
 Cert = Annotated[Path | None, typer.Option(help="Certificate chain, PEM (network.cert).")]
@@ -107,7 +107,7 @@ Http = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address of the status page and metrics; port 0 takes a free one; none disables it. "
-        f"[default: {HTTP_HOST}:{HTTP_PORT}, or a free port where --listen has port 0]",
+        help="Address of the status page and metrics (http.address); port 0 takes a free one; none "
+        f"disables it; default: {HTTP_HOST}:{HTTP_PORT}, or a free port if --listen has port 0.",
     ),
 ]

@@ -1,6 +1,7 @@
 """A broker inside another program: on trio, and in a thread for all others."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -46,12 +47,12 @@ async def test_clients_of_this_process_and_of_others_meet() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocks"])
-async def test_line_of_the_start_names_the_store(kind: str, tmp_path: Path) -> None:
+async def test_line_of_the_start_names_store_and_process(kind: str, tmp_path: Path) -> None:
     with capture_logs() as lines, trio.fail_after(TEST_S):
         async with flowguard.open_broker(data=tmp_path if kind == "rocks" else None):
             pass
     (line,) = [line for line in lines if line["event"] == "started"]
-    assert line["store"] == kind
+    assert (line["store"], line["pid"]) == (kind, os.getpid())
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.interop.broker import Broker
 from tests.support.commands import flowguard
 
-ANNOUNCEMENT = "http on "
+ANNOUNCEMENT = "http on http://"
 
 
 def http_address(broker: Broker) -> str:
@@ -13,7 +13,7 @@ def http_address(broker: Broker) -> str:
     assert broker.process.stdout is not None
     line = broker.process.stdout.readline()
     assert line.startswith(ANNOUNCEMENT), line + Path(broker.log).read_text()
-    return line.removeprefix(ANNOUNCEMENT).strip()
+    return line.removeprefix(ANNOUNCEMENT).removesuffix("/\n")
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

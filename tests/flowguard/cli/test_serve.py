@@ -343,11 +343,11 @@ def test_a_flood_of_bare_connections_takes_neither_the_store_nor_http_its_files(
         try:
             assert process.stdout is not None
             _, port = address_in(process.stdout.readline())
-            http = process.stdout.readline().strip().removeprefix("http on ")
+            http = process.stdout.readline().removeprefix("http on ").strip()
             flood = [socket.create_connection(("127.0.0.1", port)) for _ in range(1_000)]
             rests = 0
             while not rests:
-                with urllib.request.urlopen(f"http://{http}/status", timeout=PATIENCE_S) as answer:
+                with urllib.request.urlopen(f"{http}status", timeout=PATIENCE_S) as answer:
                     door = json.load(answer)["listener"]
                 rests = door["rests"]["descriptors"]
             assert door["connections"]["limit"] < 800

@@ -162,7 +162,7 @@ def test_standby_is_alive_and_not_ready_and_says_when_redis_is_unavailable(
             assert first.terminate() == 0
             assert standby.stdout is not None
             assert standby.stdout.readline().startswith("listening on ")
-            assert standby.stdout.readline() == f"http on {address}\n"
+            assert standby.stdout.readline() == f"http on http://{address}/\n"
             assert asked(address, "/ready") == (200, "ready\n")
         finally:
             server.resume()

@@ -202,7 +202,7 @@ def machine(
         if workers:
             for index in range(WORKERS):  # The log is written later than the addresses.
                 broker.wait_for_log(f"name=worker-{index} ")
-        yield Machine(broker, addresses, line.removeprefix(HTTP).strip())
+        yield Machine(broker, addresses, line.removeprefix(HTTP).removesuffix("/\n"))
 
 
 @contextmanager

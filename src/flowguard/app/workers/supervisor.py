@@ -164,6 +164,8 @@ class Supervisor:
                     nursery.start_soon(self._keep, worker)
                 nursery.start_soon(self._end_start_on_stop)
                 await self._started.wait()
+                if not self.stop.is_set():
+                    log.info("all workers started", pid=os.getpid(), workers=len(self.workers))
                 task_status.started(await self._start_http(nursery))
                 await self.stop.wait()
                 _close(self._doorways)

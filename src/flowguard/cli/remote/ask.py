@@ -110,6 +110,6 @@ def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
     """Print the failure, and the `option` that selects another broker."""
     return refused(
         f"flowguard {command}: no answer from {error}",
-        "Is a broker running? It prints `http on HOST:PORT` when it starts; name that place:\n"
+        "Is a broker running? It prints `http on URL` when it starts; name that URL:\n"
         f"flowguard {command} {option}",
     )

@@ -39,7 +39,7 @@ Name = Annotated[str, typer.Argument(metavar="CLIENT_ID", help="Client identifie
 @clients.command("list")
 def list_clients(
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="Client ids, with * and ?.")
+        str, typer.Argument(metavar="PATTERN", help="Client ids, with * and ?.")
     ] = "",
     user: Annotated[str, typer.Option(help="Only clients of this user.")] = "",
     address: Annotated[str, typer.Option(help="Only addresses that begin so.")] = "",

@@ -18,7 +18,7 @@ FRAME_S = 1.0
 
 
 def top(
-    url: Annotated[str, typer.Argument(metavar="[URL]", help="The broker's HTTP port.")] = (
+    url: Annotated[str, typer.Argument(metavar="URL", help="The broker's HTTP port.")] = (
         DEFAULT_URL
     ),
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
