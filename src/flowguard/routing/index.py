@@ -14,7 +14,16 @@ limits the levels of a filter: each one of a wildcard filter costs a node.
 
 from typing import Generic, TypeVar, final
 
-from flowguard.routing.few import Few, Many, few_extend, few_get, few_has, few_put, few_without
+from flowguard.routing.few import (
+    Few,
+    Many,
+    few_extend,
+    few_get,
+    few_has,
+    few_keys,
+    few_put,
+    few_without,
+)
 from flowguard.routing.filters import has_wildcard, valid_filter
 
 S = TypeVar("S")
@@ -132,6 +141,29 @@ class TopicIndex(Generic[S, V]):
             few_extend(found, few)
         if not self._root_of(topic).is_empty():
             self._match_wildcards(topic, found)
+        return found
+
+    def subscribers(self, topic: str) -> list[tuple[str, list[S]]]:
+        """Return every matching filter with a copy of its subscribers. Cost as `match`."""
+        found: list[tuple[str, list[S]]] = []
+        if topic in self._exact:
+            found.append((topic, few_keys(self._exact[topic])))
+        frontier = [("", self._root_of(topic))]
+        for level in topic.split("/"):
+            following: list[tuple[str, FilterNode[S, V]]] = []
+            for start, node in frontier:
+                if node.below is not None:
+                    found.append((f"{start}#", few_keys(node.below)))
+                for name in (level, "+"):
+                    child = node.step(name)
+                    if child is not None:
+                        following.append((f"{start}{name}/", child))
+            frontier = following
+        for start, node in frontier:
+            if node.here is not None:
+                found.append((start[:-1], few_keys(node.here)))
+            if node.below is not None:
+                found.append((f"{start}#", few_keys(node.below)))
         return found
 
     def _match_wildcards(self, topic: str, found: list[tuple[S, V]]) -> None:

@@ -101,6 +101,13 @@ class SubscriptionTable(Generic[S, V]):
         groups = [group for group, _ in self._shared.match(topic)]
         return Routes(self._plain.match(topic), groups)
 
+    def subscribers(self, topic: str) -> list[tuple[str, list[S]]]:
+        """Return the subscribers of `topic` by filter, as they sent it. Cost as `match`."""
+        found = self._plain.subscribers(topic)
+        for group, _ in self._shared.match(topic):
+            found.append((group.share, [member for member, _ in group.members()]))
+        return found
+
     def group(self, name: str, filter: str) -> SharedGroup[S, V] | None:
         """Return the shared group of that name and filter, or None."""
         return self._groups.get((name, filter))

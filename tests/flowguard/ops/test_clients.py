@@ -5,27 +5,29 @@ from typing import Any
 
 import pytest
 
-from flowguard.ops import clients
-from flowguard.ops.clients import SLICE, ClientLists, ClientPage, PageInMaking, Wanted, row_of
-from flowguard.ops.web.clients import encode_slice
-from flowguard.session.session import Session
+from flowguard.ops.lists import pages
+from flowguard.ops.lists.clients import ClientListing, row_of
+from flowguard.ops.lists.pages import SLICE, Lists, PageInMaking, limit_of
+from flowguard.ops.web.ask.lists import ClientPage
 from tests.support.stage import Stage
 
 
-def page(lists: ClientLists[Session], **query: str) -> ClientPage | None:
-    making = lists.begin(Wanted.of(query))
+def page(stage: Stage, lists: Lists, **query: str) -> ClientPage | None:
+    listing = ClientListing(stage.node.registry.sessions, row_of, query)
+    making = lists.begin(listing, query.get("cursor", ""), limit_of(query))
     if making is None:
         return None
     while making.step():
         pass
-    return lists.finish(making)
+    rows = [json.loads(row) for row in making.rows]
+    return ClientPage(clients=rows, next=lists.finish(making))
 
 
-def all_ids(lists: ClientLists[Session], **query: str) -> list[str]:
+def all_ids(stage: Stage, lists: Lists, **query: str) -> list[str]:
     found: list[str] = []
-    cursor: str | None = ""
+    cursor: str | None = query.pop("cursor", "")
     while cursor is not None:
-        part = page(lists, **query, cursor=cursor)
+        part = page(stage, lists, **query, cursor=cursor)
         assert part is not None
         found += [row["client_id"] for row in part["clients"]]
         cursor = part["next"]
@@ -36,7 +38,7 @@ def test_row_has_the_state_of_a_client() -> None:
     stage = Stage()
     stage.connect_durable("absent").disconnect()
     stage.connect("here", version=4)
-    (absent, here) = page(ClientLists(stage.node.registry.sessions, row_of))["clients"]  # type: ignore[index]
+    (absent, here) = page(stage, Lists())["clients"]  # type: ignore[index]
     assert (absent["client_id"], absent["state"]) == ("absent", "absent")
     assert (here["state"], here["protocol"], here["queue_messages"]) == ("connected", "3.1.1", 0)
 
@@ -59,81 +61,53 @@ def test_filters(query: dict[str, str], found: list[str]) -> None:
         client = stage.connect_durable(name)
         if name == "car-2":
             client.disconnect()
-    assert all_ids(ClientLists(stage.node.registry.sessions, row_of), **query) == found
+    assert all_ids(stage, Lists(), **query) == found
 
 
 def test_pages_have_each_client_once_while_others_come_and_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clients, "LOOKS_MAX", 7)
+    monkeypatch.setattr(pages, "LOOKS_MAX", 7)
     stage = Stage()
     names = [f"c{number}" for number in range(20)]
     connected = {name: stage.connect_durable(name) for name in names}
-    lists = ClientLists(stage.node.registry.sessions, row_of)
-    first = page(lists, limit="5")
+    lists = Lists()
+    first = page(stage, lists, limit="5")
     assert first is not None
     cursor = first["next"]
     connected["c0"].disconnect(session_expiry_interval=0)
     stage.connect("new")
-    rest = [] if cursor is None else all_ids_after(lists, cursor)
+    rest = [] if cursor is None else all_ids(stage, lists, limit="5", cursor=cursor)
     assert [row["client_id"] for row in first["clients"]] + rest == names
-
-
-def all_ids_after(lists: ClientLists[Session], cursor: str) -> list[str]:
-    found: list[str] = []
-    following: str | None = cursor
-    while following is not None:
-        part = page(lists, limit="5", cursor=following)
-        assert part is not None
-        found += [row["client_id"] for row in part["clients"]]
-        following = part["next"]
-    return found
 
 
 def test_one_step_looks_at_a_slice_and_a_page_at_a_bounded_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clients, "LOOKS_MAX", 2 * SLICE)
+    monkeypatch.setattr(pages, "LOOKS_MAX", 2 * SLICE)
     stage = Stage()
     for number in range(3 * SLICE):
         stage.connect(f"c{number}")
-    lists = ClientLists(stage.node.registry.sessions, row_of)
-    making = lists.begin(Wanted.of({"id": "nothing"}))
+    lists = Lists()
+    making = lists.begin(ClientListing(stage.node.registry.sessions, row_of, {"id": "nothing"}))
     assert isinstance(making, PageInMaking)
     looked = []
     while making.step():
-        looked.append(making.done)
-    assert [*looked, making.done] == [SLICE, 2 * SLICE]
-    found = lists.finish(making)
-    assert (found["clients"], found["next"]) == ([], f"1.{2 * SLICE}")
-
-
-def test_page_is_encoded_a_slice_at_a_time() -> None:
-    stage = Stage()
-    for number in range(3 * SLICE):
-        stage.connect(f"c{number}")
-    making = ClientLists(stage.node.registry.sessions, row_of).begin(Wanted())
-    assert isinstance(making, PageInMaking)
-    rows: list[str] = []
-    encoded = []
-    goes_on = True
-    while goes_on:
-        goes_on = encode_slice(making, rows)
-        encoded.append(len(rows))
-    assert encoded == [SLICE, 2 * SLICE, 3 * SLICE]
-    assert [json.loads(row) for row in rows] == making.rows
+        looked.append(making.position)
+    assert [*looked, making.position] == [SLICE - 1, 2 * SLICE - 1], "the first notes all ids"
+    assert (making.rows, lists.finish(making)) == ([], f"1.{2 * SLICE - 1}.0")
 
 
 def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "LISTS_MAX", 2)
+    monkeypatch.setattr(pages, "LISTS_MAX", 2)
     stage = Stage()
     stage.connect("a")
     stage.connect("b")
-    lists = ClientLists(stage.node.registry.sessions, row_of)
-    begun = [page(lists, limit="1") for _ in range(3)]
+    lists = Lists()
+    begun = [page(stage, lists, limit="1") for _ in range(3)]
     cursors = [part["next"] for part in begun if part is not None and part["next"] is not None]
-    assert [page(lists, cursor=cursor) is None for cursor in cursors] == [True, False, False]
-    assert page(lists, cursor=cursors[1]) is None, "its last page was delivered"
+    assert [page(stage, lists, cursor=cursor) is None for cursor in cursors] == [True, False, False]
+    assert page(stage, lists, cursor=cursors[1]) is None, "its last page was delivered"
 
 
 @pytest.mark.parametrize(
@@ -141,4 +115,4 @@ def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_wrong_parameters_have_a_reason(query: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(query))):
-        Wanted.of(query)
+        page(Stage(), Lists(), **query)

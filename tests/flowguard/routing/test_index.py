@@ -158,6 +158,10 @@ class IndexAgainstNaiveScan(RuleBasedStateMachine):
             spans = range(len(found) - len(rows) + 1)
             assert any(found[start : start + len(rows)] == rows for start in spans)
         assert self.index.match(topic) == found
+        by_filter = {
+            filter: list(values) for filter, values in self.model.items() if matches(filter, topic)
+        }
+        assert dict(self.index.subscribers(topic)) == by_filter
 
     @invariant()
     def counts(self) -> None:

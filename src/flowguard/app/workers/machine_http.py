@@ -3,13 +3,15 @@
     GET /                      a row for each worker, with a link to its page, and the sums
     GET /metrics               samples of all workers, with the label `worker`
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
-    GET /clients               the clients of one worker after the other, in pages
+    GET /clients               the lists of one worker after the other, in pages; all workers have
+                               the same retained messages
     GET /explain/{client_id}   the answer of the worker that owns the session
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients, 503 otherwise
     GET /workers/{K}/{path}    the answer of worker K
     GET, POST /log             the levels of the log of all workers
     POST /clients/kick         also /clients/forget: done by the worker that owns the session
+    POST /retained/delete      done by all workers
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
 
@@ -35,9 +37,16 @@ from flowguard.app.workers.seat import HTTP, name_of, socket_path
 from flowguard.broker.logs.error_log import ErrorLog
 from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
+from flowguard.ops.web.ask.changes import (
+    CLIENT_CHANGES,
+    DELETE_RETAINED,
+    Deleted,
+    client_id_of,
+    retained_filter_of,
+)
+from flowguard.ops.web.ask.lists import RETAINED, ROWS
 from flowguard.ops.web.backup import folder_of
 from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
-from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, client_id_of
 from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
@@ -65,14 +74,17 @@ from flowguard.ops.web.workers_page import workers_page
 
 ASK_S: Final = 5.0
 """Maximum wait for the answer of a worker, in seconds."""
+DELETION_S: Final = 25.0
+"""Maximum wait for the deletion of retained messages, in seconds."""
 BACKUP_S: Final = 600.0
 """Maximum wait for the copy of one store, in seconds."""
 READ_BYTES: Final = 65_536
 LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
 WORKERS: Final = "/workers/"
+CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED)
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {CLIENTS}, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} "
-    f"or {WORKERS}K/PATH; POST {', '.join((BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES))} or {LOG}"
+    "error": f"GET /, /metrics, /status, {', '.join(ROWS)}, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, "
+    f"{LOG} or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -114,8 +126,8 @@ class MachineAnswers:
                 return await self._change(request, connection)
             if request.method not in READS:
                 return json_response(PATHS, 405, allow=", ".join(READS))
-            if index is None and path == CLIENTS:
-                return await self._clients(request)
+            if index is None and path in ROWS:
+                return await self._listed(request)
             if index is None:
                 return await self._read(path)
             if path == PAGE:
@@ -166,19 +178,19 @@ class MachineAnswers:
         )
         return _unavailable(index) if answer is None else answer
 
-    async def _clients(self, request: Request) -> Response:
+    async def _listed(self, request: Request) -> Response:
         """Return a page of one worker; the cursor names the worker and its own cursor."""
         number, _, cursor = request.query.get("cursor", "").partition("-")
         index = int(number) if number.isascii() and number.isdecimal() else 0
         if index >= len(self._workers):
             return json_response({"error": "cursor: no such worker"}, 400)
-        answer = await self._forward(index, CLIENTS, {**request.query, "cursor": cursor})
+        answer = await self._forward(index, request.path, {**request.query, "cursor": cursor})
         if answer.code != 200:
             return answer
         page = json.loads(answer.body)
         if page["next"] is not None:
             page["next"] = f"{index}-{page['next']}"
-        elif index + 1 < len(self._workers):
+        elif index + 1 < len(self._workers) and request.path != RETAINED:
             page["next"] = f"{index + 1}-"
         return json_response(page)
 
@@ -205,6 +217,24 @@ class MachineAnswers:
         index = self._owner_of(client_id_of(body))
         answer = await self._ask(index, request.path, body, 2 * ASK_S)
         return _unavailable(index) if answer is None else answer
+
+    async def _delete_retained(self, request: Request, connection: HttpConnection) -> Response:
+        """Let each worker delete the messages that it orders."""
+        refusal = refusal_of_change(request, with_token=self._keys.token is not None)
+        if refusal is not None:
+            return refusal
+        filter = retained_filter_of(await connection.body())
+        body = json.dumps({"filter": filter}).encode()
+        deleted, goes_on = 0, False
+        for index, answer in enumerate(await self._ask_all(request.path, body, DELETION_S)):
+            if answer is None:
+                return _unavailable(index)
+            if answer.code != 200:
+                return answer
+            done: Deleted = json.loads(answer.body)
+            deleted += done["deleted"]
+            goes_on |= done["goes_on"]
+        return json_response(Deleted(deleted=deleted, goes_on=goes_on))
 
     async def _ready(self) -> Response:
         """Return the state of all workers, with the reason of each that takes no clients."""
@@ -250,6 +280,8 @@ class MachineAnswers:
             return await self._drain(request, connection)
         if request.path in CLIENT_CHANGES:
             return await self._change_client(request, connection)
+        if request.path == DELETE_RETAINED:
+            return await self._delete_retained(request, connection)
         if request.path != BACKUP:
             return json_response(PATHS, 404)
         refusal = refusal_of_change(request)
@@ -293,11 +325,13 @@ class MachineAnswers:
         await trio.to_thread.run_sync(take, folder, len(self._workers))
         return json_response({"folder": str(folder)})
 
-    async def _ask_all(self, path: str, body: bytes = b"") -> list[Response | None]:
+    async def _ask_all(
+        self, path: str, body: bytes = b"", timeout_s: float = ASK_S
+    ) -> list[Response | None]:
         answers: list[Response | None] = [None] * len(self._workers)
 
         async def ask(index: int) -> None:
-            answers[index] = await self._ask(index, path, body)
+            answers[index] = await self._ask(index, path, body, timeout_s)
 
         async with trio.open_nursery() as nursery:
             for index in range(len(self._workers)):

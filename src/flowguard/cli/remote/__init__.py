@@ -1,7 +1,7 @@
 """Commands that ask the HTTP port of a running broker.
 
 - `top`      watches a broker; `top_screen` draws the frame, `top_workers` that of several workers
-- `clients`  lists, disconnects and removes clients
+- `lists`    lists clients, filters and retained messages, and changes them
 - `drain`    ends a broker slowly
 - `explain`  shows why a client waits
 - `log`      shows or changes the levels of the log

@@ -222,6 +222,10 @@ class Peers:
             self._retained.changed(message, expires_at_s, is_kept=is_kept)
             self.wake()
 
+    def orders_retained(self, topic: str) -> bool:
+        """Return True if this node orders the retained messages of a topic."""
+        return self._retained is None or self._retained.is_own(topic)
+
     @property
     def knows_retained(self) -> bool:
         """False while a node that has started lacks retained messages of peers."""

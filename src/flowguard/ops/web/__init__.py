@@ -5,7 +5,7 @@
 - `callers`         callers that may read or change something
 - `endpoints`       answers by path
 - `turns`           answers are made one at a time
-- `clients`         lists, disconnects and removes clients
+- `ask`             lists, and changes of clients and retained messages
 - `page`            the live page; `viewers` get its samples as a stream
 - `workers_page`    the first page of several workers
 - `backup`          copies the store, for requests from this machine

@@ -1,6 +1,6 @@
 """`POST /drain`: the broker disconnects its clients over a time, then ends.
 
-Other machines need the token, as for `ops.web.clients`. It is a log event `audit`.
+Other machines need the token, as for `ops.web.ask.changes`. It is a log event `audit`.
 """
 
 from collections.abc import Callable

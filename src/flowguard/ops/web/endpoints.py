@@ -9,7 +9,6 @@ from flowguard.ops.common.view import Subject
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import status_at
 from flowguard.ops.web.callers import EVENTS, PAGE
-from flowguard.ops.web.clients import CLIENTS
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import page_response
@@ -31,14 +30,19 @@ class Endpoints:
     """Reads the node between two turns of its event loop."""
 
     def __init__(
-        self, view: Subject, changes: Collection[str], origins: Mapping[str, str] | None = None
+        self,
+        view: Subject,
+        lists: Collection[str],
+        changes: Collection[str],
+        origins: Mapping[str, str] | None = None,
     ) -> None:
-        """`changes`: paths for POST requests, answered elsewhere. `origins`: the file, variable or
-        option of each setting that has one."""
+        """`lists` and `changes`: paths for GET and POST requests, answered elsewhere. `origins`:
+        the file, variable or option of each setting that has one."""
         self._view = view
+        self._lists = lists
         self._changes = changes
         self._there_is = {
-            "error": f"GET / (the page), /events, /metrics, /status, /limits, {CLIENTS}, "
+            "error": f"GET / (the page), /events, /metrics, /status, /limits, {', '.join(lists)}, "
             f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(changes)}"
         }
         self._origins = origins or {}
@@ -59,7 +63,7 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path not in (EVENTS, CLIENTS, *self._changes):
+        if answer is None and request.path not in (EVENTS, *self._lists, *self._changes):
             return json_response(self._there_is, 404)
         if answer is None or request.method not in READS:
             allowed = "POST" if request.path in self._changes else ", ".join(READS)

@@ -4,13 +4,13 @@
     GET /events                the data of the page, once a second, as a stream of events
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
-    GET /clients               the clients in pages, JSON (`ops.web.clients`)
+    GET /clients               also /subscriptions, /topics/who-gets, /retained: lists in pages,
+                               JSON (`ops.web.ask.lists`)
     GET /limits                limits in force, each with its origin, JSON
     GET /explain/{client_id}   one client, JSON; 404 without a session of that name
     GET /health                200 while the event loop runs
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
-    POST /clients/kick         {"client_id": "..."}: end its connection (`ops.web.clients`)
-    POST /clients/forget       {"client_id": "..."}: end its session
+    POST /clients/kick         also /clients/forget, /retained/delete (`ops.web.ask.changes`)
     POST /drain                {"over_s": 300}: disconnect all clients over this time, and end
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
@@ -24,10 +24,10 @@ time of the event loop are made in turn; /health and /ready cost none and do not
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from socket import socket
-from typing import Any, Final, final
+from typing import Final, final
 
 import trio
 
@@ -37,14 +37,21 @@ from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
 from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
-from flowguard.ops.clients import ClientLists, row_of
 from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.common.view import Subject
 from flowguard.ops.samples import Sampler
 from flowguard.ops.view import View
+from flowguard.ops.web.ask.changes import (
+    CLIENT_CHANGES,
+    DELETE_RETAINED,
+    ClientChanges,
+    EndClient,
+    RetainedChanges,
+    end_client,
+)
+from flowguard.ops.web.ask.lists import ListAnswers, MakeListing, listings_of
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
-from flowguard.ops.web.clients import CLIENT_CHANGES, CLIENTS, Clients, EndClient, end_client
 from flowguard.ops.web.drain import Drain, drain_response
 from flowguard.ops.web.endpoints import BACKUP, DRAIN, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
@@ -111,17 +118,22 @@ async def serve_http(
             ),
             recording,
         )
-        interval_s = node.settings.http.backup_interval_s
+        interval_s, turns = node.settings.http.backup_interval_s, AnswerTurns()
+        retained = RetainedChanges(node, clock, turns, has_token=token is not None)
         site = Site(
             view,
-            ClientLists(node.registry.sessions, row_of),
+            listings_of(node, clock),
             partial(end_client, node, clock),
             drain,
             reload,
             CLIENT_CHANGES,
-            {BACKUP: Backups(backup, trio.current_time, interval_s).answer},
+            {
+                BACKUP: Backups(backup, trio.current_time, interval_s).answer,
+                DELETE_RETAINED: retained.delete,
+            },
             token,
             origins,
+            turns,
         )
         await serve_site(site, listener, task_status=task_status)
 
@@ -132,7 +144,8 @@ class Site:
     """The parts of an HTTP port, of a broker or a proxy."""
 
     view: Subject
-    lists: ClientLists[Any]
+    listings: Mapping[str, MakeListing]
+    """Lists by path."""
     end_client: EndClient
     drain: Drain
     reload: Reload | None
@@ -142,6 +155,7 @@ class Site:
     more_changes: "Mapping[str, Change]"
     token: bytes | None
     origins: Mapping[str, str] | None
+    turns: AnswerTurns = field(default_factory=AnswerTurns)
 
 
 async def serve_site(
@@ -151,9 +165,10 @@ async def serve_site(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; starts with the address. The caller closes the listener."""
-    errors, turns, token = ErrorLog("http request failed"), AnswerTurns(), site.token
+    errors, token = ErrorLog("http request failed"), site.token
     sampler = Sampler(site.view, errors)
-    clients = Clients(site.lists, site.end_client, turns, has_token=token is not None)
+    clients = ClientChanges(site.end_client, has_token=token is not None)
+    lists = ListAnswers(site.listings, site.turns)
     changes: dict[str, Change] = {
         **site.more_changes,
         DRAIN: partial(drain_response, site.drain, with_token=token is not None),
@@ -163,8 +178,8 @@ async def serve_site(
     if site.reload is not None:
         changes[RELOAD] = partial(_reloaded, site.reload)
     keys = Keys(frozenset(site.view.bounds.settings.http.names), token)
-    endpoints = Endpoints(site.view, changes, site.origins)
-    answers = _Answers(endpoints, keys, changes, Viewers(sampler), clients, turns)
+    endpoints = Endpoints(site.view, site.listings, changes, site.origins)
+    answers = _Answers(endpoints, keys, changes, Viewers(sampler), lists, site.turns)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(errors.run)
         nursery.start_soon(sampler.run)
@@ -301,13 +316,13 @@ class _Answers:
         keys: Keys,
         changes: Mapping[str, Change],
         viewers: Viewers,
-        clients: Clients,
+        lists: ListAnswers,
         turns: AnswerTurns,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
         self._viewers = viewers
-        self._clients = clients
+        self._lists = lists
         self._turns = turns
         self._changes = changes
 
@@ -329,8 +344,8 @@ class _Answers:
         if change is not None and request.method == "POST":
             return await change(request, connection)
         connection.is_served = True
-        if request.path == CLIENTS and request.method in READS:
-            response = await self._clients.listed(request)
+        if self._lists.has(request.path) and request.method in READS:
+            response = await self._lists.answer(request)
         else:
             response = await self._turns.take(lambda: self._endpoints.answer(request))
         connection.is_served = False

@@ -1,0 +1,7 @@
+"""Lists of clients, subscriptions and messages of a node, in pages.
+
+- `pages`          pages of a list, made in steps of the event loop
+- `clients`        clients, and their sessions
+- `subscriptions`  filters of clients, and the clients that get a topic
+- `retained`       retained messages
+"""

@@ -1,0 +1,111 @@
+"""The clients of a node, and their sessions."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Generic, TypeVar, final
+
+from typing_extensions import TypedDict
+
+from flowguard.ops.lists.pages import parameters, pattern_of
+from flowguard.session.connection import ServerConnection
+from flowguard.session.session import Session
+from flowguard.types import PROTOCOLS
+
+C = TypeVar("C")
+
+
+class ClientState(StrEnum):
+    CONNECTED = "connected"
+    PAUSED = "paused"
+    """Connected, and its packets wait."""
+    ABSENT = "absent"
+    """It has a session, and no connection."""
+
+
+class ListedClient(TypedDict):
+    client_id: str
+    state: str
+    user: str
+    """The user of the connection, or the one that the session belongs to, or ""."""
+    address: str
+    protocol: str
+    subscriptions: int
+    queue_messages: int
+    inflight: int
+    """Messages sent to it and unacknowledged."""
+
+
+@final
+class ClientListing(Generic[C]):
+    """The list of clients, with its filters; an empty text stands for all."""
+
+    def __init__(
+        self,
+        clients: Mapping[str, C],
+        row_of: Callable[[C], ListedClient],
+        query: Mapping[str, str],
+    ) -> None:
+        """`clients`: all clients of a broker or a proxy, by client id. Raises ValueError with the
+        reason if a parameter of the query is wrong."""
+        pattern, self._user, self._address, state = parameters(
+            query, "id", "user", "address", "state"
+        )
+        if state and state not in list(ClientState):
+            raise ValueError(f"state: one of {', '.join(ClientState)}")
+        self._id = pattern_of("id", pattern)
+        self._state = ClientState(state) if state else None
+        """`CONNECTED` includes those that are paused."""
+        self._clients = clients
+        self._row_of = row_of
+
+    def entries(self) -> Iterator[list[str]]:
+        yield list(self._clients)
+
+    def parts(self, entry: str) -> Sequence[C]:
+        return with_id(self._clients, entry, self._id)
+
+    def row(self, part: C) -> ListedClient | None:
+        row, state = self._row_of(part), self._state
+        is_wanted = (
+            (not self._user or row["user"] == self._user)
+            and row["address"].startswith(self._address)
+            and (
+                state is None
+                or row["state"] == state
+                or (state is ClientState.CONNECTED and row["state"] == ClientState.PAUSED)
+            )
+        )
+        return row if is_wanted else None
+
+
+def with_id(
+    clients: Mapping[str, C], client_id: str, pattern: re.Pattern[str] | None
+) -> Sequence[C]:
+    """Return the client of that id if it exists and the pattern matches, or nothing."""
+    client = clients.get(client_id)
+    if client is None or (pattern is not None and not pattern.match(client_id)):
+        return ()
+    return (client,)
+
+
+def row_of(session: Session) -> ListedClient:
+    state, user, address, protocol = ClientState.ABSENT, session.user, "", ""
+    if session.outbound is not None:
+        connection = session.outbound.connection
+        assert isinstance(connection, ServerConnection)
+        state = ClientState.PAUSED if connection.pauses() else ClientState.CONNECTED
+        user = connection.tenant or user
+        peer = getattr(connection.transport, "peer", None)
+        address = "" if peer is None else peer()
+        protocol = PROTOCOLS.get(connection.version, "3.1")
+    return ListedClient(
+        client_id=session.client_id,
+        state=str(state),
+        user=user,
+        address=address,
+        protocol=protocol,
+        subscriptions=len(session.subscriptions),
+        queue_messages=session.queue.count,
+        inflight=len(session.inflight.messages),
+    )

@@ -1,0 +1,5 @@
+"""Answers to operators: lists and changes.
+
+- `lists`    answers of the lists, in pages
+- `changes`  ends connections and sessions, deletes retained messages
+"""
