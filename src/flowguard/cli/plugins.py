@@ -31,6 +31,7 @@ OWN: Final = {
         "subscriptions": "flowguard.cli.remote.lists.subscriptions:subscriptions",
         "topics": "flowguard.cli.remote.lists.topics:topics",
         "retained": "flowguard.cli.remote.lists.retained:retained",
+        "trace": "flowguard.cli.remote.trace:trace",
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
         "settings": "flowguard.cli.settings:settings",

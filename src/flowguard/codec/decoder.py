@@ -98,9 +98,8 @@ class PacketDecoder:
         self.has_failed = False
 
     def rest(self) -> bytes:
-        """Return the buffered bytes; the control lane must not have looked ahead."""
-        assert self._deferred is None
-        return self._data[self._pos :] + (self._tail or b"")
+        """Return the buffered bytes; if the control lane has looked ahead, without its packets."""
+        return self._data[self._pos :] + (self._deferred or b"") + (self._tail or b"")
 
     @property
     def has_deferred(self) -> bool:

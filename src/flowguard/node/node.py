@@ -141,7 +141,7 @@ class Node(Lifecycle[ServerConnection]):
         self.outage = StoreOutage(state, self.journal, self.handshakes)
         self.connections_count = 0
         self._on_error = surroundings.on_error
-        self._on_turned_away = surroundings.on_turned_away
+        self.on_turned_away = surroundings.on_turned_away
 
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal
@@ -275,13 +275,13 @@ class Node(Lifecycle[ServerConnection]):
         self.counters.connects_refused += 1
         if why != WILL_REFUSED:
             self.counters.lives.refused(reason)
-        if self._on_turned_away is not None:
-            self._on_turned_away(connection, reason, why)
+        if self.on_turned_away is not None:
+            self.on_turned_away(connection, reason, why)
         self.attempts.ended(connection, REFUSED, now_s)
 
     def broken(self, connection: ServerConnection, error: PeerError) -> None:
-        if self._on_turned_away is not None:
-            self._on_turned_away(connection, error.reason_code, error.why)
+        if self.on_turned_away is not None:
+            self.on_turned_away(connection, error.reason_code, error.why)
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
         self.attempts.ended(connection, CLOSED, now_s)

@@ -168,8 +168,8 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         now_s=now_s,
         connected=None if connection is None else _connected(node, connection, now_s),
         session_ends_s=session.ends_at_s,
-        paused=[] if connection is None else _pauses(node, connection, now_s),
-        undelivered=_undelivered(node, session),
+        paused=[] if connection is None else pauses_of(node, connection, now_s),
+        undelivered=undelivered_of(node, session),
         on_disk=_backlog(node, session, now_s),
         log=_from_log(node, session),
         damage=session.queue.disk.damage,
@@ -236,7 +236,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
     )
 
 
-def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
+def pauses_of(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
     """Return the reasons why its packets wait, or would wait."""
     lane, inbound = node.router.lane, connection.inbound
     found = []
@@ -340,7 +340,7 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
     )
 
 
-def _undelivered(node: Node, session: Session) -> Cause:
+def undelivered_of(node: Node, session: Session) -> Cause:
     cause, outbound = session.undelivered(), session.outbound
     text = WORDS.get(cause, "")
     unacknowledged = len(session.inflight.messages)

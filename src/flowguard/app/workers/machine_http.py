@@ -5,6 +5,7 @@
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
     GET /clients               the lists of one worker after the other, in pages; all workers have
                                the same retained messages
+    GET /trace                 the lines of all workers
     GET /explain/{client_id}   the answer of the worker that owns the session
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients, 503 otherwise
@@ -21,7 +22,7 @@ workers trust it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
@@ -32,6 +33,7 @@ import h11
 import trio
 
 from flowguard.app.workers.data_folder import take
+from flowguard.app.workers.machine_trace import trace_all
 from flowguard.app.workers.process import Worker, sentence_of
 from flowguard.app.workers.seat import HTTP, name_of, socket_path
 from flowguard.broker.logs.error_log import ErrorLog
@@ -46,7 +48,7 @@ from flowguard.ops.web.ask.changes import (
 )
 from flowguard.ops.web.ask.lists import RETAINED, ROWS
 from flowguard.ops.web.backup import folder_of
-from flowguard.ops.web.callers import EVENTS, PAGE, refusal_of_change
+from flowguard.ops.web.callers import EVENTS, PAGE, TRACE, audit, refusal_of_change
 from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
@@ -83,8 +85,8 @@ LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolEr
 WORKERS: Final = "/workers/"
 CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED)
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {', '.join(ROWS)}, {EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, "
-    f"{LOG} or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
+    "error": f"GET /, /metrics, /status, {', '.join((*ROWS, TRACE))}, {EXPLAIN}CLIENT_ID, "
+    f"{HEALTH}, {READY}, {LOG} or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -126,6 +128,8 @@ class MachineAnswers:
                 return await self._change(request, connection)
             if request.method not in READS:
                 return json_response(PATHS, 405, allow=", ".join(READS))
+            if path == TRACE and request.method == "GET":
+                return await self._trace(index, request, connection, server)
             if index is None and path in ROWS:
                 return await self._listed(request)
             if index is None:
@@ -381,6 +385,26 @@ class MachineAnswers:
                 while isinstance(event := await asked.next(), h11.Data):
                     await connection.go_on(bytes(event.data))
         return None
+
+    async def _trace(
+        self, index: int | None, request: Request, connection: HttpConnection, server: HttpServer
+    ) -> Response | None:
+        """Pass on the lines of a worker, or of all of them."""
+        chosen = range(len(self._workers)) if index is None else [index]
+        async with AsyncExitStack() as opened:
+            asked: list[WorkerRequest] = []
+            for each in chosen:
+                stream = self._connect(each)
+                if stream is None:
+                    return _unavailable(each)
+                asked.append(WorkerRequest(await opened.enter_async_context(stream)))
+
+            def begin() -> None:
+                audit(request, json_response({}), **request.query)
+                server.leave_out(connection)  # The workers have a limit on traces.
+                connection.is_served = False
+
+            return await trace_all(asked, request, connection, begin)
 
 
 async def serve_machine(

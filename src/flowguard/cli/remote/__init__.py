@@ -4,6 +4,7 @@
 - `lists`    lists clients, filters and retained messages, and changes them
 - `drain`    ends a broker slowly
 - `explain`  shows why a client waits
+- `trace`    prints the packets of some clients
 - `log`      shows or changes the levels of the log
 - `reload`   has certificates, users, keys and rules read again
 - `ask`      sends a request; `answers` checks the form of the answer

@@ -4,9 +4,10 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import typer
 
@@ -63,10 +64,21 @@ def token_option(
     """The option of all commands that have a URL (`flowguard.cli.plugins`)."""
 
 
+def _read_json(answer: IO[bytes]) -> Any:
+    return json.loads(answer.read(ANSWER_BYTES_MAX))
+
+
 def ask(
-    url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
+    url: str,
+    path: str,
+    body: object = None,
+    patience_s: float = PATIENCE_S,
+    read: Callable[[IO[bytes]], Any] = _read_json,
 ) -> tuple[int, Any]:
-    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
+    """Return status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer.
+
+    `read` reads the answer, and raises ValueError if it is not that of flowguard.
+    """
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
@@ -80,7 +92,7 @@ def ask(
     try:
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", data, headers)
         with opener.open(request, timeout=patience_s) as answer:
-            return answer.status, json.loads(answer.read(ANSWER_BYTES_MAX))
+            return answer.status, read(answer)
     except urllib.error.HTTPError as error:
         with error:
             said = _json_or_nothing(error.read(ANSWER_BYTES_MAX))

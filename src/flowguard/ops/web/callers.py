@@ -22,7 +22,8 @@ CSRF_HEADER: Final = "x-flowguard"
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 PAGE: Final = "/"
 EVENTS: Final = "/events"
-OF_THE_PAGE: Final = (PAGE, EVENTS)
+TRACE: Final = "/trace"
+OF_THE_PAGE: Final = (PAGE, EVENTS, TRACE)
 """Paths that other machines can only read with a token, even if the rest is open to them."""
 CHALLENGE: Final = 'Basic realm="flowguard", charset="UTF-8"'
 """Makes a browser ask for a password, which is the token; the user name is ignored."""
@@ -91,7 +92,7 @@ def refusal_of_stranger(request: Request, token: bytes | None) -> Response | Non
             return None
         return json_response({"error": "a token is wanted"}, 401, www_authenticate=CHALLENGE)
     if request.path in OF_THE_PAGE:
-        why = "the page is for this machine; others need a token: http.token_file"
+        why = "this is for this machine; others need a token: http.token_file"
         return json_response({"error": why}, 403)
     return None
 

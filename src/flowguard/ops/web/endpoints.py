@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from flowguard.ops.common.view import Subject
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import status_at
-from flowguard.ops.web.callers import EVENTS, PAGE
+from flowguard.ops.web.callers import PAGE
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import page_response
@@ -32,17 +32,17 @@ class Endpoints:
     def __init__(
         self,
         view: Subject,
-        lists: Collection[str],
+        reads: Collection[str],
         changes: Collection[str],
         origins: Mapping[str, str] | None = None,
     ) -> None:
-        """`lists` and `changes`: paths for GET and POST requests, answered elsewhere. `origins`:
+        """`reads` and `changes`: paths for GET and POST requests, answered elsewhere. `origins`:
         the file, variable or option of each setting that has one."""
         self._view = view
-        self._lists = lists
+        self._reads = reads
         self._changes = changes
         self._there_is = {
-            "error": f"GET / (the page), /events, /metrics, /status, /limits, {', '.join(lists)}, "
+            "error": f"GET / (the page), /metrics, /status, /limits, {', '.join(reads)}, "
             f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(changes)}"
         }
         self._origins = origins or {}
@@ -63,7 +63,7 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path not in (EVENTS, *self._lists, *self._changes):
+        if answer is None and request.path not in (*self._reads, *self._changes):
             return json_response(self._there_is, 404)
         if answer is None or request.method not in READS:
             allowed = "POST" if request.path in self._changes else ", ".join(READS)

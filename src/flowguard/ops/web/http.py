@@ -2,6 +2,7 @@
 
     GET /                      the page: the node, live (`ops.web.page`)
     GET /events                the data of the page, once a second, as a stream of events
+    GET /trace                 packets and decisions of chosen clients, line by line (`ops.trace`)
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
     GET /clients               also /subscriptions, /topics/who-gets, /retained: lists in pages,
@@ -17,9 +18,9 @@
     GET /log                   the levels of the log (`ops.web.log_levels`)
     POST /log                  {"kind": "clients", "level": "debug"}; from this machine only
 
-If no token is configured, the page is for this machine only, and the rest is open to all callers
-that reach the port. Keep it on 127.0.0.1, or behind a proxy (`callers`). Connections do not wait to
-be accepted: at the maximum, the oldest one that waits for its peer is closed. Answers that cost
+If no token is configured, page and traces are for this machine only, and the rest is open to all
+callers that reach the port. Keep it on 127.0.0.1, or behind a proxy (`callers`). Connections do not
+wait to be accepted: at the maximum, the oldest that waits for its peer is closed. Answers that cost
 time of the event loop are made in turn; /health and /ready cost none and do not wait.
 """
 
@@ -40,6 +41,7 @@ from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.common.view import Subject
 from flowguard.ops.samples import Sampler
+from flowguard.ops.trace.web import Traces
 from flowguard.ops.view import View
 from flowguard.ops.web.ask.changes import (
     CLIENT_CHANGES,
@@ -51,7 +53,7 @@ from flowguard.ops.web.ask.changes import (
 )
 from flowguard.ops.web.ask.lists import ListAnswers, MakeListing, listings_of
 from flowguard.ops.web.backup import Backup, Backups
-from flowguard.ops.web.callers import EVENTS, refusal_of_origin, refusal_of_stranger
+from flowguard.ops.web.callers import EVENTS, TRACE, refusal_of_origin, refusal_of_stranger
 from flowguard.ops.web.drain import Drain, drain_response
 from flowguard.ops.web.endpoints import BACKUP, DRAIN, LOG, PROBES, READS, RELOAD, Endpoints
 from flowguard.ops.web.hosts import is_ours
@@ -131,6 +133,7 @@ async def serve_http(
                 BACKUP: Backups(backup, trio.current_time, interval_s).answer,
                 DELETE_RETAINED: retained.delete,
             },
+            {TRACE: Traces(node, clock, turns).serve},
             token,
             origins,
             turns,
@@ -153,6 +156,7 @@ class Site:
     client_changes: tuple[str, ...]
     """Paths that `end_client` serves."""
     more_changes: "Mapping[str, Change]"
+    more_streams: "Mapping[str, Stream]"
     token: bytes | None
     origins: Mapping[str, str] | None
     turns: AnswerTurns = field(default_factory=AnswerTurns)
@@ -178,8 +182,10 @@ async def serve_site(
     if site.reload is not None:
         changes[RELOAD] = partial(_reloaded, site.reload)
     keys = Keys(frozenset(site.view.bounds.settings.http.names), token)
-    endpoints = Endpoints(site.view, site.listings, changes, site.origins)
-    answers = _Answers(endpoints, keys, changes, Viewers(sampler), lists, site.turns)
+    streams: dict[str, Stream] = {EVENTS: Viewers(sampler).serve, **site.more_streams}
+    reads = (*streams, *site.listings)
+    endpoints = Endpoints(site.view, reads, changes, site.origins)
+    answers = _Answers(endpoints, keys, changes, streams, lists, site.turns)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(errors.run)
         nursery.start_soon(sampler.run)
@@ -307,6 +313,10 @@ class HttpServer:
 Change = Callable[[Request, HttpConnection], Awaitable[Response]]
 """Makes a change; reads the body of the request itself."""
 
+Stream = Callable[[Request, HttpConnection, Callable[[], None]], Awaitable[Response | None]]
+"""Sends data until its peer leaves, or returns why it does not. It calls the function before the
+first data."""
+
 
 @final
 class _Answers:
@@ -315,13 +325,13 @@ class _Answers:
         endpoints: Endpoints,
         keys: Keys,
         changes: Mapping[str, Change],
-        viewers: Viewers,
+        streams: Mapping[str, Stream],
         lists: ListAnswers,
         turns: AnswerTurns,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
-        self._viewers = viewers
+        self._streams = streams
         self._lists = lists
         self._turns = turns
         self._changes = changes
@@ -332,12 +342,10 @@ class _Answers:
         refusal = self._keys.refusal_of(request)
         if refusal is not None:
             return refusal
-        if request.path == EVENTS and request.method == "GET":
-            refusal = self._viewers.refusal()
-            if refusal is None:
-                server.leave_out(connection)  # Viewers have their own slots.
-                await self._viewers.watch(connection)
-            return refusal
+        stream = self._streams.get(request.path)
+        if stream is not None and request.method == "GET":
+            # The readers of streams have their own slots.
+            return await stream(request, connection, lambda: server.leave_out(connection))
         if request.path in PROBES and request.method in READS:
             return self._endpoints.probe(request)
         change = self._changes.get(request.path)

@@ -192,6 +192,11 @@ class HttpConnection:
         with trio.fail_after(ANSWER_S):
             await self._send(h11.Data(data=data))
 
+    async def finish(self) -> None:
+        """End such an answer, so that its peer knows that it is complete."""
+        with trio.fail_after(ANSWER_S):
+            await self._send(h11.EndOfMessage())
+
     async def _send(self, *events: h11.Event) -> None:
         await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
 

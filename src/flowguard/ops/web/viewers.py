@@ -1,11 +1,12 @@
 """Viewers of the page: each gets the samples of the one sampler while it reads them."""
 
+from collections.abc import Callable
 from typing import Final, final
 
 import trio
 
 from flowguard.ops.samples import Sampler
-from flowguard.ops.web.http_connection import HttpConnection, Response, json_response
+from flowguard.ops.web.http_connection import HttpConnection, Request, Response, json_response
 
 VIEWERS_MAX: Final = 16
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
@@ -18,18 +19,18 @@ class Viewers:
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    def refusal(self) -> Response | None:
-        """Return 503 if there are too many viewers, or None."""
-        if self._sampler.viewers < VIEWERS_MAX:
-            return None
-        return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
-
-    async def watch(self, connection: HttpConnection) -> None:
-        """Send the peer every sample until it disconnects or stops reading.
+    async def serve(
+        self, _: Request, connection: HttpConnection, on_begin: Callable[[], None]
+    ) -> Response | None:
+        """Send the peer every sample until it disconnects or stops reading; return 503 if there are
+        too many viewers. `on_begin` is called before the first sample.
 
         Raises trio's errors of a lost peer.
         """
         sampler = self._sampler
+        if sampler.viewers >= VIEWERS_MAX:
+            return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
+        on_begin()
         sampler.join()
         try:
             await connection.begin(EVENT_STREAM)
@@ -42,3 +43,4 @@ class Viewers:
             pass
         finally:
             sampler.leave()
+        return None
