@@ -23,7 +23,7 @@ PEERS := scripts/setup-test-peers.sh
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate wheels test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis serve-kafka kafka demo simulate wheels test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -39,7 +39,13 @@ serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: pure Python, no comp
 serve-redis: $(RUN)  ## run it on a redis-server of its own, in flowguard-redis
 	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
 	@$(COMPILE_LATER)
-	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-redis.sh $(ARGS)
+	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-with.sh redis $(ARGS)
+
+serve-kafka: $(RUN)  ## run it with a Kafka of its own, in flowguard-kafka; clients "app-..." have their queues there
+	@.venv/bin/python -c 'import aiokafka' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'aiokafka[zstd]'
+	@scripts/setup-kafka.sh kafka
+	@$(COMPILE_LATER)
+	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-with.sh kafka $(ARGS)
 
 wheels: $(DEV)  ## build wheels and source archives of flowguard-mqtt and flowguard-guard, in dist
 	@$(PY) -m hatchling build -d dist

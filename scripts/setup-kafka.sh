@@ -2,6 +2,7 @@
 # Jars from Maven, into .peers: a Kafka server (.peers/kafka) and how Spark reads from one
 # (.peers/spark-kafka). Tests and benchmarks start the server from them; nothing is installed on the
 # system but Maven itself, as root, never with FLOWGUARD_NO_APT=1. Quick where the jars are there.
+# `setup-kafka.sh kafka` leaves Spark's jars out.
 # What cannot be had is named, and is an error; who can do without says so (setup-test-peers.sh).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -51,4 +52,4 @@ format() {
 have java || fail "Java is missing, on which Kafka runs (apt-get install openjdk-17-jre-headless)."
 fetch kafka
 [ -e .peers/kafka/formatted/bootstrap.checkpoint ] || format
-fetch spark-kafka
+[ "${1:-}" = kafka ] || fetch spark-kafka
