@@ -7,6 +7,7 @@ Every module uses one `flowguard.flow.Guard`; none has rules of its own.
 - `trio_guard`     the same, ticked by a task of trio
 - `asyncio_guard`  the same, ticked by a timer of asyncio
 - `asgi`           middleware for HTTP ingestion: windows per principal, 503 with Retry-After
+- `observing`      callbacks of a host that only observe
 - `metrics`        metrics of a guard for Prometheus
 - `amqtt_plugin`   gate, windows and rejections for amqtt, by a few lines of its configuration
 - `proxy`          `flowguard proxy`, in front of any MQTT broker

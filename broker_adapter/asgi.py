@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any, final
 
 from broker_adapter.asyncio_guard import AsyncioBell, Ticking
-from broker_adapter.host_guard import GuardedClient, HostGuard
+from broker_adapter.host_guard import GuardedClient, HostGuard, OnReject
 from broker_adapter.waits import AsyncGuard, RefusedError
 from flowguard.config import FlowSettings
 
@@ -36,7 +36,8 @@ def principal_of(scope: Scope) -> str:
 
 @final
 class IngestionGuard:
-    """One per application; `principal` returns a request's principal, `cost` its cost."""
+    """One per application; `principal` returns a request's principal, `cost` its cost. In
+    `on_reject` the principal is the `client_id`."""
 
     def __init__(
         self,
@@ -47,11 +48,17 @@ class IngestionGuard:
         cost: Callable[[Scope], int] = lambda scope: 1,
         waiting_max: int = 100,
         patience_s: float | None = None,
+        on_reject: OnReject | None = None,
     ) -> None:
         self._app = app
         self._principal = principal
         self._cost = cost
-        self.guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
+        self.guard = HostGuard(
+            settings,
+            waiting_max=waiting_max,
+            patience_s=patience_s,
+            on_reject=on_reject,
+        )
         self._loop: asyncio.AbstractEventLoop
         self._host: AsyncGuard | None = None
         """The guard on that loop, or None before its first request."""
@@ -91,7 +98,7 @@ class IngestionGuard:
         self._host = self._ticking = None
 
     def _enter(self, name: str) -> GuardedClient:
-        client, count = self._clients.get(name) or (self.guard.client(), 0)
+        client, count = self._clients.get(name) or (self.guard.client(name), 0)
         self._clients[name] = (client, count + 1)
         return client
 

@@ -17,7 +17,8 @@ capacity need not ask again. The pressure follows from the calls alone: from the
 from the time that packets are in process.
 
 Callbacks run after the lock is released, in the thread whose call freed the capacity. They may call
-the guard, and must not raise.
+the guard, and must not raise. `on_reject` and `on_window` only observe, and may raise: that is
+logged.
 """
 
 from collections import OrderedDict, deque
@@ -25,8 +26,9 @@ from collections.abc import Callable
 from functools import partial
 from secrets import SystemRandom
 from threading import Lock
-from typing import Final, final
+from typing import Final, Literal, final
 
+from broker_adapter.observing import observed
 from flowguard.config import MIB, FlowSettings
 from flowguard.flow import Admission, AdmissionWindow, Arrival, Grant, Guard, Pause, Reason, Verdict
 from flowguard.flow.budget import FairBudget
@@ -78,6 +80,7 @@ Told = Callable[[GuardedPacket], None]
 Decided = Callable[[Admission], None]
 """Called with the outcome of a CONNECT that waited."""
 Call = Callable[[], None]
+Kind = Literal["connect", "packet"]
 
 
 @final
@@ -117,6 +120,12 @@ class GuardedClient:
         self.runnable[self] = None
 
 
+OnReject = Callable[[GuardedClient, Kind, Admission], None]
+"""Called for each rejected CONNECT and packet, with reason and `retry_after_s`."""
+OnWindow = Callable[[Grant], None]
+"""Called when a tick has changed the window in force."""
+
+
 @final
 class HostGuard:
     """The guard of a host. `now_s`: seconds of any monotonic clock, the same one in all calls.
@@ -138,6 +147,8 @@ class HostGuard:
         waiting_max: int = 100,
         patience_s: float | None = None,
         draw: Callable[[], float] | None = None,
+        on_reject: OnReject | None = None,
+        on_window: OnWindow | None = None,
     ) -> None:
         """`patience_s`: by default the timeout of CONNECTs; `draw`: random in [0, 1)."""
         settings = settings or FlowSettings()
@@ -162,6 +173,8 @@ class HostGuard:
         """Clients with a waiting packet."""
         self._waiting_budget = FairBudget(settings.unfinished_bytes_max)
         self._runnable: dict[GuardedClient, None] = {}
+        self._on_reject = observed("on_reject", on_reject)
+        self._on_window = observed("on_window", on_window)
         self._calls: list[Call] = []
         """Callbacks to be called when the lock is released."""
         self._ticked_s: float | None = None
@@ -237,6 +250,7 @@ class HostGuard:
             admission = self._guard.offer(client, arrival, now_s)
             if admission.verdict is Verdict.DELAY:
                 client.decided = decided
+            self._observed(client, "connect", admission, now_s)
             calls = self._settle(now_s)
         _call(calls)
         return admission
@@ -330,8 +344,10 @@ class HostGuard:
         """Every 100 ms: adapt windows to the pressure, and reject packets that waited too long."""
         with self._lock:
             self._observe(now_s)
-            limit = self._node.limit
+            limit, window = self._node.limit, self.grant.window
             self._guard.tick(now_s)
+            if self._on_window is not None and self.grant.window != window:
+                self._calls.append(partial(self._on_window, now_s, self.grant))
             if self._node.limit > limit:
                 # Clients that wait for their own packets, which may take long, get capacity only
                 # now.
@@ -343,6 +359,7 @@ class HostGuard:
                 # The oldest of all waiting packets is also the oldest of its client.
                 packet.client.waiting.popleft()
                 self._forget(packet, self._refusal(Reason.GATE_DEADLINE))
+                self._observed(packet.client, "packet", packet.admission, now_s)
             calls = self._settle(now_s)
         _call(calls)
 
@@ -387,6 +404,15 @@ class HostGuard:
             self._waiting[packet] = None
             self._waiting_clients[client] = None
             self._runnable[client] = None
+            return
+        self._observed(client, "packet", packet.admission, now_s)
+
+    def _observed(
+        self, client: GuardedClient, kind: Kind, admission: Admission, now_s: float
+    ) -> None:
+        """Report a rejection to the host."""
+        if self._on_reject is not None and admission.verdict is Verdict.REJECT:
+            self._calls.append(partial(self._on_reject, now_s, client, kind, admission))
 
     def _refusal(self, reason: Reason) -> Admission:
         self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -414,6 +440,7 @@ class HostGuard:
         decided, client.decided = client.decided, None
         if decided is not None:
             self._calls.append(partial(decided, admission))
+        self._observed(client, "connect", admission, now_s)
 
     def _run(self, client: GuardedClient, now_s: float) -> None:
         """Admit waiting packets while there is capacity."""

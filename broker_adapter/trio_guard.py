@@ -10,7 +10,7 @@ from typing import final
 
 import trio
 
-from broker_adapter.host_guard import HostGuard
+from broker_adapter.host_guard import HostGuard, OnReject, OnWindow
 from broker_adapter.waits import AsyncGuard
 from flowguard.config import FlowSettings
 from flowguard.flow.load.signals import TICK_S
@@ -22,9 +22,17 @@ async def open_guard(
     *,
     waiting_max: int = 100,
     patience_s: float | None = None,
+    on_reject: OnReject | None = None,
+    on_window: OnWindow | None = None,
 ) -> AsyncIterator[AsyncGuard]:
     """Yield a guard that is ticked until the block ends; see `HostGuard` for the arguments."""
-    guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
+    guard = HostGuard(
+        settings,
+        waiting_max=waiting_max,
+        patience_s=patience_s,
+        on_reject=on_reject,
+        on_window=on_window,
+    )
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tick, guard)

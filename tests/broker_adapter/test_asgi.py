@@ -96,7 +96,14 @@ async def flood(port: int) -> "list[asyncio.Task[tuple[int, dict[str, str], str]
 def test_a_flood_waits_in_windows_is_refused_with_a_time_and_delays_nobody_else() -> None:
     async def main() -> None:
         service = Service()
-        middleware = IngestionGuard(service.app, CALM, waiting_max=WAITING, patience_s=1e9)
+        rejected: list[str] = []
+        middleware = IngestionGuard(
+            service.app,
+            CALM,
+            waiting_max=WAITING,
+            patience_s=1e9,
+            on_reject=lambda client, kind, admission: rejected.append(client.client_id),
+        )
         guard = middleware.guard
         async with serving(middleware) as port:
             flooding = await flood(port)
@@ -111,7 +118,9 @@ def test_a_flood_waits_in_windows_is_refused_with_a_time_and_delays_nobody_else(
             assert (await quiet)[0] == 200
             answers = await asyncio.gather(*flooding)
         statuses = [status for status, _, _ in answers]
-        assert statuses.count(503) == refused_count
+        assert statuses.count(503) == len(rejected) == refused_count
+        assert "quiet" not in rejected
+        assert len({*rejected}) == FLOODING
         assert statuses.count(200) == (WINDOW + WAITING) * FLOODING
         for status, headers, body in answers:
             if status == 503:

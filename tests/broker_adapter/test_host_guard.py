@@ -7,13 +7,16 @@
 4. When all is done, and nobody waits, every count is zero.
 """
 
+import itertools
 import threading
+from collections import Counter
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_adapter import Guard, GuardedClient, GuardedPacket
+from broker_adapter.host_guard import Kind
 from flowguard.config import MIB, FlowSettings
 from flowguard.flow import Admission, Pause, Reason, Verdict
 
@@ -47,7 +50,13 @@ class ToyHost(RuleBasedStateMachine):
                 "connect_patience_s": PATIENCE_S,
             }
         )
-        self.guard = Guard(settings, waiting_max=WAITING_MAX, draw=lambda: 0.5)
+        self.rejections: list[tuple[Kind, Admission]] = []
+        self.guard = Guard(
+            settings,
+            waiting_max=WAITING_MAX,
+            draw=lambda: 0.5,
+            on_reject=lambda client, kind, admission: self.rejections.append((kind, admission)),
+        )
         self.window_max = window_max
         self.is_rated = policy == "rate-limit-v1"
         self.unfinished_max = unfinished_max
@@ -166,6 +175,16 @@ class ToyHost(RuleBasedStateMachine):
                 assert not waits or not admits or max(admits) < min(waits)
 
     @invariant()
+    def each_rejection_is_reported_once(self) -> None:
+        if hasattr(self, "guard"):
+            packets = [each.reason for kind, each in self.rejections if kind == "packet"]
+            assert Counter(packets) == self.guard.refused
+            connects = [each for kind, each in self.rejections if kind == "connect"]
+            heard = [each for verdicts in self.verdicts.values() for each in verdicts]
+            rejected = [each for each in heard if each.verdict is Verdict.REJECT]
+            assert Counter(map(id, connects)) == Counter(map(id, rejected))
+
+    @invariant()
     def refusals_name_their_cause(self) -> None:
         if hasattr(self, "guard"):
             refused = [p for p in self.told if p.admission.verdict is Verdict.REJECT]
@@ -204,6 +223,50 @@ class ToyHost(RuleBasedStateMachine):
 
 
 TestToyHost = ToyHost.TestCase
+
+
+def test_window_is_reported_when_a_tick_changes_it() -> None:
+    windows: list[float] = []
+    guard = Guard(on_window=lambda grant: windows.append(grant.window))
+    for now_s in (0.0, 0.1, 0.2):
+        guard.tick(now_s)
+    assert windows == []
+    guard.tick(2.0)
+    assert windows == [guard.grant.window]
+    assert windows[0] < 100
+
+
+def test_callback_that_fails_is_logged_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[Verdict] = []
+    counts = itertools.count(1)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"no {next(counts)}")
+
+    guard = Guard(FlowSettings(window_max=1), waiting_max=1, on_reject=fail)
+    client = guard.client()
+    for now_s in (0.0, 1.0, 9.9, 10.0):
+        for _ in range(3):
+            packet = guard.start(
+                client, now_s, told=lambda each: heard.append(each.admission.verdict)
+            )
+            heard.append(packet.admission.verdict)
+    guard.tick(10.0)
+    assert heard.count(Verdict.REJECT) == 11
+    assert (guard.in_process, guard.waiting_count) == (1, 0)
+    late = Guard(on_window=fail)
+    for now_s in (0.0, 2.0):
+        late.tick(now_s)
+    assert late.grant.window < 100
+    errors = [record.getMessage() for record in caplog.records]
+    assert errors == [
+        "error in on_reject, and 0 unlogged before it",
+        "error in on_reject, and 6 unlogged before it",
+        "error in on_window, and 0 unlogged before it",
+    ]
+    assert all("RuntimeError: no" in record.exc_text for record in caplog.records)
 
 
 def test_calls_may_come_from_several_threads() -> None:

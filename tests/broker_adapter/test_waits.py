@@ -6,9 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker_adapter import AsyncGuard, RefusedError, asyncio_guard, trio_guard
+from broker_adapter import AsyncGuard, GuardedClient, RefusedError, asyncio_guard, trio_guard
 from flowguard.config import FlowSettings
-from flowguard.flow import Reason
+from flowguard.flow import Admission, Grant, Reason
 from tests.broker_adapter.toy_host import (
     FLOODING,
     OUTSTANDING,
@@ -47,9 +47,11 @@ async def test_on_trio_quiet_clients_do_not_wait_behind_a_flood(
 
 def test_on_asyncio_quiet_clients_do_not_wait_behind_a_flood() -> None:
     async def main() -> None:
-        async with asyncio_guard.open_guard() as guard:
+        grants: list[Grant] = []
+        async with asyncio_guard.open_guard(on_window=grants.append) as guard:
             seen = await crowd_on_asyncio(guard, guard.packet)
             check_guarded(seen, guard)
+            assert min(grant.window for grant in grants) < 10
             control = await crowd_on_asyncio(guard, lambda _: open_door())
         assert min(control.quiet_s[QUIET:]) > BACKLOG_S / 2
 
@@ -63,6 +65,11 @@ async def test_a_crowd_of_connects_is_served_few_at_a_time_and_the_rest_refused(
     at_once = most = 0
     refusals: list[RefusedError] = []
     connected: list[str] = []
+    seen: list[tuple[str, Reason | None, float]] = []
+
+    def on_reject(client: GuardedClient, kind: str, admission: Admission) -> None:
+        assert kind == "connect"
+        seen.append((client.client_id, admission.reason, admission.retry_after_s))
 
     async def connect(guard: AsyncGuard, name: str) -> None:
         nonlocal at_once, most
@@ -76,13 +83,16 @@ async def test_a_crowd_of_connects_is_served_few_at_a_time_and_the_rest_refused(
         except RefusedError as refused:
             refusals.append(refused)
 
-    async with trio_guard.open_guard(settings) as guard:
+    async with trio_guard.open_guard(settings, on_reject=on_reject) as guard:
         async with trio.open_nursery() as nursery:
             for number in range(300):
                 nursery.start_soon(connect, guard, f"c{number}")
         assert most <= 8
         assert len(connected) + len(refusals) == 300
         assert len(connected) > 50
+        assert {name for name, _, _ in seen} | {*connected} == {f"c{each}" for each in range(300)}
+        told = [(refused.reason, refused.retry_after_s) for refused in refusals]
+        assert sorted(told) == sorted((reason, after_s) for _, reason, after_s in seen)
         assert all(refused.reason is not None for refused in refusals)
         assert all(refused.retry_after_s >= 0.5 for refused in refusals)
         assert guard.guard.connects_in_process == guard.guard.connects_waiting == 0

@@ -115,7 +115,7 @@ class Image:
             _, port = address_in(listening)
             # An address of loopback that a listener on 127.0.0.1 does not have.
             broker = Broker(process, "127.0.0.2", port, log)
-            yield Container(broker, said, int(said[-1].rpartition(":")[2]))
+            yield Container(broker, said, int(said[-1].rpartition(":")[2].rstrip("/")))
             assert broker.terminate() == 0, log.read_text()
         finally:
             process.kill()
