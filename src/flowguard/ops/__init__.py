@@ -9,6 +9,8 @@
 - `explain`    one client: why it is paused, what is dropped for it, what the node decided lately;
                `explain_words` says it in sentences
 - `metrics`    the node at a scrape, for Prometheus
+- `queued`     the number of queued messages, counted for a scrape
+- `trace`      packets and decisions of chosen clients
 - `samples`    the node once a second, for the page, with its `latency` and the busiest `talkers`
 - `web`        the HTTP port
 """

@@ -50,6 +50,9 @@ CATALOGUE: Final[tuple[Measurement[Node], ...]] = (
         "Sessions, connected or not."),
     gauge("clients.retained", "retained_messages", lambda at: len(at.node.router.retained),
         "Retained messages."),
+    gauge("", "queued_messages", lambda at: at.queued,
+        "Messages of QoS 1 and 2 in queues of clients and shared subscriptions, without those in "
+        "the durable log."),
     gauge("clients.subscriptions", "subscriptions",
         lambda at: at.node.router.queues.subscriptions_count, "Subscriptions."),
     *WORK,

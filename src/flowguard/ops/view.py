@@ -11,6 +11,7 @@ from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.condition import not_ready
 from flowguard.ops.explain import explain
 from flowguard.ops.explain_words import sentences
+from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.talkers import Talkers
 from flowguard.telemetry.progress import RecordingProgress
 
@@ -23,6 +24,7 @@ class View:
     clock: Callable[[], float]
     memory: Callable[[], MemoryStatus | None]
     recording: RecordingProgress | None = None
+    queued: QueuedMessages | None = None
 
     @property
     def bounds(self) -> Bounds:
@@ -33,7 +35,8 @@ class View:
         return CATALOGUE
 
     def look(self) -> Look[Node]:
-        return Look(self.node, self.clock(), self.memory(), self.recording)
+        queued = None if self.queued is None else self.queued.count
+        return Look(self.node, self.clock(), self.memory(), self.recording, queued)
 
     def latencies(self) -> Mapping[str, Histogram]:
         node = self.node

@@ -15,6 +15,7 @@ from flowguard.ops.catalogue import CATALOGUE
 from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.common.measurements import FOR_CONNECTS, FOR_MESSAGES
 from flowguard.ops.metrics import registry_of
+from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.view import View
 from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
@@ -28,7 +29,9 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def view_of(stage: Stage, recording: RecordingProgress | None = None) -> View:
     memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
-    return View(stage.node, lambda: stage.now_s, lambda: memory, recording)
+    queued = QueuedMessages(stage.node)
+    queued.begin()()
+    return View(stage.node, lambda: stage.now_s, lambda: memory, recording, queued)
 
 
 def scrape(stage: Stage, recording: RecordingProgress | None = None) -> Samples:

@@ -6,7 +6,7 @@ member, which `rank` chooses. A group with an application among its members has 
 durable log, until the group ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import final
 
@@ -92,6 +92,9 @@ class SharedQueues:
     def subscriptions_count(self) -> int:
         """Number of subscriptions of clients, without those of the session that has no client."""
         return len(self._table) - self.spread.count
+
+    def __iter__(self) -> Iterator[SharedQueue]:
+        return iter(self._queues.values())
 
     def of(self, group: Shared) -> SharedQueue | None:
         """Return the queue for the next message of a group, or None if it has none."""

@@ -30,6 +30,8 @@ class Look(Generic[S]):
     now_s: float
     memory: MemoryStatus | None = None
     recording: RecordingProgress | None = None
+    queued: int | None = None
+    """Number of messages in queues at the latest scrape, or None if they are not counted."""
 
 
 class Kind(Enum):

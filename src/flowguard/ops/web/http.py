@@ -40,6 +40,7 @@ from flowguard.node.node import Node
 from flowguard.node.upkeep.holdings import held_bytes
 from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.common.view import Subject
+from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.samples import Sampler
 from flowguard.ops.trace.web import Traces
 from flowguard.ops.view import View
@@ -51,6 +52,7 @@ from flowguard.ops.web.ask.changes import (
     RetainedChanges,
     end_client,
 )
+from flowguard.ops.web.ask.collected import Collected
 from flowguard.ops.web.ask.lists import ListAnswers, MakeListing, listings_of
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import EVENTS, TRACE, refusal_of_origin, refusal_of_stranger
@@ -109,6 +111,7 @@ async def serve_http(
     An error ends its connection and is logged, a few per interval.
     """
     limit_bytes = node.bounds.memory_bytes
+    queued = QueuedMessages(node)
     with memory_gauge() as resident_bytes, listener:
         view = View(
             node,
@@ -119,6 +122,7 @@ async def serve_http(
                 limit_bytes=limit_bytes,
             ),
             recording,
+            queued,
         )
         interval_s, turns = node.settings.http.backup_interval_s, AnswerTurns()
         retained = RetainedChanges(node, clock, turns, has_token=token is not None)
@@ -137,6 +141,7 @@ async def serve_http(
             token,
             origins,
             turns,
+            Collected(queued, turns).prepare,
         )
         await serve_site(site, listener, task_status=task_status)
 
@@ -160,6 +165,7 @@ class Site:
     token: bytes | None
     origins: Mapping[str, str] | None
     turns: AnswerTurns = field(default_factory=AnswerTurns)
+    prepare: "Prepare | None" = None
 
 
 async def serve_site(
@@ -185,7 +191,7 @@ async def serve_site(
     streams: dict[str, Stream] = {EVENTS: Viewers(sampler).serve, **site.more_streams}
     reads = (*streams, *site.listings)
     endpoints = Endpoints(site.view, reads, changes, site.origins)
-    answers = _Answers(endpoints, keys, changes, streams, lists, site.turns)
+    answers = _Answers(endpoints, keys, changes, streams, lists, site.turns, site.prepare)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(errors.run)
         nursery.start_soon(sampler.run)
@@ -318,6 +324,10 @@ Stream = Callable[[Request, HttpConnection, Callable[[], None]], Awaitable[Respo
 first data."""
 
 
+Prepare = Callable[[Request], Awaitable[Response | None]]
+"""Collects what the answer to a read request needs, or returns why it is not answered."""
+
+
 @final
 class _Answers:
     def __init__(
@@ -328,12 +338,14 @@ class _Answers:
         streams: Mapping[str, Stream],
         lists: ListAnswers,
         turns: AnswerTurns,
+        prepare: Prepare | None,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
         self._streams = streams
         self._lists = lists
         self._turns = turns
+        self._prepare = prepare
         self._changes = changes
 
     async def respond(
@@ -355,9 +367,16 @@ class _Answers:
         if self._lists.has(request.path) and request.method in READS:
             response = await self._lists.answer(request)
         else:
-            response = await self._turns.take(lambda: self._endpoints.answer(request))
+            response = await self._made(request)
         connection.is_served = False
         return response
+
+    async def _made(self, request: Request) -> Response:
+        if self._prepare is not None and request.method in READS:
+            refusal = await self._prepare(request)
+            if refusal is not None:
+                return refusal
+        return await self._turns.take(lambda: self._endpoints.answer(request))
 
 
 async def _reloaded(reload: Reload, request: Request, connection: HttpConnection) -> Response:
