@@ -99,7 +99,7 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
     store = SlowStore()
     told: list[str] = []
     async with broker({"flow": {"connects_in_process_max": 1}}, store=store) as running:
-        running.node._on_turned_away = lambda connection, reason, why: told.append(why)
+        running.node.on_turned_away = lambda connection, reason, why: told.append(why)
         store.open.clear()
         first, second, late = [await open_wire(running) for _ in range(3)]
         await first.send(connect_packet("first"))

@@ -76,7 +76,7 @@ async def test_who_may_come_in(tmp_path: Path, version: int) -> None:
         assert await answer(running, "eve", b"secret", version) == wrong
         assert await answer(running, "ann", None, version) == wrong
         told: list[str] = []
-        running.node._on_turned_away = lambda connection, reason, why: told.append(why)
+        running.node.on_turned_away = lambda connection, reason, why: told.append(why)
         assert await answer(running, None, None, version) == unknown
         assert told == ["it says no user name, and has no certificate"]
 

@@ -364,7 +364,7 @@ def test_a_connect_of_an_application_waits_and_is_told_to_come_back_and_a_device
     stage.hold_apart = True
     early = [come(stage, name) for name in ("app-1", "app-new")]
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     stage.advance(1.9)
     assert not any(client.inbox for client in early)
     stage.advance(0.2)

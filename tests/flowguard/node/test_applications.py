@@ -17,6 +17,7 @@ from flowguard.node.connect.authentication import Hooks
 from flowguard.node.upkeep.sys_topics import SysTopics
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
+from flowguard.ops.status import status_at
 from flowguard.ops.view import View
 from flowguard.records import Append, AppendToLog, PutSession
 from flowguard.stores.rocks import RocksStore
@@ -149,7 +150,7 @@ def test_they_are_counted_where_people_look() -> None:
     come(stage, "c")
     first.close()
     view = View(stage.node, lambda: stage.now_s, lambda: None)
-    assert view.status()["applications"] == {
+    assert status_at(view.catalogue, view.look())["applications"] == {
         "sessions": 2,
         "connected": 1,
         "lost": 0,

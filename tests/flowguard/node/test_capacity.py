@@ -148,7 +148,7 @@ def crowd(stage: Stage, version: int) -> tuple[Client, Client, Client]:
 def test_a_connect_beyond_the_buffer_is_refused_as_busy(version: int) -> None:
     stage = Stage(TIGHT)
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     third = crowd(stage, version)[2]
     assert refused_with(third) == as_told(ReasonCode.SERVER_BUSY, version)
     assert told == ["gate_buffer_full"]
@@ -236,7 +236,7 @@ def test_a_node_that_drains_refuses_new_clients_and_serves_the_others(version: i
     stage = Stage()
     client = stage.connect("old", version=version)
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     stage.node.drain(stage.now_s)
     late = stage.attempt(Connect("late", version))
     assert refused_with(late) == ReasonCode.SERVER_UNAVAILABLE

@@ -96,7 +96,7 @@ def test_a_connect_to_a_session_of_another_broker_is_refused(
 ) -> None:
     store.taken = {"c"}
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     stage.hold_commits = True
     client = stage.connect("c", session_expiry_interval=100)
     stage.release_commits()

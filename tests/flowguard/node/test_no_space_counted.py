@@ -65,7 +65,7 @@ def test_each_refused_filter_is_counted() -> None:
 def test_a_refused_connect_is_counted_and_the_log_is_told_why(finds_out: bool) -> None:
     stage = Stage()
     told = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append((reason, why))
+    stage.node.on_turned_away = lambda connection, reason, why: told.append((reason, why))
     stage.hold_commits = True
     stage.node.state.read_only = not finds_out
     properties = Properties(session_expiry_interval=3_600)

@@ -223,7 +223,7 @@ def test_new_rules_hold_for_those_who_are_here() -> None:
 def test_the_log_learns_that_it_was_the_will() -> None:
     stage = make_stage()
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     come(stage, "ann", will=Will("sensors/bob/gone", b"gone"))
     assert told == ["its user may not publish to the topic of its will"]
 

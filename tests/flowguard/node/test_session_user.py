@@ -42,7 +42,7 @@ def test_another_user_is_rejected_and_the_older_connection_stays(
 ) -> None:
     stage = make_stage()
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     ann = come(stage, "ann", expiry_s=expiry_s)
     ann.subscribe("a", qos=1)
     bob = come(stage, other, clean=clean)

@@ -43,7 +43,7 @@ def test_a_clean_newcomer_is_let_in_while_a_commit_stalls() -> None:
 def test_a_clean_client_waits_for_the_end_of_its_kept_session() -> None:
     stage = stalled()
     told: list[str] = []
-    stage.node._on_turned_away = lambda connection, reason, why: told.append(why)
+    stage.node.on_turned_away = lambda connection, reason, why: told.append(why)
     client = come(stage, "reader", durable=False)
     stage.advance(PATIENCE_S - 3)
     assert answer(client) is None
