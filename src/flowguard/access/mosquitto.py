@@ -43,7 +43,8 @@ def parse_acl(text: str, name: str) -> Rules:
             current = users.setdefault(rest, RuleStage([], []))
         else:
             is_pattern = keyword == "pattern"
-            _add(patterns if is_pattern else current, rest, where, is_literal=not is_pattern)
+            stage = patterns if is_pattern else current
+            _add(stage, rest, where, f"{where}: {stripped}", is_literal=not is_pattern)
     roles = [Role(f"user {user}", [stage]) for user, stage in users.items()]
     roles.append(Role(ANONYMOUS, [anonymous]))
     roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second stage.
@@ -53,7 +54,7 @@ def parse_acl(text: str, name: str) -> Rules:
     return Rules(roles, by_user, named, nobodys, are_names_known=False)
 
 
-def _add(stage: RuleStage, rest: str, where: str, *, is_literal: bool) -> None:
+def _add(stage: RuleStage, rest: str, where: str, origin: str, *, is_literal: bool) -> None:
     access, _, topic = rest.partition(" ")
     if not topic:
         access, topic = "readwrite", access
@@ -61,11 +62,19 @@ def _add(stage: RuleStage, rest: str, where: str, *, is_literal: bool) -> None:
         raise ConfigError(f"{where}: {EXPECTED}")
     levels = levels_of(topic.strip(BLANKS), where)
     if access == "deny":
-        denied = Statement(levels, PUBLISH, is_received=True, is_literal=is_literal)
-        stage.denied.append(denied)
+        stage.denied.append(
+            Statement(levels, PUBLISH, is_received=True, is_literal=is_literal, origin=origin)
+        )
     else:
         published = 0 if access == "read" else PUBLISH
         reads = access != "write"
         stage.allowed.append(
-            Statement(levels, published, is_received=reads, wide=True, is_literal=is_literal)
+            Statement(
+                levels,
+                published,
+                is_received=reads,
+                wide=True,
+                is_literal=is_literal,
+                origin=origin,
+            )
         )

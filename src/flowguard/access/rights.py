@@ -61,7 +61,7 @@ class Statement:
     subscription then gets the messages that match both.
     """
 
-    __slots__ = ("is_literal", "is_received", "levels", "published", "qos_max", "wide")
+    __slots__ = ("is_literal", "is_received", "levels", "origin", "published", "qos_max", "wide")
 
     def __init__(
         self,
@@ -72,8 +72,11 @@ class Statement:
         wide: bool = False,
         qos_max: int = 2,
         is_literal: bool = False,
+        origin: str = "",
     ) -> None:
         self.levels = levels
+        self.origin = origin
+        """The file and the rule, as it is written there."""
         self.is_literal = is_literal
         """True if %u and %c are not replaced by names."""
         self.published = published
@@ -90,6 +93,7 @@ class Statement:
             is_received=self.is_received,
             wide=self.wide,
             qos_max=self.qos_max,
+            origin=self.origin,
         )
 
 

@@ -122,7 +122,11 @@ def parse_toml(text: str, name: str) -> Rules:
 
 def _stage(role: _Role, where: str) -> RuleStage:
     allowed = [
-        Statement(levels_of(each.topic, f"{where}.publish"), each.published)
+        Statement(
+            levels_of(each.topic, f"{where}.publish"),
+            each.published,
+            origin=f"{where}.publish: {each.topic}",
+        )
         for each in role.publish
     ]
     for key, topics, wide in (
@@ -135,11 +139,17 @@ def _stage(role: _Role, where: str) -> RuleStage:
                 is_received=True,
                 wide=wide,
                 qos_max=each.qos_max,
+                origin=f"{where}.{key}: {each.topic}",
             )
             for each in topics
         ]
     denied = [
-        Statement(levels_of(topic, f"{where}.{key}"), published, is_received=is_received)
+        Statement(
+            levels_of(topic, f"{where}.{key}"),
+            published,
+            is_received=is_received,
+            origin=f"{where}.{key}: {topic}",
+        )
         for key, topics, published, is_received in (
             ("deny", role.deny, PUBLISH, True),
             ("deny_publish", role.deny_publish, PUBLISH, False),

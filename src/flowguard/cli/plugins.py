@@ -32,6 +32,7 @@ OWN: Final = {
         "topics": "flowguard.cli.remote.lists.topics:topics",
         "retained": "flowguard.cli.remote.lists.retained:retained",
         "trace": "flowguard.cli.remote.trace:trace",
+        "acl": "flowguard.cli.remote.acl:acl",
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
         "settings": "flowguard.cli.settings:settings",

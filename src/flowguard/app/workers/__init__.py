@@ -5,5 +5,6 @@
 - `data_folder`  what workers have in the data directory
 - `shares`       the settings of one worker, and its part of what they limit
 - `seat`         one worker as it knows itself, and what connects it with the others
-- `machine_http` metrics and status of all workers on one port; `machine_trace`: their traces
+- `machine_http` metrics and status of all workers on one port; `machine_trace`: their traces;
+                 `worker_request`: a request to one of them
 """

@@ -13,6 +13,7 @@
     GET, POST /log             the levels of the log of all workers
     POST /clients/kick         also /clients/forget: done by the worker that owns the session
     POST /retained/delete      done by all workers
+    POST /acl/test             answered by the worker that owns the session
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
 
@@ -36,9 +37,11 @@ from flowguard.app.workers.data_folder import take
 from flowguard.app.workers.machine_trace import trace_all
 from flowguard.app.workers.process import Worker, sentence_of
 from flowguard.app.workers.seat import HTTP, name_of, socket_path
+from flowguard.app.workers.worker_request import LOST, WorkerRequest
 from flowguard.broker.logs.error_log import ErrorLog
 from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
+from flowguard.ops.web.ask.acl import ACL_TEST, client_id_of_question
 from flowguard.ops.web.ask.changes import (
     CLIENT_CHANGES,
     DELETE_RETAINED,
@@ -48,7 +51,14 @@ from flowguard.ops.web.ask.changes import (
 )
 from flowguard.ops.web.ask.lists import RETAINED, ROWS
 from flowguard.ops.web.backup import folder_of
-from flowguard.ops.web.callers import EVENTS, PAGE, TRACE, audit, refusal_of_change
+from flowguard.ops.web.callers import (
+    EVENTS,
+    PAGE,
+    TRACE,
+    audit,
+    caller_of,
+    refusal_of_change,
+)
 from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
@@ -80,10 +90,8 @@ DELETION_S: Final = 25.0
 """Maximum wait for the deletion of retained messages, in seconds."""
 BACKUP_S: Final = 600.0
 """Maximum wait for the copy of one store, in seconds."""
-READ_BYTES: Final = 65_536
-LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError)
 WORKERS: Final = "/workers/"
-CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED)
+CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED, ACL_TEST)
 PATHS: Final = {
     "error": f"GET /, /metrics, /status, {', '.join((*ROWS, TRACE))}, {EXPLAIN}CLIENT_ID, "
     f"{HEALTH}, {READY}, {LOG} or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
@@ -213,13 +221,15 @@ class MachineAnswers:
             self._stop.set()
         return response
 
-    async def _change_client(self, request: Request, connection: HttpConnection) -> Response:
+    async def _ask_owner(
+        self, request: Request, connection: HttpConnection, client_id_of: Callable[[bytes], str]
+    ) -> Response:
         refusal = refusal_of_change(request, with_token=self._keys.token is not None)
         if refusal is not None:
             return refusal
         body = await connection.body()
         index = self._owner_of(client_id_of(body))
-        answer = await self._ask(index, request.path, body, 2 * ASK_S)
+        answer = await self._ask(index, request.path, body, 2 * ASK_S, caller_of(request))
         return _unavailable(index) if answer is None else answer
 
     async def _delete_retained(self, request: Request, connection: HttpConnection) -> Response:
@@ -230,7 +240,8 @@ class MachineAnswers:
         filter = retained_filter_of(await connection.body())
         body = json.dumps({"filter": filter}).encode()
         deleted, goes_on = 0, False
-        for index, answer in enumerate(await self._ask_all(request.path, body, DELETION_S)):
+        asked = (request.path, body, DELETION_S, caller_of(request))
+        for index, answer in enumerate(await self._ask_all(*asked)):
             if answer is None:
                 return _unavailable(index)
             if answer.code != 200:
@@ -283,7 +294,9 @@ class MachineAnswers:
         if request.path == DRAIN:
             return await self._drain(request, connection)
         if request.path in CLIENT_CHANGES:
-            return await self._change_client(request, connection)
+            return await self._ask_owner(request, connection, client_id_of)
+        if request.path == ACL_TEST:
+            return await self._ask_owner(request, connection, client_id_of_question)
         if request.path == DELETE_RETAINED:
             return await self._delete_retained(request, connection)
         if request.path != BACKUP:
@@ -330,12 +343,12 @@ class MachineAnswers:
         return json_response({"folder": str(folder)})
 
     async def _ask_all(
-        self, path: str, body: bytes = b"", timeout_s: float = ASK_S
+        self, path: str, body: bytes = b"", timeout_s: float = ASK_S, caller: str = ""
     ) -> list[Response | None]:
         answers: list[Response | None] = [None] * len(self._workers)
 
         async def ask(index: int) -> None:
-            answers[index] = await self._ask(index, path, body, timeout_s)
+            answers[index] = await self._ask(index, path, body, timeout_s, caller)
 
         async with trio.open_nursery() as nursery:
             for index in range(len(self._workers)):
@@ -349,9 +362,17 @@ class MachineAnswers:
         return None if sock is None else trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
     async def _ask(
-        self, index: int, path: str, body: bytes = b"", timeout_s: float = ASK_S
+        self,
+        index: int,
+        path: str,
+        body: bytes = b"",
+        timeout_s: float = ASK_S,
+        caller: str = "",
     ) -> Response | None:
-        """Return the answer of a worker to `path`, which is encoded, or None if it gives none."""
+        """Return the answer of a worker to `path`, which is encoded, or None if it gives none.
+
+        `caller` is the caller of a change, for the audit.
+        """
         stream = self._connect(index)
         if stream is None:
             return None
@@ -359,7 +380,7 @@ class MachineAnswers:
         async with stream:
             with trio.move_on_after(timeout_s), suppress(*LOST):
                 asked = WorkerRequest(stream)
-                await asked.send(path, body)
+                await asked.send(path, body, caller)
                 head = await asked.next()
                 if isinstance(head, h11.Response):
                     answer = await asked.rest(head)
@@ -419,38 +440,6 @@ async def serve_machine(
         nursery.start_soon(errors.run)
         task_status.started(listener.getsockname()[:2])
         await accept_all(listener, HttpServer(answers.respond, errors))
-
-
-@final
-class WorkerRequest:
-    """One request to a worker, and the parts of its answer."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._http = h11.Connection(h11.CLIENT)
-
-    async def send(self, path: str, body: bytes = b"") -> None:
-        """Raises trio's errors of a lost peer."""
-        headers = [("host", "localhost"), ("x-flowguard", "1"), ("content-length", str(len(body)))]
-        request = h11.Request(method="POST" if body else "GET", target=path, headers=headers)
-        for event in (request, h11.Data(data=body), h11.EndOfMessage()):
-            await self._stream.send_all(self._http.send(event) or b"")
-
-    async def next(self) -> object:
-        """Return the next part. Raises trio's errors of a lost peer, and RemoteProtocolError."""
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._stream.receive_some(READ_BYTES))
-        return event
-
-    async def rest(self, head: h11.Response) -> Response | None:
-        """Return the answer with this head, or None if the worker ends before."""
-        content = b""
-        while isinstance(event := await self.next(), h11.Data):
-            content += event.data
-        if not isinstance(event, h11.EndOfMessage):
-            return None
-        content_type = dict(head.headers).get(b"content-type", b"text/plain")
-        return Response(head.status_code, content, content_type.decode())
 
 
 def _unavailable(index: int) -> Response:

@@ -43,13 +43,20 @@ def refusal_of_change(request: Request, *, with_token: bool = False) -> Response
     return None
 
 
+def caller_of(request: Request) -> str:
+    """Return the caller for the audit."""
+    if request.caller or is_from_here(request):
+        return request.caller or request.peer
+    return f"{request.peer}, with the token"
+
+
 def audit(request: Request, response: Response, **what: object) -> Response:
     """Log a change that a caller asked for, with its outcome; return the response."""
     log.info(
         "audit",
         action=request.path.removeprefix("/"),
         **what,
-        by=request.peer if is_from_here(request) else f"{request.peer}, with the token",
+        by=caller_of(request),
         status=response.code,
     )
     return response

@@ -12,6 +12,7 @@
     GET /health                200 while the event loop runs
     GET /ready                 200 while the node takes clients, 503 with the reason otherwise
     POST /clients/kick         also /clients/forget, /retained/delete (`ops.web.ask.changes`)
+    POST /acl/test             {"client_id": "...", "action": "publish", "topic": "..."}
     POST /drain                {"over_s": 300}: disconnect all clients over this time, and end
     POST /backup               {"folder": "..."}: copy the store to it; from this machine only
     POST /reload               read certificates, users, keys and rules again; this machine only
@@ -44,6 +45,7 @@ from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.samples import Sampler
 from flowguard.ops.trace.web import Traces
 from flowguard.ops.view import View
+from flowguard.ops.web.ask.acl import ACL_TEST, AclTests
 from flowguard.ops.web.ask.changes import (
     CLIENT_CHANGES,
     DELETE_RETAINED,
@@ -77,7 +79,6 @@ CONNECTIONS_MAX: Final = 32
 ACCEPTS_MAX: Final = CONNECTIONS_MAX // 2
 """Connections accepted in a row, so that each is read before another can replace it."""
 BACKLOG: Final = 256
-LOOPBACK: Final = "127.0.0.1"
 ACCEPT_REST_S: Final = 1.0
 """Pause after a failed accept, seconds: descriptors are short, and MQTT clients go first."""
 
@@ -136,6 +137,7 @@ async def serve_http(
             {
                 BACKUP: Backups(backup, trio.current_time, interval_s).answer,
                 DELETE_RETAINED: retained.delete,
+                ACL_TEST: AclTests(node, has_token=token is not None).answer,
             },
             {TRACE: Traces(node, clock, turns).serve},
             token,
@@ -225,8 +227,7 @@ async def _accept(listener: socket) -> list[HttpConnection]:
                 await trio.sleep(ACCEPT_REST_S)
             break
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        # A Unix socket has no address; the supervisor has checked its caller.
-        connections.append(HttpConnection(stream, address[0] if address else LOOPBACK))
+        connections.append(HttpConnection(stream, address[0] if address else ""))
     return connections
 
 

@@ -32,6 +32,9 @@ answer."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Kernel memory of a stream that its peer does not read, bytes."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
+LOOPBACK: Final = "127.0.0.1"
+CALLER: Final = "x-flowguard-caller"
+"""Header with the caller of a request that the supervisor passes on to a worker."""
 JSON_TYPE: Final = "application/json"
 T = TypeVar("T")
 
@@ -58,6 +61,8 @@ class Request:
     """The address of the peer."""
     query: Mapping[str, str] = field(default_factory=dict)
     """The decoded parameters; of a name that comes twice, the last."""
+    caller: str = ""
+    """The caller that the supervisor names, or "" if the peer is the caller."""
 
 
 @final
@@ -92,6 +97,7 @@ class HttpConnection:
     """Reads one request from `stream`, writes one answer to it."""
 
     def __init__(self, stream: trio.SocketStream, peer: str) -> None:
+        """`peer`: its address, or "" for the supervisor, which has checked the caller."""
         self._stream = stream
         self._peer = peer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
@@ -118,7 +124,9 @@ class HttpConnection:
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         path, _, query = event.target.decode("ascii").partition("?")
         named = dict(parse_qsl(query, keep_blank_values=True))
-        return Request(event.method.decode("ascii"), unquote(path), headers, self._peer, named)
+        method, peer = event.method.decode("ascii"), self._peer or LOOPBACK
+        caller = "" if self._peer else headers.get(CALLER, "")
+        return Request(method, unquote(path), headers, peer, named, caller)
 
     async def body(self) -> bytes:
         """Return the request's body; raises BadRequest, and trio's errors of a lost peer."""
