@@ -84,6 +84,23 @@ class LastEnd(TypedDict):
     """`client`, `broker` or `network`."""
     lasted_s: float
     why: str
+    address: str
+    """Address of the client at that time, or ""."""
+    row_count: int
+    """Number of ends in a row, each at most 5 minutes after the one before."""
+    row_s: float
+    """Time from the first of these ends to the latest one."""
+
+
+class Rejected(TypedDict):
+    """Messages that the client was not allowed to publish, since the node started."""
+
+    messages: int
+    topic: str
+    """Topic of the latest one."""
+    reason: str
+    at_s: float
+    """Unix time of the latest one."""
 
 
 class Connected(TypedDict):
@@ -118,6 +135,8 @@ class Explanation(TypedDict):
     """Filters of the client, the first `FILTERS_SHOWN` at most."""
     last_end: LastEnd | None
     """The end of its former connection, or null if it is not remembered."""
+    rejected: Rejected | None
+    """Rejected messages of the client, or null if none is remembered."""
     client_class: str
     """"application" or "device"."""
     now_s: float
@@ -163,7 +182,8 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         user=session.user,
         roles=_roles(node, session),
         filters=list(islice(session.subscriptions, FILTERS_SHOWN)),
-        last_end=_last_end(node, client_id),
+        last_end=last_end(node, client_id),
+        rejected=_rejected(node, client_id),
         client_class="application" if session.is_application else "device",
         now_s=now_s,
         connected=None if connection is None else _connected(node, connection, now_s),
@@ -191,11 +211,30 @@ def _roles(node: Node, session: Session) -> list[str]:
     return [role.name for role in rules.roles_of(rights.principal)]
 
 
-def _last_end(node: Node, client_id: str) -> LastEnd | None:
+def last_end(node: Node, client_id: str) -> LastEnd | None:
+    """Return the latest end of a connection of the client, or None if it is not remembered."""
     end = node.counters.lives.last.get(client_id)
     if end is None:
         return None
-    return LastEnd(at_s=end.at_s, reason=end.reason, by=end.by, lasted_s=end.lasted_s, why=end.why)
+    return LastEnd(
+        at_s=end.at_s,
+        reason=end.reason,
+        by=end.by,
+        lasted_s=end.lasted_s,
+        why=end.why,
+        address=end.address,
+        row_count=end.row_count,
+        row_s=end.at_s - end.row_began_s,
+    )
+
+
+def _rejected(node: Node, client_id: str) -> Rejected | None:
+    found = node.state.rejections.last.get(client_id)
+    if found is None:
+        return None
+    return Rejected(
+        messages=found.messages, topic=found.topic, reason=str(found.reason), at_s=found.at_s
+    )
 
 
 def _from_log(node: Node, session: Session) -> FromLog | None:

@@ -6,7 +6,8 @@ from typing import Final
 from flowguard.flow import Reason
 from flowguard.lines import count
 from flowguard.ops.condition import NO_ROOM
-from flowguard.ops.explain import Explanation, FromLog
+from flowguard.ops.explain import Explanation, FromLog, LastEnd
+from flowguard.ops.lists.flapping import FLAPS_MIN
 
 DROPS: Final = {
     Reason.OFFLINE_QOS_0: "QoS 0 messages, because it is not connected",
@@ -43,6 +44,12 @@ def sentences(explanation: Explanation) -> list[str]:
         found.append("It is not paused: its packets are processed at once.")
     found += _undelivered(explanation)
     found += [f"Dropped for it now: {_drop(reason)}." for reason in explanation["dropped"]]
+    if (rejected := explanation["rejected"]) is not None:
+        found.append(
+            f"Rejected and dropped: {count(rejected['messages'], 'message')} that it published, "
+            f"the last one at {clock_text(rejected['at_s'])} to {rejected['topic']} "
+            f"({rejected['reason']})."
+        )
     found += _identity(explanation)
     found += _window(explanation["window"], explanation["why"])
     return found
@@ -63,11 +70,21 @@ def _identity(explanation: Explanation) -> list[str]:
         found.append(f"It subscribes to {', '.join(explanation['filters'])}{rest}.")
     end = explanation["last_end"]
     if end is not None:
-        why = f" ({end['why']})" if end["why"] else ""
-        found.append(
-            f"The {end['by']} ended its last connection at {clock_text(end['at_s'])}, after "
-            f"{end['lasted_s']:,.0f} s: {end['reason']}{why}."
-        )
+        found += end_sentences(end)
+    return found
+
+
+def end_sentences(end: LastEnd) -> list[str]:
+    """Return how the last connection of a client ended, and whether its connections do so again
+    and again."""
+    why = f" ({end['why']})" if end["why"] else ""
+    origin = f" from {end['address']}" if end["address"] else ""
+    found = [
+        f"The {end['by']} ended its last connection{origin} at {clock_text(end['at_s'])}, after "
+        f"{end['lasted_s']:,.0f} s: {end['reason']}{why}."
+    ]
+    if end["row_count"] >= FLAPS_MIN:
+        found.append(f"{end['row_count']:,} of its connections ended within {end['row_s']:,.0f} s.")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from flowguard.bounds import Bounds
 from flowguard.flow.load.histogram import Histogram
@@ -9,11 +10,13 @@ from flowguard.node.node import Node
 from flowguard.ops.catalogue import CATALOGUE
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.condition import not_ready
-from flowguard.ops.explain import explain
-from flowguard.ops.explain_words import sentences
+from flowguard.ops.explain import explain, last_end
+from flowguard.ops.explain_words import end_sentences, sentences
 from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.talkers import Talkers
 from flowguard.telemetry.progress import RecordingProgress
+
+NO_SESSION: Final = "no session of this client here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class View:
 
     def explained(self, client_id: str) -> Mapping[str, object] | None:
         explanation = explain(self.node, client_id, self.clock())
-        if explanation is None:
+        if explanation is not None:
+            return {**explanation, "sentences": sentences(explanation)}
+        end = last_end(self.node, client_id)
+        if end is None:
             return None
-        return {**explanation, "sentences": sentences(explanation)}
+        return {"error": f"{NO_SESSION}. {' '.join(end_sentences(end))}"}

@@ -478,7 +478,8 @@ class ServerConnection(Conversation):
         if state is CONNECTED:
             assert session is not None
             name, by = reason_of(reason, left, is_lost=self.input.has_ended)
-            end = End(now_s, name, by, now_s - self.connected_s, why)
+            peer = getattr(self.transport, "peer", str)
+            end = End(now_s, name, by, now_s - self.connected_s, why, peer())
             node.counters.lives.ended(self, session.client_id, end)
             self._lifecycle.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:

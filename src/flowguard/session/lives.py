@@ -17,6 +17,8 @@ CLOSED: Final = "closed"
 LAST_MAX: Final = 4_096
 LAST_NAME_MAX: Final = 128
 """Bounds of the remembered ends: their number, and the characters of a client id."""
+ROW_GAP_S: Final = 300.0
+"""Ends of a client's connections form a row if each is at most this long after the one before."""
 NORMAL: Final = "normal_disconnection"
 AUTHENTICATION: Final = frozenset(
     {
@@ -53,6 +55,12 @@ class End(NamedTuple):
     """Time since CONNACK, seconds."""
     why: str
     """Details beyond the reason, or ""."""
+    address: str = ""
+    """Address of the client, or "" if it is unknown."""
+    row_count: int = 1
+    """Number of ends in the row that this one belongs to, up to this one."""
+    row_began_s: float = 0.0
+    """Time of the first end of this row."""
 
 
 Connected = Callable[[Conversation, bool], None]
@@ -91,7 +99,11 @@ class Lives:
         """Count, remember and report the end of a client's connection."""
         self.ends[end.reason] = self.ends.get(end.reason, 0) + 1
         last = self.last
-        last.pop(client_id, None)
+        before = last.pop(client_id, None)
+        count, began_s = 1, end.at_s
+        if before is not None and end.at_s - before.at_s <= ROW_GAP_S:
+            count, began_s = before.row_count + 1, before.row_began_s
+        end = end._replace(row_count=count, row_began_s=began_s)
         if len(client_id) <= LAST_NAME_MAX:
             if len(last) >= LAST_MAX:
                 del last[next(iter(last))]

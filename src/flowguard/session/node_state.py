@@ -7,7 +7,7 @@ to run or send to next. It depends on none of them.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from flowguard.bounds import Bounds
 from flowguard.flow import Budget, FairBudget, Holders, NodeWindow, Reason
@@ -25,10 +25,24 @@ UNKNOWN_DISK_BYTES: Final = 1 << 62
 """Budget until a store reports the size of its disk."""
 WAKE_MAX: Final = 64
 """Maximum number of waiting connections that are sent to again at once; most find no capacity."""
+REJECTED_MAX: Final = 1_024
+REJECTED_TEXT_MAX: Final = 128
+"""Bounds of the remembered rejections: clients, and characters of a client id and a topic."""
 Rejected = Callable[[str, str, str, Reason | ReasonCode], None]
 """Callback with client id, user ("" if unknown), topic or filter, and reason."""
 Subscribed = Callable[[str, str, str, int], None]
 """Callback with client id, user ("" if unknown), filter, and granted QoS."""
+
+
+class RejectedPublishes(NamedTuple):
+    """The messages of a client that it was not allowed to publish."""
+
+    messages: int
+    topic: str
+    """Topic of the latest one."""
+    reason: Reason
+    at_s: float
+    """Time of the latest one."""
 
 
 @final
@@ -38,13 +52,22 @@ class Rejections:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
+        self.last: dict[str, RejectedPublishes] = {}
+        """The clients whose messages were rejected last, by client id, oldest first."""
         self.on_publish: Rejected | None = None
         self.on_subscription: Rejected | None = None
         self.on_subscribed: Subscribed | None = None
 
-    def publish(self, client_id: str, user: str, topic: str, reason: Reason) -> None:
+    def publish(self, client_id: str, user: str, topic: str, reason: Reason, now_s: float) -> None:
         """Count and report a message that its publisher may not publish."""
         self._counters.drop(reason)
+        before = self.last.pop(client_id, None)
+        if len(client_id) <= REJECTED_TEXT_MAX:
+            if len(self.last) >= REJECTED_MAX:
+                del self.last[next(iter(self.last))]
+            messages = 1 if before is None else before.messages + 1
+            shown = topic[:REJECTED_TEXT_MAX]
+            self.last[client_id] = RejectedPublishes(messages, shown, reason, now_s)
         if self.on_publish is not None:
             self.on_publish(client_id, user, topic, reason)
 

@@ -49,6 +49,16 @@ def test_list_kick_and_forget(tmp_path: Path) -> None:
         assert ended.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
         code, _, complaint = run("clients", "kick", "car/1", *url)
         assert (code, "no connection of this client" in complaint) == (1, True)
+        for _ in range(2):
+            device.close()
+            device, _ = connected(broker, "car/1", clean_start=False)
+            assert run("clients", "kick", "car/1", *url)[0] == 0
+        (row,) = [json.loads(each) for each in run("clients", "flapping", "--json", *url)[1:2]]
+        assert (row["client_id"], row["ends"], row["by"]) == ("car/1", 3, "broker")
+        assert row["reason"] == "administrative_action"
+        assert row["address"].startswith("127.0.0.1:")
+        table = run("clients", "flapping", *url)[1]
+        assert all(word in table for word in ("car/1", "last end", "absent"))
         device.close()
         device, is_present = connected(broker, "car/1", clean_start=False)
         assert is_present
@@ -63,7 +73,7 @@ def test_list_kick_and_forget(tmp_path: Path) -> None:
         for caller in (device, other):
             caller.close()
         log = Path(broker.log).read_text()
-        assert log.count("audit") == 4
+        assert log.count("audit") == 6
         assert "action=clients/forget" in log
 
 

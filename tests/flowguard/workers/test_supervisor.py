@@ -230,9 +230,17 @@ def test_http_shows_each_worker(tmp_path: Path) -> None:
         ]
         code, frame, _ = run("top", f"{running.http}/workers/0", "--once")
         assert code == 0, frame
+        assert run("clients", "flapping", *url)[1] == "No client flaps.\n"
         for name, client in zip(names_of, clients, strict=True):
+            for _ in range(2):
+                assert run("clients", "kick", name, *url)[0] == 0
+                assert isinstance(client.read(), Disconnect)
+                client.close()
+                client = connect(running, name)[0]
             assert run("clients", "kick", name, *url)[0] == 0
-            assert isinstance(client.read(), Disconnect)
+            client.close()
+        rows = run("clients", "flapping", "--json", *url)[1].splitlines()
+        assert sorted(json.loads(row)["client_id"] for row in rows) == sorted(names_of)
         for client in clients:
             client.close()
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.ops.explain import Explanation
@@ -45,9 +45,11 @@ def explain(
     elif explanation is not None:
         show(explanation, plain(soft_wrap=False))
     if code == 404:
+        known = str(answer.get("error", "")).partition(". ")[2]
         raise refused(
             f"The broker has no session of a client {client_id!r}.",
-            "It never connected, or its session has ended; names are case-sensitive.",
+            shown(known)
+            or "It never connected, or its session has ended; names are case-sensitive.",
         )
 
 

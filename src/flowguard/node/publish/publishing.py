@@ -247,13 +247,13 @@ class Router:
     ) -> ReasonCode | None:
         """Check topic, size, permission and retained messages; return a reason code or None."""
         if plan.refused is not None:
-            self._reject(session, message.topic, Reason.TOPIC_REFUSED)
+            self._reject(session, message.topic, Reason.TOPIC_REFUSED, now_s)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            self._reject(session, message.topic, Reason.PAYLOAD_TOO_LARGE)
+            self._reject(session, message.topic, Reason.PAYLOAD_TOO_LARGE, now_s)
             return ReasonCode.QUOTA_EXCEEDED
         if self.asks and not self.may_publish(session, message):
-            self._reject(session, message.topic, Reason.NOT_AUTHORIZED)
+            self._reject(session, message.topic, Reason.NOT_AUTHORIZED, now_s)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
@@ -267,8 +267,8 @@ class Router:
             return None
         return self.deliveries.refusal_to(session, message)
 
-    def _reject(self, session: Session, topic: str, reason: Reason) -> None:
-        self._node.rejections.publish(session.client_id, session.user, topic, reason)
+    def _reject(self, session: Session, topic: str, reason: Reason, now_s: float) -> None:
+        self._node.rejections.publish(session.client_id, session.user, topic, reason, now_s)
 
     def may_publish(self, session: Session, message: Publish) -> bool:
         """Return True if rules and authorizer, if configured, let a client publish it."""

@@ -37,4 +37,5 @@ class Subject(Protocol):
         """Return why no new clients are taken now, or "" if they are; costs nothing."""
 
     def explained(self, client_id: str) -> Mapping[str, object] | None:
-        """Return the state of a client with its sentences, or None if there is none."""
+        """Return the state of a client with its sentences, or None if there is none. An answer
+        with `error` is that of a client without a session."""

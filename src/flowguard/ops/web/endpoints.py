@@ -103,4 +103,4 @@ class Endpoints:
         explanation = self._view.explained(client_id)
         if explanation is None:
             return json_response({"error": "no session of this client here"}, 404)
-        return json_response(explanation)
+        return json_response(explanation, 404 if "error" in explanation else 200)

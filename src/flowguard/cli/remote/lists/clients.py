@@ -10,7 +10,7 @@ from flowguard.cli.remote.explain import explain
 from flowguard.cli.remote.lists.pages import AsJson, Limit, Url, asked, show_list
 from flowguard.ops.lists.clients import ClientState
 from flowguard.ops.web.ask.changes import Changed
-from flowguard.ops.web.ask.lists import ClientPage
+from flowguard.ops.web.ask.lists import FLAPPING, ClientPage, FlappingPage
 
 COLUMNS: Final = (
     ("client_id", "client"),
@@ -21,6 +21,17 @@ COLUMNS: Final = (
     ("subscriptions", "filters"),
     ("queue_messages", "queued"),
     ("inflight", "in flight"),
+)
+FLAPPING_COLUMNS: Final = (
+    ("client_id", "client"),
+    ("ends", "ends"),
+    ("row_s", "within s"),
+    ("reason", "last end"),
+    ("by", "by"),
+    ("lasted_s", "after s"),
+    ("state", "now"),
+    ("user", "user"),
+    ("address", "address"),
 )
 
 clients = typer.Typer(
@@ -49,6 +60,19 @@ def list_clients(
     """
     query = {"id": pattern, "user": user, "address": address, "state": str(state or "")}
     show_list("clients list", ClientPage, "/clients", query, COLUMNS, url, limit, as_json)
+
+
+@clients.command("flapping")
+def flapping_clients(limit: Limit = 100, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """List the clients whose connections end again and again.
+
+    Each of at least three ends is at most 5 minutes after the one before. The broker remembers the
+    ends of the last 4,096 clients.
+    """
+    of_list, columns = ("clients flapping", FlappingPage, FLAPPING), FLAPPING_COLUMNS
+    found = show_list(*of_list, {}, columns, url, limit, as_json, by="ends")
+    if not found and not as_json:
+        typer.echo("No client flaps.")
 
 
 clients.command("show")(explain)

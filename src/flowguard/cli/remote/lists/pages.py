@@ -32,16 +32,21 @@ def show_list(
     url: str,
     limit: int,
     as_json: bool,
+    by: str = "",
 ) -> int:
     """Print the rows of all pages, in columns of key and title; return their number.
 
-    `form` is the TypedDict of a page: its rows, and the cursor `next`.
+    `form` is the TypedDict of a page: its rows, and the cursor `next`. With `by`, all rows are
+    sorted by the number of that key, the largest first: each worker has a list of its own.
     """
-    rows = list(islice(_rows(command, form, url, path, query), limit + 1))
+    all_rows = _rows(command, form, url, path, query)
+    if by:
+        all_rows = iter(sorted(all_rows, key=lambda row: -row[by]))
+    rows = list(islice(all_rows, limit + 1))
     found = rows[:limit]
     if as_json:
         sys.stdout.writelines(f"{json.dumps(row)}\n" for row in found)
-    else:
+    elif found or not by:
         plain(soft_wrap=False).print(_table(found, columns))
     if len(rows) > limit:
         typer.echo(f"There are more than {limit:,}; --limit shows them.", err=True)

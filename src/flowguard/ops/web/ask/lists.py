@@ -1,6 +1,7 @@
 """Lists of a node, in pages of JSON.
 
     GET /clients?id=car-*&user=U&address=10.&state=absent
+    GET /clients/flapping
     GET /subscriptions?client=car-*&filter=a/+
     GET /topics/who-gets?topic=a/b
     GET /retained?filter=a/%23
@@ -17,6 +18,7 @@ from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
 from flowguard.ops.lists.clients import ClientListing, ListedClient, row_of
+from flowguard.ops.lists.flapping import FlappingClient, FlappingListing
 from flowguard.ops.lists.pages import Listing, Lists, limit_of
 from flowguard.ops.lists.retained import ListedRetained, RetainedListing
 from flowguard.ops.lists.subscriptions import (
@@ -29,11 +31,13 @@ from flowguard.ops.web.http_connection import JSON_TYPE, Request, Response, json
 from flowguard.ops.web.turns import AnswerTurns
 
 CLIENTS: Final = "/clients"
+FLAPPING: Final = "/clients/flapping"
 SUBSCRIPTIONS: Final = "/subscriptions"
 WHO_GETS: Final = "/topics/who-gets"
 RETAINED: Final = "/retained"
 ROWS: Final = {
     CLIENTS: "clients",
+    FLAPPING: "clients",
     SUBSCRIPTIONS: "subscriptions",
     WHO_GETS: "receivers",
     RETAINED: "retained",
@@ -45,6 +49,11 @@ class ClientPage(TypedDict):
     clients: list[ListedClient]
     next: str | None
     """Cursor of the next page, or null after the last one."""
+
+
+class FlappingPage(TypedDict):
+    clients: list[FlappingClient]
+    next: str | None
 
 
 class SubscriptionPage(TypedDict):
@@ -68,8 +77,10 @@ MakeListing = Callable[[Mapping[str, str]], Listing[Any, Any]]
 
 def listings_of(node: Node, clock: Callable[[], float]) -> dict[str, MakeListing]:
     """Return the lists of a broker, by path."""
+    sessions, lives = node.registry.sessions, node.counters.lives
     return {
-        CLIENTS: partial(ClientListing, node.registry.sessions, row_of),
+        CLIENTS: partial(ClientListing, sessions, row_of),
+        FLAPPING: partial(FlappingListing, lives, sessions, row_of, clock),
         SUBSCRIPTIONS: partial(SubscriptionListing, node),
         WHO_GETS: partial(ReceiverListing, node),
         RETAINED: partial(RetainedListing, node, clock),
