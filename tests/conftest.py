@@ -45,6 +45,7 @@ TOGETHER = (
     "tests/test_prose.py",
     "tests/test_site.py",
     "tests/test_wheels.py",
+    "tests/deploy/test_image.py",
     "tests/interop/test_doors.py",
     "tests/interop/test_through_proxy.py",
     "tests/interop/",
@@ -147,7 +148,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distrib
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """Print skipped tests and their reasons in the last line: a missing program proves nothing."""
+    """Print skipped tests and their reasons in the last line: a missing program proves nothing.
+
+    Lines before it are those of tests that run tests themselves.
+    """
     yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(session.config, "workerinput"):
@@ -156,6 +160,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         "; ".join(report.longrepr[2].removeprefix("Skipped: ").splitlines())
         for report in reporter.stats.get("skipped", ())
     )
+    for report in reporter.stats.get("passed", ()):
+        for line in (text for name, text in report.user_properties if name == "skipped"):
+            reporter.write_line(line)
     if reasons:
         told = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
         reporter.write_line(f"skipped: {told}")

@@ -4,7 +4,7 @@ import ast
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -73,11 +73,17 @@ def imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("rooms", COMPILED, ids=" ".join)
-def test_the_tests_of_rooms_pass_on_the_compiled_rooms(rooms: tuple[str, ...]) -> None:
+def test_the_tests_of_rooms_pass_on_the_compiled_rooms(
+    rooms: tuple[str, ...], record_property: Callable[[str, object], None]
+) -> None:
     # Without src on pytest's own path: it would come before the compiled folder. And without tests
     # that say nothing of the compiled packages: the marker `once`.
     options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=.", "-m", "not once"]
-    run("-m", "pytest", *options, *rooms, rooms=compiled_rooms(), BUILD_UNDER_TEST="compiled")
+    words = ("-m", "pytest", *options, *rooms)
+    output = run(*words, rooms=compiled_rooms(), BUILD_UNDER_TEST="compiled")
+    for line in output.splitlines():
+        if line.startswith("skipped: "):
+            record_property("skipped", f"on the compiled packages, {line}")
 
 
 def test_programs_that_tests_start_run_on_the_compiled_rooms() -> None:

@@ -15,9 +15,12 @@ import pytest
 import yaml
 
 from flowguard.codec.packets import Connack
+from flowguard.identity.passwords import PasswordFile
 from tests.deploy.checkers import checked
 from tests.deploy.unpacked_image import FILE, ROOT, Container, Image, copies, stages, unpacked
+from tests.support.authority import Authority
 from tests.support.caller import Caller
+from tests.support.commands import flowguard
 from tests.support.patience import HANG_S
 from tests.support.redis_server import ALWAYS, RedisServer, needs_redis
 
@@ -169,6 +172,26 @@ def test_other_words_are_a_command(image: Image) -> None:
     assert done.returncode == 2
     assert "--allow-plaintext" in done.stderr
     assert "serve" in image.run("serve", "--help").stdout
+
+
+@pytest.mark.slow
+def test_settings_of_the_chart_serve_with_tls_users_and_rules(image: Image) -> None:
+    authority = Authority(image.root)
+    pair = authority.issue("127.0.0.2")
+    shutil.copy(pair.cert, image.settings / "tls.crt")
+    shutil.copy(pair.key, image.settings / "tls.key")
+    (image.settings / "users").write_text(PasswordFile({}).with_user("ann", b"secret").text())
+    (image.settings / "rules.toml").write_text('[roles.device]\nusers = ["*"]\npublish = ["#"]\n')
+    values = yaml.safe_load((ROOT / "deploy" / "chart" / "values.yaml").read_text())
+    (image.settings / "flowguard.toml").write_text(image.here(values["config"]))
+    with image.running() as container:
+        broker = container.broker
+        words = ("connect", "--clients", "1", "--hold", "0", "--user", "ann")
+        access = ("--cafile", str(authority.cert), "--retry", "none")
+        for password, code in (("secret", 0), ("wrong", 1)):
+            given = {"STORM_PASSWORD": password}
+            place = f"mqtts://{broker.host}:{broker.port}"
+            assert flowguard("storm", place, *words, *access, environment=given)[0] == code
 
 
 @pytest.mark.slow

@@ -66,6 +66,16 @@ def test_tests_that_share_what_is_dear_are_run_by_one_process(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_skips_of_a_run_inside_a_test_are_shown(tmp_path: Path, processes: str) -> None:
+    line = "on the compiled packages, skipped: 1 (no program)"
+    (tmp_path / "test_inside.py").write_text(
+        f"def test_run(record_property):\n    record_property('skipped', {line!r})\n"
+    )
+    assert line in run(tmp_path, "-n", processes).splitlines()
+
+
+@pytest.mark.slow
 def test_the_last_line_of_a_run_says_what_was_skipped_and_why(tmp_path: Path) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)
     assert run(tmp_path, "-n", "0").splitlines()[-1] == LAST
