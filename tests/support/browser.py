@@ -38,7 +38,7 @@ class Page:
     requests: list[str] = field(default_factory=list)
     """Addresses that the page asked for."""
     errors: list[str] = field(default_factory=list)
-    """Errors in its scripts."""
+    """Errors in its scripts, and messages in its console."""
     _number: int = 0
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -61,6 +61,8 @@ class Page:
             self.requests.append(event["params"]["request"]["url"])
         elif event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(event["params"]["exceptionDetails"])[:500])
+        elif event.get("method") == "Log.entryAdded":
+            self.errors.append(json.dumps(event["params"]["entry"])[:500])
 
     def open(self, path: Path, width: int) -> None:
         """Show a file at a width, and wait until its figures are drawn."""
@@ -143,7 +145,7 @@ def open_page(profile: Path, *words: str) -> Iterator[Page]:
         target = page.call("Target.createTarget", url="about:blank")["targetId"]
         attached = page.call("Target.attachToTarget", targetId=target, flatten=True)
         page.session = attached["sessionId"]
-        for domain in ("Page", "Network", "Runtime"):
+        for domain in ("Page", "Network", "Runtime", "Log"):
             page.call(f"{domain}.enable")
         yield page
     finally:

@@ -53,6 +53,9 @@ def test_row_has_the_state_of_a_client() -> None:
         ({"state": "connected", "id": "*1"}, ["car-1", "van/1"]),
         ({"user": "nobody"}, []),
         ({"address": "10."}, []),
+        ({"part": "AR-"}, ["car-1", "car-2"]),
+        ({"part": "ar-1\nx"}, []),
+        ({"part": "-", "state": "absent"}, ["car-2"]),
     ],
 )
 def test_filters(query: dict[str, str], found: list[str]) -> None:

@@ -125,10 +125,14 @@ def shown(tab: Page, address: str, request: pytest.FixtureRequest, tmp_path: Pat
     tab.evaluate("explain(document.querySelector('#talkers button').textContent)")
     tab.wait_for("document.querySelector('#explained p')")
     tab.evaluate("document.querySelector('#pause').click()")  # The measured values stand still.
-    folder = Path(os.environ.get("FLOWGUARD_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    tab.screenshot(folder / f"page-{width}-{theme}.png")
+    picture(tab, f"page-{width}-{theme}", tmp_path)
     return tab
+
+
+def picture(tab: Page, name: str, folder: Path) -> None:
+    folder = Path(os.environ.get("FLOWGUARD_SCREENSHOTS", folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    tab.screenshot(folder / f"{name}.png")
 
 
 def test_it_is_readable_and_asks_nobody_else(shown: Page, address: str) -> None:

@@ -30,6 +30,9 @@ async def no_reload() -> Reloaded:
         (None, "/workers/0/status", 503),
         (b"secret", "/workers/0/status", 401),
         (b"secret", "/workers/0/health", 503),
+        (None, "/favicon.ico", 204),
+        (None, "/limits", 200),
+        (None, "/no-such-path", 404),
     ],
 )
 async def test_path_of_a_worker_has_the_rules_of_a_broker_with_one_worker(

@@ -3,6 +3,7 @@
     GET /                      a row for each worker, with a link to its page, and the sums
     GET /metrics               samples of all workers, with the label `worker`
     GET /status                {"workers": [...]}: the status of each worker, null if it is down
+    GET /limits                {"workers": [...]}: the limits of each worker, null if it is down
     GET /clients               the lists of one worker after the other, in pages; all workers have
                                the same retained messages
     GET /trace                 the lines of all workers
@@ -65,7 +66,9 @@ from flowguard.ops.web.endpoints import (
     DRAIN,
     EXPLAIN,
     HEALTH,
+    ICON,
     LOG,
+    NO_ICON,
     READS,
     READY,
     RELOAD,
@@ -93,8 +96,9 @@ BACKUP_S: Final = 600.0
 WORKERS: Final = "/workers/"
 CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED, ACL_TEST)
 PATHS: Final = {
-    "error": f"GET /, /metrics, /status, {', '.join((*ROWS, TRACE))}, {EXPLAIN}CLIENT_ID, "
-    f"{HEALTH}, {READY}, {LOG} or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
+    "error": f"GET /, /metrics, /status, /limits, {', '.join((*ROWS, TRACE))}, "
+    f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} "
+    f"or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
 }
 
 
@@ -165,13 +169,15 @@ class MachineAnswers:
             return workers_page(sentence_of(self._workers), names, statuses)
         if path == LOG:
             return levels_response()
+        if path == ICON:
+            return NO_ICON
         if path == HEALTH:
             return text_response("alive")
         if path == READY:
             return await self._ready()
         if path == "/metrics":
             return await self._metrics()
-        if path == "/status":
+        if path in ("/status", "/limits"):
             answers = await self._ask_all(path)
             return json_response({"workers": [_json(answer) for answer in answers]})
         if path.startswith(EXPLAIN):

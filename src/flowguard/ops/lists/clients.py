@@ -48,9 +48,11 @@ class ClientListing(Generic[C]):
     ) -> None:
         """`clients`: all clients of a broker or a proxy, by client id. Raises ValueError with the
         reason if a parameter of the query is wrong."""
-        pattern, self._user, self._address, state = parameters(
-            query, "id", "user", "address", "state"
+        pattern, self._user, self._address, part, state = parameters(
+            query, "id", "user", "address", "part", "state"
         )
+        self._part = part.lower()
+        """Part of the client id, the user or the address."""
         if state and state not in list(ClientState):
             raise ValueError(f"state: one of {', '.join(ClientState)}")
         self._id = pattern_of("id", pattern)
@@ -70,6 +72,7 @@ class ClientListing(Generic[C]):
         is_wanted = (
             (not self._user or row["user"] == self._user)
             and row["address"].startswith(self._address)
+            and (not self._part or self._part in _text(row))
             and (
                 state is None
                 or row["state"] == state
@@ -77,6 +80,10 @@ class ClientListing(Generic[C]):
             )
         )
         return row if is_wanted else None
+
+
+def _text(row: ListedClient) -> str:
+    return "\n".join((row["client_id"], row["user"], row["address"])).lower()
 
 
 def with_id(

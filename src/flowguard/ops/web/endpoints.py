@@ -11,7 +11,7 @@ from flowguard.ops.status import status_at
 from flowguard.ops.web.callers import PAGE
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
-from flowguard.ops.web.page import page_response
+from flowguard.ops.web.page import help_response, page_response
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
@@ -20,6 +20,9 @@ PROBES: Final = (HEALTH, READY)
 BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
 LOG: Final = "/log"
+HELP: Final = "/help"
+ICON: Final = "/favicon.ico"
+NO_ICON: Final = Response(204, b"", "image/x-icon")
 DRAIN: Final = "/drain"
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
@@ -42,7 +45,7 @@ class Endpoints:
         self._reads = reads
         self._changes = changes
         self._there_is = {
-            "error": f"GET / (the page), /metrics, /status, /limits, {', '.join(reads)}, "
+            "error": f"GET / (the page), /metrics, /status, /limits, {HELP}, {', '.join(reads)}, "
             f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(changes)}"
         }
         self._origins = origins or {}
@@ -52,7 +55,8 @@ class Endpoints:
             "/metrics": self._metrics,
             "/status": self._status,
             "/limits": self._limits,
-            "/favicon.ico": lambda _: Response(204, b"", "image/x-icon"),
+            ICON: lambda _: NO_ICON,
+            HELP: lambda _: help_response(view.catalogue, self._there_is["error"]),
             LOG: lambda _: levels_response(),
             HEALTH: self.probe,
             READY: self.probe,

@@ -1,7 +1,3 @@
-"use strict";
-// Every text of others (client ids, reasons) gets into the document as text, never as markup.
-
-const $ = (id) => document.getElementById(id);
 const HISTORY = 3_600; // Points of an open page.
 let range_s = 300;
 const SHOWN_REASONS = 6;
@@ -190,7 +186,6 @@ function spark(id, name, field, { format = number, log = false, least = 1, rule 
 let history = [];
 let before = null;
 let announced = "";
-let asked = null;
 
 const SIGNALS = { queue: "packets wait", loop: "event loop late", store: "store commits", replication: "replication behind", memory: "memory held" };
 const RUNGS = { close: "New sockets beyond the budget for refusing are closed at once." };
@@ -248,7 +243,7 @@ function showAdmission({ window: one, clients, unfinished, gate, listener }) {
   ]);
   write($("waiting"), compact(gate.buffered.used));
   spark("s-waiting", "CONNECTs that wait", "connects_waiting", {});
-  const rows = [use("in process", { used: gate.in_process, limit: gate.limit }), use("waiting room", gate.buffered, compact)];
+  const rows = [use("in process", { used: gate.in_process, limit: gate.limit }), use("connect queue", gate.buffered, compact)];
   rows[0].className = "";
   if (listener.handshakes.limit) {
     rows.push({ ...use("handshakes", { used: listener.handshakes.in_process, limit: listener.handshakes.limit }), className: "" });
@@ -289,18 +284,18 @@ function showTraffic({ status, point, latencies }) {
     row("work to its commit", latencies.store),
     row("CONNECT to CONNACK", latencies.connect),
   ], "");
-  spark("s-refused", "CONNECTs refused per second", "refused_per_s", {});
+  spark("s-refused", "CONNECTs rejected per second", "refused_per_s", {});
   spark("s-dropped", "Messages dropped per second", "dropped_per_s", {});
-  table("refused", reasons(status, status.gate.refused, before?.gate.refused), "Nobody was refused.");
-  table("dropped", reasons(status, status.dropped, before?.dropped), "Nothing was dropped.");
+  table("refused", reasons(status, status.gate.refused, before?.gate.refused), "No CONNECT was rejected.");
+  table("dropped", reasons(status, status.dropped, before?.dropped), "No message was dropped.");
 }
 
 function showClients({ talkers, queues }) {
   const rate = (bytes) => `${size(bytes)}/s`;
   const called = talkers.map((one) => [one.client_id, rate(one.received_bytes_per_s), rate(one.sent_bytes_per_s)]);
-  table("talkers", called, "Nobody says anything.", explain);
+  table("talkers", called, "No client sends or receives now.", explain);
   const waits = queues.map((one) => [one.client_id, number(one.messages), size(one.bytes)]);
-  table("queues", waits, "Nothing waits for anybody.", explain);
+  table("queues", waits, "No message waits.", explain);
 }
 
 function showStore({ store, journal, memory, budgets, log }) {
@@ -353,30 +348,7 @@ function showDecisions({ decisions }) {
   });
 }
 
-// --- one client ---------------------------------------------------------------------------------
-
-function explain(client) {
-  $("client").value = client;
-  location.hash = client ? `client=${encodeURIComponent(client)}` : "";
-  asked = client || null;
-  if (!asked) $("explained").replaceChildren();
-  else void ask();
-}
-
-async function ask() {
-  const client = asked;
-  let sentences;
-  try {
-    const answer = await fetch(`explain/${encodeURIComponent(client)}`);
-    if (answer.status === 503) return; // Too many ask: the next sample asks again.
-    const said = await answer.json();
-    sentences = answer.ok ? said.sentences : [answer.status === 404 ? `There is no session of ${client} here.` : said.error];
-  } catch { return; } // The feed says that there is no answer.
-  if (client !== asked) return;
-  fit($("explained"), sentences.length, () => make("p")).forEach((line, index) => write(line, sentences[index]));
-}
-
-$("explain").addEventListener("submit", (event) => { event.preventDefault(); explain($("client").value); });
+// --- limits --------------------------------------------------------------------------------------
 
 $("limits-open").addEventListener("toggle", async () => {
   if (!$("limits-open").open) return;
@@ -468,5 +440,8 @@ function show(sample) {
 }
 
 const linked = new URLSearchParams(location.hash.slice(1)).get("client");
-if (linked) explain(linked);
+if (linked) {
+  $("client").value = linked;
+  explain(linked);
+}
 listen();

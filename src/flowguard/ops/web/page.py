@@ -5,12 +5,15 @@ a topic contains. No other page may show it in a frame.
 """
 
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Any, Final
 
+from flowguard.ops.common.measurement import Measurement
 from flowguard.ops.web.http_connection import Response
 
 HERE: Final = Path(__file__).parent
@@ -19,7 +22,7 @@ HTML_TYPE: Final = "text/html; charset=utf-8"
 
 @cache
 def page_response() -> Response:
-    style, script = (_text(name) for name in ("page.css", "page.js"))
+    style, script = _text("page.css"), _text("page_clients.js") + _text("page.js")
     body = Template(_text("page.html")).substitute(style=style, script=script)
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
@@ -34,6 +37,25 @@ def page_response() -> Response:
         ("cross-origin-resource-policy", "same-origin"),
     )
     return Response(200, body.encode(), HTML_TYPE, headers)
+
+
+def help_response(catalogue: Sequence[Measurement[Any]], paths: str) -> Response:
+    """Return the meaning of each metric, and the paths of this port."""
+    style = _text("page.css")
+    rows = "".join(
+        f"<tr><th scope=row>flowguard_{each.metric}<td>{escape(each.help)}"
+        for each in catalogue
+        if each.metric
+    )
+    body = (
+        '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>flowguard: help</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<style>{style}</style><main class="help"><h1>What the figures mean</h1>'
+        f'<p><a href="./">Back to the page</a>. This port also answers {escape(paths)}.</p>'
+        f"<table>{rows}</table></main>"
+    )
+    policy = f"default-src 'none'; style-src {_digest(style)}; frame-ancestors 'none'"
+    return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", policy),))
 
 
 def _text(name: str) -> str:

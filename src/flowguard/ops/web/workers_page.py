@@ -37,6 +37,8 @@ def workers_page(
     body = (
         '<!DOCTYPE html><title>flowguard</title><meta http-equiv="refresh" content="2">'
         f"<h1>{sentence}</h1><table border cellpadding=6>{''.join(rows)}</table>"
+        '<p><a href="workers/0/">Find a client of any worker</a> <a href="metrics">Metrics</a> '
+        '<a href="limits">Limits</a> <a href="workers/0/help">Help</a></p>'
     )
     return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", POLICY),))
 
