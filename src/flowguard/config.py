@@ -11,8 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from flowguard.address import KafkaTopic
 from flowguard.errors import ConfigError
 from flowguard.kafka_settings import KafkaSettings
-from flowguard.network_settings import NetworkSettings
-from flowguard.section import LISTED, Section
+from flowguard.network_settings import HttpSettings, NetworkSettings
+from flowguard.section import Section
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -283,6 +283,8 @@ class StoreSettings(Section):
     kind: Literal["rocks", "memory", "redis"] = "rocks"
     """Store: RocksDB in the data directory (`rocks`), the memory of the process without durability
     (`memory`), or a Redis server (`redis`, section redis)."""
+    data_dir: Path = Path("flowguard-data")
+    """Data directory of RocksDB, which `serve --data` overrides."""
     layout: Literal["window", "status"] = "window"
     """Layout of queues in RocksDB; `status` is the published schema, for comparison."""
     durability: Literal["memory", "os", "fsync", "replicated", "fsync+replicated"] = "fsync"
@@ -388,26 +390,6 @@ class TelemetrySettings(Section):
         if self.record_dir is not None and self.record_topic is not None:
             raise ValueError("telemetry.record_dir and telemetry.record_topic: choose one of them")
         return self
-
-
-class HttpSettings(Section):
-    """The port for metrics, status and health (docs/operate/operations.md)."""
-
-    names: Annotated[tuple[str, ...], LISTED] = ()
-    """Accepted names in the Host header, besides IP addresses and localhost."""
-    token_file: Path | None = None
-    """File whose first line is the token for requests from other machines; if absent, the page is
-    only for this machine."""
-    backup_interval_s: float = Field(10.0, ge=0)
-    """Pause between two copies of the store; all commits wait during a copy, seconds."""
-
-    @field_validator("names")
-    @classmethod
-    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if not name or set(name) & set(":/*[] "):
-                raise ValueError(f"{name!r}: a name without scheme, port and wildcard is expected")
-        return tuple(name.lower().removesuffix(".") for name in names)
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]

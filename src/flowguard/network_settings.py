@@ -1,14 +1,17 @@
-"""Section `network` of the settings: listeners, and how clients prove their identity."""
+"""Sections `network` and `http` of the settings: listeners, proofs of identity, the HTTP port."""
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, IPvAnyNetwork, field_validator, model_validator
 
-from flowguard.address import Address
+from flowguard.address import Address, parse_address
 from flowguard.errors import ConfigError
 from flowguard.section import LISTED, Section
+
+HTTP_NONE: Final = "none"
+"""Value of `http.address` for no port."""
 
 
 class NamedCertificate(Section):
@@ -164,3 +167,36 @@ class NetworkSettings(Section):
             if origin != "*" and not re.fullmatch(r"https?://[^/*]+/?", origin):
                 raise ValueError(f"{origin!r}: expected https://shop.example, or *")
         return tuple(origin.lower().removesuffix("/") for origin in origins)
+
+
+class HttpSettings(Section):
+    """The port for metrics, status and health (docs/operate/operations.md)."""
+
+    address: str | None = None
+    """Address of the port, HOST:PORT, or `none` for no port; if absent, 127.0.0.1:9883, or a free
+    port if a listener has port 0."""
+    names: Annotated[tuple[str, ...], LISTED] = ()
+    """Accepted names in the Host header, besides IP addresses and localhost."""
+    token_file: Path | None = None
+    """File whose first line is the token for requests from other machines; if absent, the page is
+    only for this machine."""
+    backup_interval_s: float = Field(10.0, ge=0)
+    """Pause between two copies of the store; all commits wait during a copy, seconds."""
+
+    @field_validator("names")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not name or set(name) & set(":/*[] "):
+                raise ValueError(f"{name!r}: a name without scheme, port and wildcard is expected")
+        return tuple(name.lower().removesuffix(".") for name in names)
+
+    @field_validator("address")
+    @classmethod
+    def _place(cls, text: str | None) -> str | None:
+        try:
+            if text not in (None, HTTP_NONE):
+                parse_address(text)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return text

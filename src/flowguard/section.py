@@ -1,7 +1,8 @@
 """Section: the base of all tables of settings, and texts for errors in a table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
 
@@ -64,6 +65,19 @@ def complaint(root: type[BaseModel], error: ErrorDetails) -> str:
     near = get_close_matches(str(wrong), known)
     hint = f"did you mean {' or '.join(near[:2])}?" if near else f"known are {', '.join(known)}"
     return f"unknown key; {hint}"
+
+
+def with_paths(form: Any, value: object, place: Callable[[str], str]) -> object:
+    """Return an unchecked value of type `form` with each path in it replaced by its `place`."""
+    form = _form_of(form)
+    if form is Path and isinstance(value, str):
+        return place(value)
+    if get_origin(form) is tuple and isinstance(value, list):
+        return [with_paths(get_args(form)[0], each, place) for each in value]
+    if isinstance(form, type) and issubclass(form, BaseModel) and isinstance(value, dict):
+        forms = {name: field.annotation for name, field in form.model_fields.items()}
+        return {key: with_paths(forms.get(key), each, place) for key, each in value.items()}
+    return value
 
 
 def keys_below(root: type[BaseModel], path: Sequence[int | str]) -> list[str]:

@@ -1,12 +1,14 @@
 """`flowguard import`: converts a configuration of Mosquitto to one of flowguard."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from flowguard.cli.console import plain, refused, shown
+from flowguard.config import Settings
 from flowguard.lines import count
+from flowguard.section import with_paths
 from store_tools.mosquitto.conf import MosquittoImport
 
 
@@ -45,8 +47,20 @@ def _write(found: MosquittoImport, out: Path | None) -> None:
     if out is None:
         typer.echo(found.toml(), nl=False)
         return
+    if out.parent.resolve() != Path.cwd():
+        _make_paths_absolute(found)
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(found.toml())
     except OSError as error:
         raise refused(f"cannot write {out}: {error.strerror}", code=2) from error
+
+
+def _make_paths_absolute(found: MosquittoImport) -> None:
+    """Make relative paths absolute, because they would begin at the folder of the new file."""
+    for key, value in found.settings.items():
+        section, _, name = key.partition(".")
+        placed: Any = with_paths(
+            Settings, {section: {name: value}}, lambda text: str(Path(text).absolute())
+        )
+        found.settings[key] = placed[section][name]

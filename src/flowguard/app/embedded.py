@@ -148,8 +148,7 @@ async def _opened(
     store: Store | None,
 ) -> AsyncIterator[EmbeddedBroker]:
     bounds = bounds_of(_checked(settings, durable=data is not None))
-    if bounds.asked.node.workers != 1:
-        raise ConfigError("node.workers: a broker inside a program has one worker")
+    _require_fit(bounds.asked)
     if store is None and data is None and bounds.settings.store.kind == "rocks":
         store = MemoryStore()
     try:
@@ -178,6 +177,14 @@ async def _opened(
                 running.stop.set()
     if failure is not None:
         raise failure
+
+
+def _require_fit(settings: Settings) -> None:
+    """Raise ConfigError for settings that a broker inside a program cannot follow."""
+    if settings.node.workers != 1:
+        raise ConfigError("node.workers: a broker inside a program has one worker")
+    if "data_dir" in settings.store.model_fields_set:
+        raise ConfigError("store.data_dir: open_broker(data=...) names this directory")
 
 
 def _checked(settings: Given, *, durable: bool) -> Settings:

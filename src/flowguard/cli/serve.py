@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,14 +22,14 @@ from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
-from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
+from flowguard.cli.serve_options import HTTP_HOST, HTTP_PORT
 from flowguard.cli.settings import read_limits
 from flowguard.cli.signals import on_signals, start_signals
 from flowguard.cli.sources import Sources, shadow_of
 from flowguard.cli.systemd import StandingBy, systemd_socket, tell_systemd
-from flowguard.config import LogSettings
+from flowguard.config import LogSettings, Settings
 from flowguard.errors import ConfigError
-from flowguard.network_settings import NetworkSettings
+from flowguard.network_settings import HTTP_NONE
 from flowguard.ops.condition import condition_of
 from flowguard.ops.status import status_of
 
@@ -50,7 +49,7 @@ def serve(
     allow_all_topics: options.AllowAllTopics = False,
     allow_anonymous: options.AllowAnonymous = False,
     allow_plaintext: options.AllowPlaintext = False,
-    data: options.Data = Path("flowguard-data"),
+    data: options.Data = None,
     config: options.Config = None,
     limits: options.LimitsFile = None,
     workers: options.Workers = None,
@@ -80,7 +79,9 @@ def serve(
         "network.allow_all_topics": ("--allow-all-topics", allow_all_topics or None),
         "network.allow_anonymous": ("--allow-anonymous", allow_anonymous or None),
         "network.allow_plaintext": ("--allow-plaintext", allow_plaintext or None),
+        "http.address": ("--http", http),
         "node.workers": ("--workers", workers),
+        "store.data_dir": ("--data", data),
         "store.kind": ("--store", store),
         "store.application_store": ("--kafka-servers", kafka_servers and "kafka"),
         "redis.url": ("--redis-url", redis_url),
@@ -91,7 +92,7 @@ def serve(
     chosen = {name: option for name, option in given.items() if option[1] is not None}
     sources = Sources(chosen, config, limits, shadow)
     with start_signals():
-        broker = _build(sources, data, http)
+        broker = _build(sources)
     if not isinstance(broker, BrokerParts):
         trio.run(run_supervisor, broker)
         if broker.exit_code:
@@ -103,7 +104,7 @@ def serve(
         raise refused(*end_of(group)) from group
 
 
-def _build(sources: Sources, data: Path, http: str | None) -> "BrokerParts | Supervisor":
+def _build(sources: Sources) -> "BrokerParts | Supervisor":
     """Read the settings and open all parts; print the reason and exit if one fails."""
     try:
         shadow = read_limits(sources.shadow)
@@ -113,7 +114,7 @@ def _build(sources: Sources, data: Path, http: str | None) -> "BrokerParts | Sup
         use_all_descriptors()
         sources.log_limits(loaded, shadow)
         count = workers_of(settings)
-        port = _http_port(http, settings.network)
+        port, data = _http_port(settings), settings.store.data_dir
         if count > 1:
             # Imported on demand, because a single worker needs none of it.
             from flowguard.app.workers.supervisor import build_supervisor
@@ -141,13 +142,14 @@ def _record_setting(record: str | None) -> str:
     return "telemetry.record_topic" if is_topic else "telemetry.record_dir"
 
 
-def _http_port(http: str | None, network: NetworkSettings) -> HttpPort | None:
-    """Return the address for HTTP, or None without HTTP. Raises ConfigError."""
-    if http == HTTP_NONE:
+def _http_port(settings: Settings) -> HttpPort | None:
+    """Return the address for HTTP, or None without HTTP."""
+    address = settings.http.address
+    if address == HTTP_NONE:
         return None
-    if http is not None:
-        return HttpPort(*parse_address(http), is_required=True)
-    ports = [Address.parse(listener.address).port for listener in network.listeners]
+    if address is not None:
+        return HttpPort(*parse_address(address), is_required=True)
+    ports = [Address.parse(listener.address).port for listener in settings.network.listeners]
     # A broker on a free port may be one of several on this machine.
     return HttpPort(HTTP_HOST, 0 if 0 in ports else HTTP_PORT, is_required=False)
 

@@ -7,7 +7,6 @@ import typer
 
 HTTP_HOST = "127.0.0.1"
 HTTP_PORT = 9883
-HTTP_NONE = "none"
 
 Listen = Annotated[
     list[str] | None,
@@ -55,7 +54,10 @@ AllowPlaintext = Annotated[
     bool,
     typer.Option("--allow-plaintext", help="Allow listeners without TLS beyond this machine."),
 ]
-Data = Annotated[Path, typer.Option(help="Data directory.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Data directory (store.data_dir); default: flowguard-data."),
+]
 Config = Annotated[Path | None, typer.Option(help="Configuration file, TOML.")]
 LimitsFile = Annotated[
     Path | None,

@@ -23,7 +23,7 @@ from flowguard.broker.memory import bounds_of
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
 from flowguard.lines import read
-from flowguard.section import Section, complaint, meanings
+from flowguard.section import Section, complaint, meanings, with_paths
 
 PREFIX = "FLOWGUARD_"
 SEPARATOR = "__"
@@ -61,11 +61,11 @@ def load(
     given: Given = MappingProxyType({}),
 ) -> LoadedSettings:
     """Load the settings: defaults, the file, limits, `FLOWGUARD_FLOW__WINDOW_MAX=50` and similar
-    variables, and options.
+    variables, and options. Relative paths in the file begin at its folder.
 
     Raises ConfigError with the key or file, and the reason.
     """
-    values: Values = {} if path is None else _read(path)
+    values: Values = {} if path is None else _read_settings(path)
     origins = {key: str(path) for key in _keys_in(values)}
     if limits is not None:
         _table(values, LIMITS, str(limits.path)).update(limits.values)
@@ -110,6 +110,23 @@ def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
     values = settings.model_dump(exclude_unset=True)
     values.setdefault(LIMITS, {}).update(limits.values)
     return settings_of(values).flow
+
+
+def _read_settings(config: Path) -> Values:
+    """Read a file of settings; its relative paths begin at its folder. Raises ConfigError."""
+
+    def place(text: str) -> str:
+        path = config.parent.absolute() / text
+        if not path.exists() and Path(text).is_file():
+            raise ConfigError(
+                f"{path} does not exist, but {text} does: relative paths in {config} begin at its "
+                f"folder; write {os.path.relpath(text, config.parent)} or {Path(text).absolute()}"
+            )
+        return str(path)
+
+    values = with_paths(Settings, _read(config), place)
+    assert isinstance(values, dict)
+    return values
 
 
 def _read(path: Path) -> Values:
@@ -209,7 +226,7 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
             elif item.default is None:
                 lines.append(f"# {name} is absent")
             else:
-                lines.append(f"# {name} = {json.dumps(item.default)}")
+                lines.append(f"# {name} = {json.dumps(item.default, default=str)}")
     return "\n".join(lines) + "\n"
 
 

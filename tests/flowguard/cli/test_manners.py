@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from flowguard.cli import app
 from tests.flowguard.cli.http_port import run
+from tests.interop.broker import environment_with
 from tests.support.patience import HANG_S
 
 
@@ -50,8 +51,8 @@ def test_each_option_has_help_that_is_shown_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "completions"),
     [
-        (("c",), ["capacity", "clients", "check", "calibrate"]),
-        (("clients", "f"), ["forget"]),
+        (("ca",), ["capacity", "calibrate"]),
+        (("clients", "fo"), ["forget"]),
         (("serve", "--allow-p"), ["--allow-plaintext"]),
         (("clients", "list", "--state", "p"), ["paused"]),
     ],
@@ -84,17 +85,29 @@ def test_bash_completes_words(
     assert sorted(done.stdout.split()) == sorted(completions)
 
 
-def test_check_without_argument_takes_flowguard_toml(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, _, complaint = run("check")
+def run_in(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and whole output of `flowguard ARGUMENTS` in this working directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flowguard", *arguments],
+        cwd=folder,
+        env=environment_with(None),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_check_without_argument_takes_flowguard_toml(tmp_path: Path) -> None:
+    code, said = run_in(tmp_path, "check")
     assert code == 2
-    assert "there is no flowguard.toml in this directory" in complaint
+    assert "there is no flowguard.toml in this directory" in said
     (tmp_path / "flowguard.toml").write_text(run("settings")[1])
-    assert run("check")[:2] == (0, "flowguard.toml is good: 1 listener, no rules\n")
+    assert run_in(tmp_path, "check") == (0, "flowguard.toml is good: 1 listener, no rules\n")
     (tmp_path / "flowguard.toml").write_text("[flow]\nwindow = 3\n")
-    code, printed, _ = run("check", "--json")
-    found = json.loads(printed)
+    code, said = run_in(tmp_path, "check", "--json")
+    found = json.loads(said)
     assert (code, found["good"], len(found["wrong"])) == (2, False, 1)
     assert found["wrong"][0].startswith("flow.window: unknown setting")
