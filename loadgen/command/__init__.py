@@ -1,7 +1,8 @@
-"""The command `flowguard storm`.
+"""The commands `flowguard storm`, `publish` and `subscribe`.
 
-- `storm`       the command
-- `options`     its options
+- `messages`    publishes or shows a few messages, by `one_client`
+- `storm`       puts load on a broker
+- `options`     options of storm
 - `access`      users, certificates and layers from these options
 - `storm_view`  progress and results of a storm in the terminal
 - `kit`         `flowguard storm --kit`

@@ -27,7 +27,7 @@ def access_of(
     place, slash, path = place.partition("/")
     where = Address.parse(f"{name}{slashes}{place}")
     if where.port is None:
-        raise ConfigError(f"{address}: storms connect to HOST:PORT, not to a Unix socket")
+        raise ConfigError(f"{address}: expected HOST:PORT, not a Unix socket")
     if slash and path and not where.scheme.has_websocket:
         raise ConfigError(f"{address}: only ws:// and wss:// have a path")
     if (cafile or cert or key) and not where.scheme.has_tls:

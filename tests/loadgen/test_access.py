@@ -256,3 +256,13 @@ def test_unusable_certificates_are_named(ours: Place, tmp_path: Path) -> None:
         code, _, said = flowguard("storm", ours.addresses["mqtts"], "connect", option, str(bad))
         assert code == 2
         assert f"{option} {bad}: no certificate or key" in said.replace("\n", "")
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "certificate"])
+def test_publish_and_subscribe_through_each_layer(place: Place, scheme: str) -> None:
+    if scheme in place.addresses:
+        options = ("--broker", *place.access(scheme))
+        code, _, errors = flowguard("publish", "kept", "text", "--retain", *options)
+        assert code == 0, errors
+        code, said, errors = flowguard("subscribe", "kept", "--count", "1", *options)
+        assert (code, said) == (0, "kept (retained) text\n"), errors

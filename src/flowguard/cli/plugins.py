@@ -33,6 +33,8 @@ OWN: Final = {
         "retained": "flowguard.cli.remote.lists.retained:retained",
         "trace": "flowguard.cli.remote.trace:trace",
         "acl": "flowguard.cli.remote.acl:acl",
+        "publish": "loadgen.command.messages:publish",
+        "subscribe": "loadgen.command.messages:subscribe",
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
         "settings": "flowguard.cli.settings:settings",
