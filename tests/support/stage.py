@@ -51,12 +51,19 @@ class StoreWithLog(StoreOnDisk):
     """Messages may be stored once, and be read by sessions."""
 
     def read_log(
-        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        count_max: int,
+        bytes_max: int,
+        place: bytes = b"",
     ) -> LogBatch:
         records = {record.client_id: record for record in self.sessions()}
         record = records.get(client_id) or SessionRecord(client_id, 0)
-        place, starts = record.log_place, record.log_starts
-        return read_next(self.log, place, starts, filters, count_max, bytes_max)
+        own, starts = record.log_place, record.log_starts
+        return read_next(
+            self.log, place or own, {} if place else starts, filters, count_max, bytes_max
+        )
 
 
 class Sockets(NodePorts["Client"]):

@@ -224,9 +224,14 @@ class RollingStore(Wrapped):
         return self._roll(GENERATION_BYTES) or super().maintain()
 
     def read_log(
-        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        count_max: int,
+        bytes_max: int,
+        place: bytes = b"",
     ) -> LogBatch:
-        return self._rocks.read_log(client_id, filters, count_max, bytes_max)
+        return self._rocks.read_log(client_id, filters, count_max, bytes_max, place)
 
 
 class LateStore(Wrapped):

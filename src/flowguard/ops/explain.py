@@ -75,6 +75,14 @@ class FromLog(TypedDict):
     """True if there are more missed messages."""
 
 
+class InLog(TypedDict):
+    """Messages in the durable log that a session has not read yet."""
+
+    messages: int
+    is_complete: bool
+    """False if only a part of the messages was counted."""
+
+
 class LastEnd(TypedDict):
     """The latest end of a connection of the client."""
 
@@ -151,6 +159,8 @@ class Explanation(TypedDict):
     """The part of its queue that is only on disk, or null."""
     log: FromLog | None
     """Progress in the durable log, or null if it has read none since the node started."""
+    in_log: InLog | None
+    """Messages that wait in the durable log, or null if the session does not read it now."""
     damage: str
     """Error of the last read of its queue from the store, or ""."""
     dropped: list[str]
@@ -168,8 +178,13 @@ class Explanation(TypedDict):
     """Changes of the node's window, oldest first."""
 
 
-def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
-    """Return the state of a client, or None if it has no session on this node."""
+def explain(
+    node: Node, client_id: str, now_s: float, in_log: InLog | None = None
+) -> Explanation | None:
+    """Return the state of a client, or None if it has no session on this node.
+
+    `in_log` is counted before, because the store is asked for it.
+    """
     session = node.registry.sessions.get(client_id)
     if session is None:
         return None
@@ -192,6 +207,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         undelivered=undelivered_of(node, session),
         on_disk=_backlog(node, session, now_s),
         log=_from_log(node, session),
+        in_log=in_log,
         damage=session.queue.disk.damage,
         dropped=[str(reason) for reason in session.dropped_now(node.state)],
         queue_messages=_bounded(session.queue.count, session.queue.messages_max, session),

@@ -108,7 +108,8 @@ def _drop(reason: str) -> str:
 def _undelivered(explanation: Explanation) -> list[str]:
     """Return why it gets nothing, and the progress of its backlog on disk."""
     waiting, text = explanation["queue_messages"]["used"], explanation["undelivered"]["text"]
-    many = "No message waits for it"
+    in_log = explanation["in_log"]
+    many = "No message waits for it" if in_log is None else "No message waits in its queue"
     if waiting:
         many = f"{count(waiting, 'message')} {'waits' if waiting == 1 else 'wait'} for it"
     found = [f"{many}: {text}."]
@@ -121,6 +122,9 @@ def _undelivered(explanation: Explanation) -> list[str]:
             f"{place}: {on_disk['messages']:,} of them, read up to position "
             f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
         )
+    if in_log is not None:
+        least = "" if in_log["is_complete"] else "at least "
+        found.append(f"In the durable log: {least}{count(in_log['messages'], 'message')} for it.")
     log = explanation["log"]
     if log is not None:
         found.append(_from_log(log, explanation["now_s"]))

@@ -1,7 +1,7 @@
 """View: a node, as the HTTP port reads it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from flowguard.bounds import Bounds
@@ -10,7 +10,7 @@ from flowguard.node.node import Node
 from flowguard.ops.catalogue import CATALOGUE
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.condition import not_ready
-from flowguard.ops.explain import explain, last_end
+from flowguard.ops.explain import InLog, explain, last_end
 from flowguard.ops.explain_words import end_sentences, sentences
 from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.talkers import Talkers
@@ -28,6 +28,8 @@ class View:
     memory: Callable[[], MemoryStatus | None]
     recording: RecordingProgress | None = None
     queued: QueuedMessages | None = None
+    in_log: dict[str, InLog] = field(default_factory=dict)
+    """Messages in the durable log of clients that are about to be explained."""
 
     @property
     def bounds(self) -> Bounds:
@@ -56,7 +58,7 @@ class View:
         return not_ready(self.node, self.clock())
 
     def explained(self, client_id: str) -> Mapping[str, object] | None:
-        explanation = explain(self.node, client_id, self.clock())
+        explanation = explain(self.node, client_id, self.clock(), self.in_log.pop(client_id, None))
         if explanation is not None:
             return {**explanation, "sentences": sentences(explanation)}
         end = last_end(self.node, client_id)

@@ -24,10 +24,16 @@ class LogStore(Protocol):
     """A store that also has a durable log, and accepts the operations on it."""
 
     def read_log(
-        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        count_max: int,
+        bytes_max: int,
+        place: bytes = b"",
     ) -> LogBatch:
         """Return messages that a session has missed since its last `PutLogPlace`; none without one.
-        Messages for subscriptions with a `PutLogStart` come first.
+        Messages for subscriptions with a `PutLogStart` come first. `place` is used instead of them,
+        if it is not empty.
 
         Blocks as `Store.fetch`, and is called from the same thread.
         """

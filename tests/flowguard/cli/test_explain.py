@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from flowguard.codec.packets import Connack
+from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
 from flowguard.config import MIB
 from flowguard.ops.condition import NO_ROOM
 from flowguard.ops.explain import Cause, Explanation, explain
 from flowguard.ops.explain_words import DROPS, sentences
 from flowguard.stores import MemoryStore
+from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller
 from tests.interop.broker import Broker, running_broker
@@ -165,3 +167,29 @@ def test_no_broker_there() -> None:
     assert code == 1
     assert "no answer from 127.0.0.1:1" in stderr or "no answer from http://127.0.0.1:1" in stderr
     assert "flowguard explain --url http://HOST:PORT" in stderr
+
+
+@pytest.mark.slow
+def test_messages_in_the_durable_log_are_counted(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    environment = {"FLOWGUARD_SESSION__LOG_THRESHOLD": "1"}
+    with running_broker(tmp_path, *data, environment=environment) as broker:
+        url = ("--url", f"http://{http_address(broker)}")
+        kept = Properties(session_expiry_interval=1_000)
+        with Caller(broker, client_id="absent", properties=kept) as caller:
+            assert isinstance(caller.read(), Connack)
+            caller.send(Subscribe(1, (("t", SubscriptionOptions(1)),)))
+            assert isinstance(caller.read(), Suback)
+            caller.send(Disconnect())
+            assert caller.read() is None
+        assert "In the durable log: 0 messages for it." in run("explain", "absent", *url)[1]
+        with Caller(broker, client_id="publisher") as caller:
+            assert isinstance(caller.read(), Connack)
+            for number in range(1, 4):
+                caller.send(Publish("t", b"x", 1, packet_id=number))
+                assert isinstance(caller.read(), Puback)
+        code, said, _ = run("explain", "absent", *url)
+        assert code == 0
+        assert "No message waits in its queue: it is not connected." in said
+        assert "In the durable log: 3 messages for it." in said
+        assert "durable log" not in run("explain", "publisher", *url)[1]

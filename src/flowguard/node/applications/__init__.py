@@ -10,4 +10,5 @@
 - `owed`             wills and dead letters that wait for that store
 - `log_readers`      sessions that read the durable log instead of a queue
 - `log_fetch`        one page of the log
+- `log_counts`       the number of messages that a session has not read yet
 """

@@ -1,6 +1,7 @@
 """LogFetch: a page of the durable log that a session, or a shared subscription, is to read; and
 what of it is for its reader."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -26,11 +27,14 @@ class Starts:
         self.filters = filters
 
 
+OnBatch = Callable[["LogFetch", float], None]
+
+
 @final
 class LogFetch(Fetch):
     """A page of the log that a session, or the queue of a shared subscription, is to read."""
 
-    __slots__ = ("batch", "filters", "reader", "starts")
+    __slots__ = ("batch", "filters", "on_batch", "place", "reader", "starts")
 
     def __init__(
         self, reader: MessageSink, starts: "Starts | None", count_max: int, bytes_max: int
@@ -41,10 +45,16 @@ class LogFetch(Fetch):
         """Those of the session when it is asked for; the store knows all of them."""
         self.filters = filters_of(reader)
         self.batch: LogBatch | None = None
+        self.place = b""
+        """The place to read from, or b"" for that of the session."""
+        self.on_batch: OnBatch | None = None
+        """Called with the page, and the time, instead of moving it into a queue."""
 
     def ask(self, store: Store) -> list[QueueEntry]:
         assert isinstance(store, LogStore)
-        self.batch = store.read_log(self.client_id, self.filters, self.count_max, self.bytes_max)
+        self.batch = store.read_log(
+            self.client_id, self.filters, self.count_max, self.bytes_max, self.place
+        )
         return []
 
 

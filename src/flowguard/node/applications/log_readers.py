@@ -281,6 +281,9 @@ class LogReaders:
 
     def came(self, fetch: LogFetch, now_s: float) -> None:
         """Move a page into the queue, together with the new place."""
+        if fetch.on_batch is not None:
+            fetch.on_batch(fetch, now_s)
+            return
         reader, batch = fetch.reader, fetch.batch
         gone = reader.ended or reader not in self._reading
         if gone or batch is None or self._is_stale(fetch):

@@ -143,7 +143,7 @@ async def serve_http(
             token,
             origins,
             turns,
-            Collected(queued, turns).prepare,
+            Collected(view, queued, turns).prepare,
         )
         await serve_site(site, listener, task_status=task_status)
 

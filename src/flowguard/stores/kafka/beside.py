@@ -51,11 +51,16 @@ class Beside:
             )
 
     def read_log(
-        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        count_max: int,
+        bytes_max: int,
+        place: bytes = b"",
     ) -> LogBatch:
         assert self._log is not None
         with self._turn:
-            return self._log.read_log(client_id, filters, count_max, bytes_max)
+            return self._log.read_log(client_id, filters, count_max, bytes_max, place)
 
     def maintain(self) -> bool:
         with self._turn:

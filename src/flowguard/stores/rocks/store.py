@@ -287,14 +287,20 @@ class RocksStore:
         return queue.fetch(self._engine, after_pos, limit, until_pos, bytes_max)
 
     def read_log(
-        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        count_max: int,
+        bytes_max: int,
+        place: bytes = b"",
     ) -> LogBatch:
         if not self._engine.is_open:
             self._reopen()
         sessions = self._sessions
-        place, starts = sessions.log_place(client_id), sessions.log_starts(client_id)
-        if starts or not place:
-            return read_next(self.log, place, starts, filters, count_max, bytes_max)
+        if not place:
+            place, starts = sessions.log_place(client_id), sessions.log_starts(client_id)
+            if starts or not place:
+                return read_next(self.log, place, starts, filters, count_max, bytes_max)
         return self._shared_reads.read(place, filters, count_max, bytes_max)
 
     def load(self) -> StoreLoad:
