@@ -1,7 +1,7 @@
 """The report of `flowguard store info`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
@@ -109,6 +109,25 @@ def show(reader: StoreReader, top: int, console: Console, total: Contents) -> No
     if largest:
         console.print(largest_queues(largest))
     total.add(contents)
+
+
+def as_json(reader: StoreReader, top: int) -> dict[str, object]:
+    """Return the report for scripts."""
+    contents = Contents(disk_bytes=used_bytes_of(reader.folder))
+    largest = nlargest(top, queue_sizes(reader, contents))
+    found, identity = reader.format, reader.identity
+    return {
+        "directory": str(reader.folder.absolute()),
+        "format": found.version,
+        "layout": found.layout,
+        "creator": found.creator,
+        "node": identity.node.hex(),
+        "is_copy": identity.is_copy,
+        "is_clean": reader.is_clean,
+        **asdict(contents),
+        "retained": sum(1 for _ in reader.engine.retained.rows()),
+        "largest": [asdict(each) for each in largest],
+    }
 
 
 def show_sum(total: Contents, workers: int, console: Console) -> None:

@@ -1,10 +1,13 @@
 """`flowguard store info` and `verify` for a store on Redis, without changes or a lease."""
 
+import json
 import time
 from contextlib import closing
+from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +28,7 @@ def open_reader(url: str, prefix: str) -> "RedisReader":
     return RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
 
 
-def show(url: str, prefix: str, top: int, console: Console) -> None:
+def show(url: str, prefix: str, top: int, console: Console, *, for_scripts: bool) -> None:
     """Show the report, with exact counts."""
     sessions = groups = messages = size_bytes = 0
     queues: list[QueueSize] = []
@@ -44,6 +47,13 @@ def show(url: str, prefix: str, top: int, console: Console) -> None:
                 queues = nlargest(top, [*queues, size])
         retained = sum(count for _, count in reader.retained_counts())
         meta, where = reader.meta, reader.where
+    if for_scripts:
+        counts = {"sessions": sessions, "groups": groups, "messages": messages}
+        sizes = {"size_bytes": size_bytes, "retained": retained}
+        form = {"format": meta["format"], "layout": meta["layout"]}
+        largest = [asdict(each) for each in queues]
+        console.print(json.dumps({"store": where, **form, **counts, **sizes, "largest": largest}))
+        return
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="cyan")
     table.add_column(overflow="fold")
@@ -64,11 +74,16 @@ def show(url: str, prefix: str, top: int, console: Console) -> None:
         console.print(largest_queues(queues))
 
 
-def verify(url: str, prefix: str, problems_shown: int, console: Console) -> None:
+def verify(
+    url: str, prefix: str, problems_shown: int, console: Console, *, for_scripts: bool
+) -> None:
     """Read everything. Raises `StoreError` if it is inconsistent."""
     with closing(open_reader(url, prefix)) as reader:
         found = reader.verify()
         where = reader.where
+    if for_scripts:
+        console.print(json.dumps({"store": where, **asdict(found)}))
+        raise typer.Exit(1 if found.problems else 0)
     console.print(
         f"{found.sessions:,} sessions and queues, {count(found.entries, 'queued message')}, "
         f"{found.retained:,} retained."

@@ -3,10 +3,12 @@
 Each command imports the engine when it runs, because loading it takes time.
 """
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -36,6 +38,7 @@ from store_tools.command.workers import workers
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
     from store_tools.rocks.reader import StoreReader
+    from store_tools.rocks.verification import Verification
 
 BACKUP_PATIENCE_S: Final = 60.0
 ELSEWHERE: Final = "Name the URL that the broker prints when it starts (`http on URL`): --url URL"
@@ -51,6 +54,9 @@ RedisPrefix = Annotated[
 ]
 RedisLayout = Annotated[
     str, typer.Option(metavar="LAYOUT", help="Layout in Redis: stream or zset.")
+]
+StoresAsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object a line, for each store.")
 ]
 
 DEFAULT: Final = Path("flowguard-data")
@@ -69,45 +75,56 @@ def info(
     top: Annotated[int, typer.Option(min=1, help="Number of largest queues to show.")] = 10,
     redis_url: RedisUrl = None,
     redis_prefix: RedisPrefix = "fg1",
+    as_json: StoresAsJson = False,
 ) -> None:
     """Show what is in a store: format, node, sessions, queued messages, size."""
     if redis_url is not None:
         from store_tools.command import redis as store_redis
 
         with complaints("info"):
-            store_redis.show(redis_url, redis_prefix, top, plain(soft_wrap=False))
+            console = plain(soft_wrap=as_json)
+            store_redis.show(redis_url, redis_prefix, top, console, for_scripts=as_json)
         return
-    from store_tools.command.info import Contents, show, show_sum
+    from store_tools.command import info as report
     from store_tools.rocks.reader import StoreReader
 
-    contents, console = Contents(), plain(soft_wrap=False)
+    contents, console = report.Contents(), plain(soft_wrap=False)
     with complaints("info"):
         folders = stores_in(directory, "info")
         for folder in folders:
             with StoreReader(folder) as reader:
-                show(reader, top, console, contents)
-        if len(folders) > 1:
-            show_sum(contents, len(folders), console)
+                if as_json:
+                    typer.echo(json.dumps(report.as_json(reader, top)))
+                else:
+                    report.show(reader, top, console, contents)
+        if len(folders) > 1 and not as_json:
+            report.show_sum(contents, len(folders), console)
 
 
 @store.command()
 def verify(
-    directory: Folder = DEFAULT, redis_url: RedisUrl = None, redis_prefix: RedisPrefix = "fg1"
+    directory: Folder = DEFAULT,
+    redis_url: RedisUrl = None,
+    redis_prefix: RedisPrefix = "fg1",
+    as_json: StoresAsJson = False,
 ) -> None:
     """Read everything and check its consistency; the exit code is 1 if it is damaged."""
     if redis_url is not None:
         from store_tools.command import redis as store_redis
 
         with complaints("verify"):
-            store_redis.verify(redis_url, redis_prefix, PROBLEMS_SHOWN, plain())
+            console = plain()
+            store_redis.verify(
+                redis_url, redis_prefix, PROBLEMS_SHOWN, console, for_scripts=as_json
+            )
         return
     with complaints("verify"):
-        damages = [_damage(folder) for folder in stores_in(directory, "verify")]
+        damages = [_damage(folder, as_json) for folder in stores_in(directory, "verify")]
         if any(damages):
             raise StoreError("\n".join(filter(None, damages)))
 
 
-def _damage(folder: Path) -> str:
+def _damage(folder: Path, as_json: bool) -> str:
     """Read a store. Return a description of its damage, or ""."""
     from store_tools.rocks import verification
     from store_tools.rocks.reader import StoreReader
@@ -115,6 +132,18 @@ def _damage(folder: Path) -> str:
     with StoreReader(folder, tolerant=True) as reader, progress_bar("reading") as progress:
         found = verification.verify(reader, progress)
     out = plain()
+    if as_json:
+        out.print(json.dumps({"directory": str(folder.absolute()), **asdict(found)}))
+    else:
+        _print_found(found, out)
+    if not found.problems_count:
+        return ""
+    more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
+    hidden = f", {more:,} not shown" if more and not as_json else ""
+    return f"{folder} is damaged: {count(found.problems_count, 'problem')}{hidden}"
+
+
+def _print_found(found: "Verification", out: Console) -> None:
     out.print(
         f"{count(found.sessions, 'session')}, "
         f"{count(found.groups, 'shared subscription with a queue')}, "
@@ -123,12 +152,8 @@ def _damage(folder: Path) -> str:
         f"{found.orphans:,} without a reference."
     )
     list_problems(out, found.problems)
-    if found.problems_count:
-        more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
-        shown = f", {more:,} not shown" if more else ""
-        return f"{folder} is damaged: {count(found.problems_count, 'problem')}{shown}"
-    out.print("The store is consistent.", style="green")
-    return ""
+    if not found.problems_count:
+        out.print("The store is consistent.", style="green")
 
 
 @store.command()

@@ -18,7 +18,7 @@ from flowguard.broker.layers.certificates import expired
 from flowguard.broker.memory import missing_memory, require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import check_doorways
-from flowguard.cli.console import refused
+from flowguard.cli.console import AsJson, refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs
 from flowguard.cli.settings import LoadedSettings, load, read_limits
@@ -52,7 +52,7 @@ def check(
         Path, typer.Argument(metavar="CONFIG", help="As `serve --config`.")
     ] = DEFAULT_CONFIG,
     limits: Annotated[Path | None, typer.Option(help="As `serve --limits`.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 

@@ -1,9 +1,12 @@
 """Output for people: texts may contain brackets, which are no markup, and are wrapped."""
 
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 from rich.console import Console
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:

@@ -12,8 +12,8 @@ import pytest
 from typer.main import get_command
 
 from flowguard.cli import app
-from tests.flowguard.cli.http_port import run
-from tests.interop.broker import environment_with
+from tests.flowguard.cli.http_port import http_address, run
+from tests.interop.broker import environment_with, running_broker
 from tests.support.patience import HANG_S
 
 
@@ -111,3 +111,14 @@ def test_check_without_argument_takes_flowguard_toml(tmp_path: Path) -> None:
     found = json.loads(said)
     assert (code, found["good"], len(found["wrong"])) == (2, False, 1)
     assert found["wrong"][0].startswith("flow.window: unknown setting")
+
+
+def test_status_levels_and_reload_are_printed_as_json(tmp_path: Path) -> None:
+    with running_broker(tmp_path, "--http", "127.0.0.1:0", "--store", "memory") as broker:
+        url = f"http://{http_address(broker)}"
+        status = json.loads(run("top", url, "--json")[1])
+        workers = status.get("workers", [status])
+        assert [each["clients"]["connected"] for each in workers] == [0] * len(workers)
+        assert json.loads(run("log", "show", "--json", "--url", url)[1])["level"] == "info"
+        reloaded = json.loads(run("reload", "--json", "--url", url)[1])
+        assert (reloaded["certificates"], reloaded["needs_restart"]) == (0, [])

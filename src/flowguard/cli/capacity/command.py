@@ -14,7 +14,7 @@ from flowguard.broker.memory import require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for
 from flowguard.cli.capacity import measure
 from flowguard.cli.capacity.estimate import Capacity, Rates, capacity_of
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import AsJson, plain, refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load
 from flowguard.errors import ConfigError
@@ -22,7 +22,7 @@ from flowguard.errors import ConfigError
 
 def capacity(
     config: Annotated[Path | None, typer.Option(help="As `serve --config`.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure for a few seconds how many clients this machine can serve.
 

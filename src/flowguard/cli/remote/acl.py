@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flowguard.app.reloadable_files import rules_of
-from flowguard.cli.console import refused, shown
+from flowguard.cli.console import AsJson, refused, shown
 from flowguard.cli.remote.ask import DEFAULT_URL
 from flowguard.cli.remote.lists.pages import Url, asked
 from flowguard.cli.settings import load
@@ -47,7 +47,7 @@ def judge(
         Path | None, typer.Option(help="Read the rules of this configuration; asks no broker.")
     ] = None,
     url: Url = DEFAULT_URL,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell whether a client may publish or subscribe, and the rule that decides.
 

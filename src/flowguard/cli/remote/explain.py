@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flowguard.cli.console import plain, refused, shown
+from flowguard.cli.console import AsJson, plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.ops.explain import Explanation
@@ -25,7 +25,7 @@ def explain(
         str, typer.Argument(metavar="CLIENT_ID", help="Client identifier in its CONNECT.")
     ],
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain why a client is paused or gets no messages, and what the broker dropped.
 

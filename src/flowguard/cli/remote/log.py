@@ -1,10 +1,11 @@
 """`flowguard log`: the levels of a running broker's log."""
 
+import json
 from typing import Annotated, Any
 
 import typer
 
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import AsJson, plain, refused
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 
@@ -18,9 +19,13 @@ Url = Annotated[str, typer.Option(help="The broker's HTTP port.")]
 
 
 @log.command()
-def show(url: Url = DEFAULT_URL) -> None:
+def show(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Show the lowest level that is logged of each kind of events."""
-    _print(_asked("log show", url, None))
+    levels = _asked("log show", url, None)
+    if as_json:
+        typer.echo(json.dumps(levels))
+    else:
+        _print(levels)
 
 
 @log.command("set")

@@ -1,10 +1,11 @@
 """`flowguard reload`: a running broker reads certificates, users, keys and rules again."""
 
+import json
 from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.console import refused
+from flowguard.cli.console import AsJson, refused
 from flowguard.cli.remote.answers import understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.lines import count
@@ -15,6 +16,7 @@ READING_S: Final = 60.0
 
 def reload(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+    as_json: AsJson = False,
 ) -> None:
     """Reload certificates, users, keys and rules of a running broker, as SIGHUP does.
 
@@ -31,6 +33,9 @@ def reload(
         read = understood(url, code, answer, Reloaded)
     except NoAnswer as error:
         raise complain("reload", error, "--url http://HOST:PORT") from error
+    if as_json:
+        typer.echo(json.dumps(read))
+        return
     typer.echo(
         f"reloaded: {count(read['certificates'], 'certificate')}, {count(read['users'], 'user')}, "
         f"{count(read['keys'], 'token key')}, {count(read['roles'], 'role')}"

@@ -1,7 +1,8 @@
 """`flowguard top`: the pressure on a running broker and its reaction, live."""
 
+import json
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -22,6 +23,9 @@ def top(
         DEFAULT_URL
     ),
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the status once, as JSON, and exit.")
+    ] = False,
 ) -> None:
     """Watch a broker: load, limits, waiting clients, rejections and drops; Ctrl-C ends it.
 
@@ -30,8 +34,10 @@ def top(
     console = Console(highlight=False)
     screen = _Screen(url)
     try:
-        screen.ask()
-        if once or not console.is_terminal:
+        status = screen.ask()
+        if as_json:
+            typer.echo(json.dumps(status))
+        elif once or not console.is_terminal:
             console.print(screen.frame(console.width))
         else:
             _watch(screen, console)
@@ -48,8 +54,8 @@ class _Screen:
         self._all = MachineHistory(url)
         self._has_workers = False
 
-    def ask(self) -> None:
-        """Get the next status. Raises NoAnswer."""
+    def ask(self) -> Any:
+        """Get and return the next status, also of all workers. Raises NoAnswer."""
         url = self._url
         code, answer = ask(url, "/status")
         workers = answer.get("workers") if isinstance(answer, dict) else None
@@ -58,6 +64,7 @@ class _Screen:
             self._all.add([each if each is None else _status(url, code, each) for each in workers])
         else:
             self._one.add(_status(url, code, answer))
+        return answer
 
     def fail(self, error: NoAnswer) -> None:
         self._one.trouble = self._all.trouble = str(error)
