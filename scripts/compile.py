@@ -81,6 +81,7 @@ PROXY = tuple(
         "core",
         "frames",
         "host",
+        "life",
         "outgoing",
         "packets",
         "pair",

@@ -6,19 +6,20 @@
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from typer.main import get_command
 
+from broker_adapter.proxy.watch.catalogue import CATALOGUE as OF_A_PROXY
 from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
 from flowguard.node.connect.accept_state import CheckOutcome, LayerFault, Rest
 from flowguard.ops.catalogue import CATALOGUE
-from flowguard.ops.common.measurement import Kind
+from flowguard.ops.common.measurement import Kind, Measurement
 from flowguard.session.states import Undelivered
 from flowguard.telemetry import schema
 from simulations.scenario_files.reference import keys_toml
@@ -81,21 +82,31 @@ def scenarios() -> str:
 
 
 def metrics() -> str:
+    names = {each.metric for each in CATALOGUE}
+    own = [each for each in OF_A_PROXY if each.metric not in names]
+    common = ", ".join(sorted(names & {each.metric for each in OF_A_PROXY} - {""}))
+    return page(
+        "Metrics",
+        "`GET /metrics` has these for Prometheus. Each name ends in its unit. Labels have few, "
+        "known values; no series is named after a client. Values are read at the scrape. Metrics "
+        "of a shadow or a recording exist only with one.",
+        metrics_table(CATALOGUE),
+        "## Of a proxy\n\nOnly `flowguard proxy` has these:",
+        metrics_table(own),
+        f"The proxy also has these metrics of the broker: {common}.",
+    )
+
+
+def metrics_table(catalogue: Sequence[Measurement[Any]]) -> str:
     rows = []
-    for each in CATALOGUE:
+    for each in catalogue:
         if each.metric:
             name = f"flowguard_{each.metric}{'_total' if each.kind is Kind.COUNTER else ''}"
             by = f" by {', '.join(sorted(each.labels))}" if each.labels else ""
             unit = each.metric.rpartition("_")[2]
             unit = unit if unit in UNITS else "count"
             rows.append((f"`{name}`{by}", each.kind.value, unit, each.help))
-    return page(
-        "Metrics",
-        "`GET /metrics` has these for Prometheus. Each name ends in its unit. Labels have few, "
-        "known values; no series is named after a client. Values are read at the scrape. Metrics "
-        "of a shadow or a recording exist only with one.",
-        table(("Metric", "Type", "Unit", "Meaning"), rows),
-    )
+    return table(("Metric", "Type", "Unit", "Meaning"), rows)
 
 
 def members(kind: type[Enum]) -> str:

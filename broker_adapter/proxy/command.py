@@ -1,44 +1,43 @@
 """`flowguard proxy`: overload protection in front of another broker."""
 
 import errno
-import os
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, cast
 
-import structlog
 import trio
 import typer
 
 from broker_adapter.proxy.core import ProxyCore
 from broker_adapter.proxy.reactor import ProxyReactor
+from broker_adapter.proxy.run import ProxyRun
 from broker_adapter.proxy.upstream import Upstream
+from broker_adapter.proxy.watch.face import Face
+from broker_adapter.proxy.watch.reload import Reloads
 from flowguard.address import Address
+from flowguard.app.failures import StartError
+from flowguard.app.http_front import listen_http
+from flowguard.app.reloadable_files import read_token
 from flowguard.bounds import Bounds
-from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog
-from flowguard.broker.logs.output_lines import STDOUT
+from flowguard.broker.clock import unix_clock
+from flowguard.broker.logs.error_log import ErrorLog, FaultLog
 from flowguard.broker.sockets.descriptors import widen_table
-from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.broker.sockets.socket_set import LINGER_S
+from flowguard.broker.sockets.listening import open_doorways
 from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
-from flowguard.cli.log_lines import log_ignored, log_to_stderr
-from flowguard.cli.settings import load, read_limits
-from flowguard.cli.signals import on_signals, start_signals
+from flowguard.cli.log_lines import log_to_stderr
+from flowguard.cli.serve import http_port
+from flowguard.cli.signals import start_signals
+from flowguard.cli.sources import Sources
 from flowguard.config import FlowSettings, LogSettings
 from flowguard.errors import ConfigError
-from flowguard.flow.load.signals import TICK_S
 
 UPSTREAM_CONNECTS = 64
 """CONNECTs in process at once per upstream. Mosquitto and amqtt keep 100 unaccepted connections;
 TCP repeats a further one after a second."""
-
-log = structlog.get_logger()
 
 
 def proxy(
@@ -66,11 +65,15 @@ def proxy(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file with settings; only sections flow and network are used."),
+        typer.Option(
+            help="TOML file with settings; sections flow, http, log and network are used, and "
+            "node.drain_over_s."
+        ),
     ] = None,
     limits: Annotated[
         Path | None, typer.Option(help="TOML file with limits; overrides --config.")
     ] = None,
+    http: options.Http = None,
 ) -> None:
     """Run a proxy that protects MQTT 3.1.1 or 5.0 brokers from overload.
 
@@ -78,51 +81,78 @@ def proxy(
     client gets CONNACK 0x89 (Server busy) with a time to retry. Other packets pass unchanged.
     """
     log_to_stderr(LogSettings())
-    said: dict[str, object] = {
-        "LISTENERS": ",".join(listen_on) if listen_on else None,
-        "CERT": cert,
-        "KEY": key,
-        "CLIENT_CA": client_ca,
-        "ALLOW_PLAINTEXT": allow_plaintext or None,
-        "ALLOW_ANONYMOUS": True,  # The upstream authenticates clients.
+    given: dict[str, tuple[str, object]] = {
+        "network.listeners": ("--listen", listen_on),
+        "network.cert": ("--cert", cert),
+        "network.key": ("--key", key),
+        "network.client_ca": ("--client-ca", client_ca),
+        "http.address": ("--http", http),
+        "network.allow_plaintext": ("--allow-plaintext", allow_plaintext or None),
+        # The upstream authenticates clients.
+        "network.allow_anonymous": ("flowguard proxy", True),
     }
-    chosen = {f"FLOWGUARD_NETWORK__{key}": str(it) for key, it in said.items() if it is not None}
+    chosen = {name: option for name, option in given.items() if option[1] is not None}
+    sources = Sources(chosen, config, limits, None)
     with start_signals():
-        named = [(text, upstream_ca) for text in upstream]
-        bounds, upstreams, doorways = _opened(config, chosen, limits, named)
-    errors, faults = ErrorLog("connection failed"), FaultLog("transport failed")
+        proxy = _built(sources, [(text, upstream_ca) for text in upstream], proxy_protocol)
+    trio.run(proxy.run)
+
+
+def _built(sources: Sources, named: list[tuple[str, Path | None]], says_address: bool) -> ProxyRun:
+    """Read the settings, resolve the upstreams, and listen, or exit with the reason."""
+    clock = unix_clock()
+    try:
+        loaded = sources.load()
+        settings = loaded.bounds.settings
+        log_to_stderr(settings.log)
+        token = read_token(settings.http.token_file)
+        upstreams = [resolved(*each) for each in named]
+        port = http_port(settings)
+        doorways = open_doorways(settings.network)
+        listener = None if port is None else listen_http(port)
+    except ConfigError as error:
+        raise _refused(str(error), 2) from error
+    except StartError as error:
+        raise _refused(f"{error.what}; {error.hint}", error.exit_code) from error
+    except OSError as error:
+        hint = "a free port is chosen with --listen 127.0.0.1:0"
+        if error.errno != errno.EADDRINUSE:
+            hint = "listen on an address that this machine has"
+        raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
+    count = len(upstreams)
+    errors, faults = ErrorLog("connection failed"), FaultLog("transport failed", kind="transport")
+    bounds = with_gate(loaded.bounds, count)
     core = ProxyCore(
-        gated(bounds.settings.flow, len(upstreams)),
+        bounds.settings.flow,
         bounds.memory_bytes,
         upstreams,
         draw=secrets.SystemRandom().random,
         on_error=errors,
     )
     core.door.log_fault = faults
-    reactor = ProxyReactor(core, monotonic, says_address=proxy_protocol)
+    reactor = ProxyReactor(core, clock, says_address=says_address)
     widen_table(descriptors := use_all_descriptors())
     for doorway in doorways:
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
-    trio.run(_main, core, reactor, doorways, (errors, faults))
+    face = Face(core, bounds, clock, clock())
+    reloads = Reloads(face, doorways, lambda: with_gate(sources.load().bounds, count))
+    return ProxyRun(
+        face,
+        reactor,
+        doorways,
+        reloads,
+        (errors, faults),
+        listener,
+        token,
+        loaded.origins,
+        settings.node.drain_over_s,
+    )
 
 
-def _opened(
-    config: Path | None,
-    chosen: Mapping[str, str],
-    limits: Path | None,
-    named: list[tuple[str, Path | None]],
-) -> tuple[Bounds, list[Upstream], list[Doorway]]:
-    """Read the settings, resolve the upstreams, and listen, or exit with the reason."""
-    try:
-        bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
-        return bounds, [resolved(*each) for each in named], open_doorways(bounds.settings.network)
-    except ConfigError as error:
-        raise _refused(str(error), 2) from error
-    except OSError as error:
-        hint = "a free port is chosen with --listen 127.0.0.1:0"
-        if error.errno != errno.EADDRINUSE:
-            hint = "listen on an address that this machine has"
-        raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
+def with_gate(bounds: Bounds, upstream_count: int) -> Bounds:
+    """Return the bounds with the effective settings of section `flow`."""
+    flow = gated(bounds.settings.flow, upstream_count)
+    return replace(bounds, settings=bounds.settings.model_copy(update={"flow": flow}))
 
 
 def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
@@ -161,68 +191,3 @@ def _tls(ca: Path | None) -> ssl.SSLContext:
 def _refused(why: str, code: int) -> typer.Exit:
     typer.echo(f"flowguard proxy cannot start: {why}", err=True)
     return typer.Exit(code)
-
-
-async def _main(
-    core: ProxyCore,
-    reactor: ProxyReactor,
-    doorways: list[Doorway],
-    logs: tuple[BoundedLog, ...],
-) -> None:
-    stop = trio.Event()
-    try:
-        async with trio.open_nursery() as nursery:
-            reload_soon = partial(nursery.start_soon, reload, doorways, trio.Lock())
-            await nursery.start(on_signals, stop.set, reload_soon)
-            nursery.start_soon(log_ignored)
-            nursery.start_soon(reactor.run)
-            for each in logs:
-                nursery.start_soon(each.run)
-            nursery.start_soon(keep_house, core, reactor)
-            for address in (doorway.address for doorway in doorways):
-                STDOUT.write(f"listening on {address.place} {address.scheme}\n")
-            await stop.wait()
-            log.info("ending")
-            reactor.drain(monotonic())
-            with trio.move_on_after(LINGER_S + TICK_S):
-                while not reactor.is_empty:  # noqa: ASYNC110
-                    await trio.sleep(TICK_S / 10)
-            nursery.cancel_scope.cancel()
-    finally:
-        reactor.close()
-
-
-async def reload(doorways: list[Doorway], in_order: trio.Lock) -> None:
-    """Read the certificates of listeners again; after an error nothing changes.
-
-    Under `in_order`, so that the files read last are those in use.
-    """
-    keepers = [doorway.tls for doorway in doorways if doorway.tls]
-    read = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
-    async with in_order:
-        try:
-            contexts = [await read(keeper.read) for keeper in keepers]
-        except ConfigError as error:
-            log.error("reload failed; nothing has changed", why=str(error))
-            return
-        for keeper, context in zip(keepers, contexts, strict=True):
-            keeper.use(context)
-    log.info("reloaded certificates; other settings need a restart", certificates=len(keepers))
-
-
-async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:
-    """Every 100 ms, until cancelled: adapt the windows and check the upstreams."""
-    were_up = {upstream: upstream.is_up for upstream in core.upstreams}
-    while True:
-        try:
-            reactor.tick(monotonic())
-        except Exception as error:
-            core.broke(error)
-        for upstream, was_up in were_up.items():
-            if upstream.is_up is not was_up:
-                were_up[upstream] = upstream.is_up
-                log.warning(
-                    "upstream unavailable" if was_up else "upstream available again",
-                    at=upstream.name,
-                )
-        await trio.sleep(TICK_S)

@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from broker_adapter.proxy.host import PairHost
+from broker_adapter.proxy.life import BY_UPSTREAM, ProxyLives
 from broker_adapter.proxy.pair import ProxyPair, ProxySide
 from broker_adapter.proxy.states import OPENED
-from broker_adapter.proxy.upstream import BUSY_S, Dial, Place, Upstream
+from broker_adapter.proxy.upstream import BUSY, BUSY_S, Dial, Place, Upstream
+from flowguard.broker.sockets.link import Link
 from flowguard.config import KIB, FlowSettings
 from flowguard.flow import Admission, Arrival, ConnectGate, Guard, Reason
 from flowguard.flow.load.signals import StoreState
 from flowguard.node.connect.accept_state import Door
-from flowguard.session.counters import Counters
 from flowguard.types import ReasonCode
 
 PROBE_S: Final = 0.5
@@ -63,7 +64,6 @@ class ProxyCore(PairHost[ProxyPair]):
         )
         self.settings = settings
         self.door = Door()
-        self.counters = Counters()
         self.upstreams = list(upstreams)
         self._draw = draw
         self._was_tight = False
@@ -76,9 +76,17 @@ class ProxyCore(PairHost[ProxyPair]):
         """Admitted pairs, while no upstream is available."""
         self._newcomers: dict[ProxyPair, None] = {}
         """Pairs that have not sent CONNECT, oldest first."""
+        self.lives: ProxyLives[ProxyPair] = ProxyLives(self.counters)
         self._leaving: dict[ProxyPair, float] = {}
         """Pairs at an upstream whose client has stopped sending or receiving, with the time of
         their last progress, oldest first."""
+
+    def use(self, settings: FlowSettings) -> bool:
+        """Use other limits from now on; return False if the policy cannot change them."""
+        if not self.guard.use(settings):
+            return False
+        self.settings = settings
+        return True
 
     @property
     def is_up(self) -> bool:
@@ -123,18 +131,28 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def offer(self, pair: ProxyPair, arrival: Arrival, now_s: float) -> None:
         self._newcomers.pop(pair, None)
+        self.lives.offered(pair, arrival.client_id)
         pair.decided(self.guard.offer(pair, arrival, now_s), now_s)
 
     def _decided(self, pair: ProxyPair, admission: Admission, now_s: float) -> None:
         pair.decided(admission, now_s)
 
-    def answered(self, pair: ProxyPair, now_s: float, *, is_busy: bool) -> None:
+    def answered(self, pair: ProxyPair, reason: int, now_s: float) -> None:
         self.guard.answered(pair, now_s)
-        if is_busy:
+        if reason in BUSY:
             assert pair.broker is not None
             pair.broker.busy_until_s = now_s + BUSY_S
+        if reason:
+            self.lives.rejected(pair, reason, BY_UPSTREAM)
+        else:
+            self.lives.connected(pair, now_s)
+
+    def refused(self, pair: ProxyPair, reason: ReasonCode, why: Reason | None) -> None:
+        self.lives.rejected(pair, int(reason), str(why or ""))
 
     def gone(self, pair: ProxyPair, now_s: float) -> None:
+        link = pair.client.transport
+        self.lives.gone(pair, link.peer() if isinstance(link, Link) else "", now_s)
         self.guard.gone(pair, now_s)
         for place in (self.pairs, self._newcomers, self._parked):
             place.pop(pair, None)
@@ -145,6 +163,7 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def dial(self, pair: ProxyPair, now_s: float) -> None:
         """Choose an upstream for an admitted pair, and have it dialed."""
+        pair.life.admitted_s = pair.life.admitted_s or now_s
         upstream = self._choose(now_s)
         if upstream is None:
             self._parked[pair] = None
@@ -189,14 +208,35 @@ class ProxyCore(PairHost[ProxyPair]):
         assert upstream is not None
         self._dialing.pop(pair).answered()
         upstream.dials -= 1
-        if not upstream.is_up:
-            upstream.is_up = True
-            parked, self._parked = self._parked, {}
-            for waiting in parked:
-                self.dial(waiting, now_s)
+        self.answers(upstream, now_s)
         pair.upstream_opened(now_s)
 
-    def not_dialed(self, pair: ProxyPair, now_s: float) -> None:
+    def answers(self, upstream: Upstream, now_s: float) -> None:
+        """An upstream is available; pairs that wait for one are dialed."""
+        if upstream.is_up:
+            return
+        upstream.is_up = True
+        upstream.why = ""
+        parked, self._parked = self._parked, {}
+        for waiting in parked:
+            self.dial(waiting, now_s)
+
+    def fails(self, upstream: Upstream, why: str, now_s: float) -> None:
+        """An upstream is unavailable for the reason `why`."""
+        upstream.why = why
+        if upstream.is_up:
+            upstream.is_up = False
+            upstream.away_since_s = now_s
+            gate = self.guard.gate
+            if isinstance(gate, ConnectGate):
+                gate.peer_lost(now_s)
+        upstream.probe_s = now_s + PROBE_S * (0.5 + self._draw())
+
+    def away_s(self, now_s: float) -> float:
+        """Return how long no upstream has been available, seconds, or 0."""
+        return 0.0 if self.is_up else now_s - max(each.away_since_s for each in self.upstreams)
+
+    def not_dialed(self, pair: ProxyPair, now_s: float, why: str = "") -> None:
         """The address did not answer: try the next address of the upstream, or another upstream. If
         there is none, the pair waits until one is available."""
         upstream = pair.broker
@@ -206,12 +246,7 @@ class ProxyCore(PairHost[ProxyPair]):
             self.to_dial.append(pair)
             return
         self._hang_up(pair)
-        if upstream.is_up:
-            upstream.is_up = False
-            gate = self.guard.gate
-            if isinstance(gate, ConnectGate):
-                gate.peer_lost(now_s)
-        upstream.probe_s = now_s + PROBE_S * (0.5 + self._draw())
+        self.fails(upstream, why or "it does not answer", now_s)
         self.dial(pair, now_s)
 
     def no_descriptor(self, pair: ProxyPair, now_s: float) -> None:

@@ -11,6 +11,7 @@ from mypy_extensions import mypyc_attr
 
 from flowguard.codec.tables import (
     CONNACK,
+    DISCONNECT,
     PINGREQ,
     PUBACK,
     PUBCOMP,
@@ -54,7 +55,7 @@ class FrameHead:
         self.packet_id = 0
         """Packet identifier, or 0 if it has none or none is needed."""
         self.reason = 0
-        """Reason code of a CONNACK."""
+        """Reason code of a CONNACK or DISCONNECT."""
 
     @property
     def kind(self) -> int:
@@ -120,6 +121,10 @@ def _head(data: bytes, pos: int, end: int) -> FrameHead | None:
             raise MalformedPacket("a remaining length of more than four bytes")
     head = FrameHead(data[pos], at - pos + length, pos)
     if length < 2 or not _is_looked_into(head.first):
+        if length and head.kind == DISCONNECT:
+            if at >= end:
+                return None
+            head.reason = data[at]
         return head
     return _look_into(head, data, at, end)
 

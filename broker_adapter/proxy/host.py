@@ -2,7 +2,11 @@
 
 from typing import Generic, TypeVar
 
-from flowguard.flow import Arrival, NodeWindow
+from flowguard.flow import Arrival, NodeWindow, Reason
+from flowguard.flow.load.histogram import Histogram
+from flowguard.flow.load.observer import BOUNDS_S
+from flowguard.session.counters import Counters
+from flowguard.types import ReasonCode
 
 P = TypeVar("P")
 
@@ -34,6 +38,11 @@ class PairHost(Generic[P]):
         """Pairs with something to send or to close, each once."""
         self.runnable: list[P] = []
         """Pairs to run in the next turn, each once."""
+        self.counters = Counters()
+        self.paused_count = 0
+        """Number of clients with held packets."""
+        self.acknowledged = Histogram(BOUNDS_S)
+        """Times from a PUBLISH of QoS 1 or 2 to its PUBACK or PUBREC, seconds."""
         self.finished = 0
         """Number of packets done since the last tick."""
         self.response_sum_s = 0.0
@@ -52,8 +61,12 @@ class PairHost(Generic[P]):
         """Open the connection of an admitted pair to an upstream."""
         raise NotImplementedError
 
-    def answered(self, pair: P, now_s: float, *, is_busy: bool) -> None:
+    def answered(self, pair: P, reason: int, now_s: float) -> None:
         """Note the upstream's CONNACK."""
+        raise NotImplementedError
+
+    def refused(self, pair: P, reason: ReasonCode, why: Reason | None) -> None:
+        """Note a CONNACK of the proxy; `why`: the reason of the gate, or None."""
         raise NotImplementedError
 
     def paused(self, pair: P, now_s: float) -> None:

@@ -18,14 +18,17 @@ from typing import final
 from broker_adapter.proxy.connect import ReadConnect, connect_size_bytes, refusal
 from broker_adapter.proxy.frames import FrameHead, FrameSplitter, is_control, is_counted
 from broker_adapter.proxy.host import PairHost
+from broker_adapter.proxy.life import Life
 from broker_adapter.proxy.outgoing import OUT_BYTES, Outgoing
 from broker_adapter.proxy.packets import Awaiting, HeldPacket, Outstanding, Unanswered
 from broker_adapter.proxy.states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
-from broker_adapter.proxy.upstream import BUSY, Upstream
+from broker_adapter.proxy.upstream import Upstream
 from flowguard.codec import tables
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Disconnect
 from flowguard.errors import PeerError
-from flowguard.flow import Admission, AdmissionWindow, Verdict
-from flowguard.types import MQTT_311, ReasonCode
+from flowguard.flow import Admission, AdmissionWindow, Reason, Verdict
+from flowguard.types import MQTT_5, MQTT_311, ReasonCode
 
 
 @final
@@ -33,14 +36,8 @@ class ProxySide:
     """One of the two connections of a pair (`flowguard.broker.sockets.link.Carried`)."""
 
     __slots__ = (
-        "is_upstream",
-        "last_received_s",
-        "outbox",
-        "pair",
-        "said_last",
-        "transport",
-        "waited_s",
-    )
+        "is_upstream", "last_received_s", "outbox", "pair", "said_last", "transport", "waited_s",
+    )  # fmt: skip
 
     def __init__(self, pair: "ProxyPair", now_s: float, waited_s: float = 0.0) -> None:
         self.pair = pair
@@ -67,7 +64,8 @@ class ProxySide:
         return self.pair.wants_upstream if self.is_upstream else self.pair.wants_client
 
     def end(self, reason: ReasonCode | None, now_s: float) -> None:
-        """End the pair without a reason, which only the upstream may send."""
+        """End the pair without a packet."""
+        self.pair.life.is_lost = self.pair.life.is_lost or not self.is_upstream
         self.pair.end(now_s)
 
 
@@ -76,45 +74,20 @@ class ProxyPair:
     """One client and its connection. The owner sends the bytes in `to_upstream` and `to_client`."""
 
     __slots__ = (
-        "_awaiting",
-        "_connect",
-        "_core",
-        "_end_passed",
-        "_from_client",
-        "_from_upstream",
-        "_held",
-        "_held_bytes",
-        "_unanswered",
-        "_passed_bytes",
-        "_sent_bytes",
-        "_sink",
-        "_unacknowledged",
-        "_weight_bytes",
-        "broker",
-        "client",
-        "client_eof",
-        "connect_bytes",
-        "is_deaf",
-        "is_dirty",
-        "offered_s",
-        "opened_s",
-        "queued",
-        "state",
-        "tenant",
-        "to_client",
-        "to_upstream",
-        "upstream",
-        "version",
-        "window",
-    )
+        "_awaiting", "_connect", "_core", "_end_passed", "_from_client", "_from_upstream", "_held",
+        "_held_bytes", "_unanswered", "_passed_bytes", "_sent_bytes", "_sink", "_unacknowledged",
+        "_weight_bytes", "broker", "client", "client_eof", "connect_bytes", "is_deaf", "is_dirty",
+        "life", "offered_s", "opened_s", "queued", "state", "tenant", "to_client", "to_upstream",
+        "upstream", "version", "window",
+    )  # fmt: skip
 
     def __init__(self, core: "PairHost[ProxyPair]", now_s: float, waited_s: float = 0.0) -> None:
         self._core = core
         self.state = OPENED
-        self.opened_s = now_s
-        self.offered_s = now_s
+        self.opened_s = self.offered_s = now_s
         self.version = MQTT_311
         self.tenant = ""
+        self.life = Life()
         self.window: AdmissionWindow | None = None
         self.connect_bytes = b""
         self.client = ProxySide(self, now_s, waited_s)
@@ -210,6 +183,7 @@ class ProxyPair:
             elif not self.ended:
                 self._take(data, now_s)
         except PeerError:
+            self.life.by_proxy = ReasonCode.MALFORMED_PACKET
             self.end(now_s)  # The boundaries of packets are lost.
 
     def client_ended(self, now_s: float) -> None:
@@ -217,7 +191,7 @@ class ProxyPair:
 
         A client whose CONNECT waits, with no work behind it, has given up.
         """
-        self.client_eof = True
+        self.client_eof = self.life.is_lost = True
         if self._from_client.rest_bytes:
             self._unanswered.cut()
         self.soil()
@@ -234,7 +208,7 @@ class ProxyPair:
 
     def client_deafened(self, now_s: float) -> None:
         """Handle a client that has stopped receiving; its data are still read."""
-        self.is_deaf = True
+        self.is_deaf = self.life.is_lost = True
         self.to_client.clear()
         self.progressed(now_s)
 
@@ -278,6 +252,10 @@ class ProxyPair:
         """Return None to forward a packet, or the held packet that takes it."""
         kind = head.kind
         self._unanswered.asked(head)
+        if kind == tables.PUBLISH:
+            self._core.counters.publish_received += 1
+        elif kind == tables.DISCONNECT:
+            self.life.by_client = head.reason
         if self.state is not CONNECTED:
             passes = kind == tables.AUTH and self.state is CONNECTING
         elif is_control(kind):
@@ -291,6 +269,8 @@ class ProxyPair:
             passes = True
         if passes:
             return None
+        if not self._held:
+            self._core.paused_count += 1
         held = HeldPacket(head)
         self._held.append(held)
         return held
@@ -337,6 +317,7 @@ class ProxyPair:
             if counts and not self._admit(first.head, self._passed_bytes, now_s):
                 break
             held.popleft()
+            self._core.paused_count -= int(not held)
             self._held_bytes -= len(first.data)
             self.to_upstream.put(bytes(first.data))
             self._passed_bytes += len(first.data)
@@ -381,16 +362,17 @@ class ProxyPair:
             self.state = DIALING
             self._core.dial(self, now_s)
         elif admission.verdict is Verdict.REJECT:
-            self.refuse(ReasonCode.SERVER_BUSY, admission.retry_after_s, now_s)
+            self.refuse(ReasonCode.SERVER_BUSY, admission.retry_after_s, now_s, admission.reason)
         elif admission.verdict is Verdict.DROP:
             self.end(now_s)  # The client has sent another CONNECT.
 
-    def refuse(self, reason: ReasonCode, retry_after_s: float, now_s: float) -> None:
+    def refuse(
+        self, reason: ReasonCode, retry_after_s: float, now_s: float, why: Reason | None = None
+    ) -> None:
         """Send CONNACK 0x89 or 0x88, to MQTT 5 clients with a retry-after hint."""
-        if self.is_deaf:
-            self.end(now_s)
-            return
-        self.to_client.put(refusal(self.version, reason, retry_after_s))
+        self._core.refused(self, reason, why)
+        if not self.is_deaf:
+            self.to_client.put(refusal(self.version, reason, retry_after_s))
         self.end(now_s)
 
     def upstream_opened(self, now_s: float) -> None:
@@ -420,13 +402,23 @@ class ProxyPair:
             if self._unanswered.answered(head.kind):
                 packet = self._awaiting.answered(head)
                 if packet is not None:
+                    if head.kind <= tables.PUBREC:
+                        self._core.acknowledged.observe(now_s - packet.since_s)
                     self._settle(packet, now_s)
                     self.progressed(now_s)
-            elif head.kind == tables.CONNACK and self.state is CONNECTING:
-                self._connected(head.reason, now_s)
+            else:
+                self._note(head, now_s)
+
+    def _note(self, head: FrameHead, now_s: float) -> None:
+        if head.kind == tables.PUBLISH:
+            self._core.counters.publish_sent += 1
+        elif head.kind == tables.CONNACK and self.state is CONNECTING:
+            self._connected(head.reason, now_s)
+        elif head.kind == tables.DISCONNECT:
+            self.life.by_broker = head.reason
 
     def _connected(self, reason: int, now_s: float) -> None:
-        self._core.answered(self, now_s, is_busy=reason in BUSY)
+        self._core.answered(self, reason, now_s)
         if reason:
             return  # The upstream closes the connection next.
         self.state = CONNECTED
@@ -469,6 +461,7 @@ class ProxyPair:
         if self.ended:
             return
         self.state = ENDED
+        self._core.paused_count -= int(bool(self._held))
         self._held.clear()
         self._held_bytes = 0
         self._sink = None
@@ -496,3 +489,11 @@ class ProxyPair:
         )
         self._core.held_bytes += weight_bytes - self._weight_bytes
         self._weight_bytes = weight_bytes
+
+
+def dismiss(pair: ProxyPair, reason: ReasonCode, now_s: float) -> None:
+    """End a connected client; one of MQTT 5 gets DISCONNECT, unless a packet is incomplete."""
+    if pair.version == MQTT_5 and not (pair.is_deaf or pair._from_upstream.is_within):
+        pair.to_client.put(encode(Disconnect(reason), MQTT_5))
+    pair.life.by_proxy = reason
+    pair.end(now_s)

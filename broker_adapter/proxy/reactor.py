@@ -7,7 +7,9 @@ sockets are closed when the peers have closed, or a little later.
 """
 
 import errno
+import os
 import socket
+import sys
 from collections.abc import Callable
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 from typing import Final, final
@@ -164,6 +166,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             pair.upstream_data(data, now_s)
         else:
             side.last_received_s = now_s
+            self._core.counters.bytes_received += len(data)
             pair.client_data(data, now_s)
 
     def _shake_hands(self, link: ProxyLink, now_s: float) -> None:
@@ -237,6 +240,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             side.outbox.put_back(data[sent_bytes:])
         if side.is_upstream:
             side.pair.sent_upstream(sent_bytes, now_s)
+        else:
+            self._core.counters.bytes_sent += sent_bytes
         if sent_bytes:
             side.pair.progressed(now_s)
 
@@ -287,13 +292,14 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             if error.errno in OUT_OF_DESCRIPTORS:
                 self._core.no_descriptor(pair, now_s)
             else:
-                self._core.not_dialed(pair, now_s)
+                self._core.not_dialed(pair, now_s, str(error.strerror))
             return
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sock.connect_ex(address) not in (0, errno.EINPROGRESS):
+        error_number = sock.connect_ex(address)
+        if error_number not in (0, errno.EINPROGRESS):
             sock.close()
-            self._core.not_dialed(pair, now_s)
+            self._core.not_dialed(pair, now_s, os.strerror(error_number))
             return
         link: ProxyLink = Link(sock, WRITE)
         link.connection = pair.upstream
@@ -310,21 +316,22 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         upstream = pair.broker
         assert upstream is not None
         if link.layer is None:
-            if not self._greet(link):
-                self.give_up_dial(pair, now_s)
+            why = self._greet(link)
+            if why:
+                self.give_up_dial(pair, now_s, why)
                 return
             if upstream.tls is not None:
                 try:
                     self._begin_tls(link, upstream)
-                except OSError:
-                    self.give_up_dial(pair, now_s)
+                except OSError as error:
+                    self.give_up_dial(pair, now_s, f"TLS: {error.strerror or error}")
                 except Exception as error:
                     self.sockets.broke(link, error, now_s)
                 return
         else:
             data = self.sockets.read(link, READ_BYTES, now_s)
             if data is not None and not data:
-                self.give_up_dial(pair, now_s)
+                self.give_up_dial(pair, now_s, "the TLS handshake failed")
                 return
             if link.fd < 0 or not link.layer.established:
                 return
@@ -339,26 +346,28 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         link.sock = link.layer
         self.sockets.set_interest(link, READ)
 
-    def _greet(self, link: ProxyLink) -> bool:
-        """Return True if the connection is open; send the PROXY header before anything else, even
-        TLS."""
-        if any(link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR, 4)):
-            return False
+    def _greet(self, link: ProxyLink) -> str:
+        """Return why the connection is not open, or ""; send the PROXY header before anything else,
+        even TLS."""
+        error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR, 4)
+        if any(error):
+            return os.strerror(int.from_bytes(error, sys.byteorder))
         client = link.connection.pair.client.transport
         if not self._says_address or not isinstance(client, Link):
-            return True
+            return ""
         try:
             said = header(client.sock.getpeername(), client.sock.getsockname())
-            return link.sock.send(said, SEND_FLAGS) == len(said)
-        except OSError:
-            return False
+            is_sent = link.sock.send(said, SEND_FLAGS) == len(said)
+        except OSError as failed:
+            return str(failed.strerror)
+        return "" if is_sent else "it takes no PROXY header"
 
-    def give_up_dial(self, pair: ProxyPair, now_s: float) -> None:
+    def give_up_dial(self, pair: ProxyPair, now_s: float, why: str = "") -> None:
         """Give up a connection that failed or took too long."""
         link = pair.upstream.transport
         if isinstance(link, Link):
             self.sockets.close_link(link)
-        self._core.not_dialed(pair, now_s)
+        self._core.not_dialed(pair, now_s, why)
 
     # --- time, and the end -------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ class Upstream:
     """The addresses of an upstream, and its health."""
 
     __slots__ = (
+        "away_since_s",
         "busy_until_s",
         "dials",
         "first",
@@ -35,6 +36,7 @@ class Upstream:
         "places",
         "probe_s",
         "tls",
+        "why",
     )
 
     def __init__(
@@ -55,6 +57,10 @@ class Upstream:
         self.tls = tls
         self.is_up = True
         """True if it answered the last try."""
+        self.away_since_s = 0.0
+        """Time since which it does not answer, if it is unavailable."""
+        self.why = ""
+        """Error of the last try, or ""."""
         self.probe_s = 0.0
         """Time of the next try, if it is unavailable."""
         self.busy_until_s = 0.0

@@ -9,12 +9,14 @@ from typing import Any
 
 import trio
 
-from broker_adapter.proxy.command import keep_house
 from broker_adapter.proxy.core import ProxyCore
 from broker_adapter.proxy.reactor import ProxyReactor
+from broker_adapter.proxy.run import keep_house
 from broker_adapter.proxy.upstream import Upstream
+from broker_adapter.proxy.watch.face import Face
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.config import MIB, FlowSettings
+from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.network_settings import NetworkSettings
 from tests.support.authority import Authority
 from tests.support.real import TEST_S
@@ -27,6 +29,10 @@ def doorways(authority: Authority, *addresses: str) -> list[Doorway]:
     pair = authority.issue(HOST)
     network = {"listeners": addresses, "cert": pair.cert, "key": pair.key}
     return open_doorways(NetworkSettings.model_validate(network))
+
+
+def face_of(core: ProxyCore, clock: Callable[[], float] = monotonic) -> Face:
+    return Face(core, bounds_of(Settings()), clock, clock())
 
 
 def upstream(port: int, tls: ssl.SSLContext | None = None) -> Upstream:
@@ -50,7 +56,7 @@ async def proxying(
         with trio.fail_after(TEST_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reactor.run)
-                nursery.start_soon(keep_house, core, reactor)
+                nursery.start_soon(keep_house, core, reactor, monotonic)
                 yield core
                 while core.pairs:  # noqa: ASYNC110
                     await trio.sleep(0.01)

@@ -11,21 +11,24 @@ import pytest
 import trio
 import trio.testing
 
-from broker_adapter.proxy.command import keep_house, reload
 from broker_adapter.proxy.core import ProxyCore
 from broker_adapter.proxy.protocol import SIGNATURE
 from broker_adapter.proxy.reactor import ProxyReactor
+from broker_adapter.proxy.run import keep_house
+from broker_adapter.proxy.watch.reload import Reloads
 from flowguard.broker.layers.tls import TlsKeeper
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import listen
 from flowguard.broker.sockets.link import Link
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
-from flowguard.config import MIB, FlowSettings
+from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.flow.load.signals import TICK_S
 from flowguard.network_settings import NetworkSettings
 from flowguard.types import MQTT_5, Publish, ReasonCode
-from tests.broker_adapter.proxy_here import HOST, doorways, open_stream, proxying, upstream
+from tests.broker_adapter.proxy_here import HOST, doorways, face_of, open_stream, proxying, upstream
+from tests.broker_adapter.proxy_stage import ProxyStage
 from tests.support.authority import Authority
 from tests.support.layers import BROKEN_AT, BrokenLayer
 from tests.support.real import TEST_S, Wire, broker, connect_packet, until
@@ -74,11 +77,11 @@ async def test_of_two_reloads_the_files_read_last_are_in_use(
         return context
 
     monkeypatch.setattr(TlsKeeper, "read", slow_at_first)
-    in_order = trio.Lock()
+    reloads = Reloads(face_of(ProxyStage().core), before, lambda: bounds_of(Settings()))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(reload, before, in_order)
+        nursery.start_soon(reloads.reload)
         await until(lambda: len(contexts) == 1)
-        nursery.start_soon(reload, before, in_order)
+        nursery.start_soon(reloads.reload)
         await trio.testing.wait_all_tasks_blocked(0.1)
         go_on.set()
     assert before[0].tls is not None
@@ -202,7 +205,7 @@ async def test_an_error_in_one_tick_does_not_end_the_proxy() -> None:
     begun = len(calls)
     with trio.fail_after(TEST_S):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(keep_house, core, reactor)
+            nursery.start_soon(keep_house, core, reactor, monotonic)
             while len(errors) < 2:  # noqa: ASYNC110
                 await trio.sleep(TICK_S)
             nursery.cancel_scope.cancel()

@@ -7,15 +7,12 @@ in a row. A client with packets in process has `BUSY_S` to finish them.
 
 from collections.abc import Callable, Iterable
 from math import ceil
-from typing import Final, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 import structlog
 import trio
 
-from flowguard.broker.sockets.reactor import Reactor
-from flowguard.node.node import Node
-from flowguard.session.connection import ServerConnection
-from flowguard.types import ReasonCode
+from flowguard.flow import AdmissionWindow
 
 STEP_S: Final = 0.1
 BUSY_S: Final = 1.0
@@ -24,29 +21,47 @@ LOG_S: Final = 10.0
 log = structlog.get_logger()
 
 
+class Departing(Protocol):
+    """A connection of a broker, or a client of a proxy."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def window(self) -> AdmissionWindow | None: ...
+
+
+C = TypeVar("C", bound=Departing)
+
+
 @final
-class Departures:
+class Departures(Generic[C]):
     """Chooses the clients that are to be disconnected by now; time is an argument."""
 
     def __init__(
-        self, connections: Iterable[ServerConnection], began_s: float, over_s: float
+        self,
+        connections: Iterable[C],
+        connected_s: Callable[[C], float],
+        began_s: float,
+        over_s: float,
     ) -> None:
-        self._waiting = sorted(connections, key=lambda each: each.connected_s, reverse=True)
+        """`connected_s`: returns the time at which a client has connected."""
+        self._waiting = sorted(connections, key=connected_s, reverse=True)
         """The next one is the last."""
         self._count = len(self._waiting)
-        self._busy: dict[ServerConnection, float] = {}
+        self._busy: dict[C, float] = {}
         """Connections with packets in process, and the time at which they must end."""
         self._began_s = began_s
-        self._over_s = over_s
+        self.over_s = over_s
 
     @property
     def left(self) -> int:
         """Number of clients that are still to be disconnected."""
         return len(self._waiting) + len(self._busy)
 
-    def due(self, now_s: float) -> list[ServerConnection]:
+    def due(self, now_s: float) -> list[C]:
         """Return the connections to end now."""
-        share = min(1.0, (now_s - self._began_s) / self._over_s)
+        share = min(1.0, (now_s - self._began_s) / self.over_s)
         stay = self._count - ceil(self._count * share)
         while len(self._waiting) > stay:
             self._busy[self._waiting.pop()] = now_s + BUSY_S
@@ -56,24 +71,20 @@ class Departures:
         return [each for each in found if not each.ended]
 
 
-def _may_end(connection: ServerConnection, until_s: float, now_s: float) -> bool:
-    inbound = connection.inbound
-    is_busy = inbound is not None and inbound.window.in_process > 0 and now_s < until_s
+def _may_end(connection: Departing, until_s: float, now_s: float) -> bool:
+    window = connection.window
+    is_busy = window is not None and window.in_process > 0 and now_s < until_s
     return connection.ended or not is_busy
 
 
-async def leave(node: Node, reactor: Reactor, clock: Callable[[], float], over_s: float) -> None:
-    """Accept no new connections, and disconnect all clients within `over_s` seconds, evenly."""
-    reactor.stop_listening()
-    node.door.leaving = True
-    departures = Departures(reactor.connections(), clock(), over_s)
-    log.info("leaving", clients=departures.left, over_s=over_s)
+async def leave(
+    departures: Departures[C], end: Callable[[list[C]], None], clock: Callable[[], float]
+) -> None:
+    """Disconnect all clients with `end`, which is also called with none."""
+    log.info("leaving", clients=departures.left, over_s=departures.over_s)
     told_s = trio.current_time()
     while departures.left:
-        for connection in departures.due(clock()):
-            connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
-        reactor.turns.end_slice(clock())
-        reactor.wake()
+        end(departures.due(clock()))
         if trio.current_time() - told_s >= LOG_S:
             told_s = trio.current_time()
             log.info("leaving", clients=departures.left)

@@ -22,7 +22,7 @@ from flowguard.broker.clock import unix_clock
 from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.identity.hashers import Hashers, SpareTime
-from flowguard.broker.leaving import leave
+from flowguard.broker.leaving import Departures, leave
 from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog, PeerLog, RequestLog
 from flowguard.broker.logs.life_log import LifeLog
 from flowguard.broker.logs.overload_log import OverloadLog
@@ -43,6 +43,7 @@ from flowguard.flow.shadow import ShadowReport
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.node import Node, Surroundings
 from flowguard.node.upkeep.holdings import check_restored
+from flowguard.session.connection import ServerConnection
 from flowguard.stores import ApplicationStore, Store
 from flowguard.types import ReasonCode
 
@@ -172,7 +173,7 @@ async def serve(
                     task_status.started(running)
                     await running.stop.wait()
                     if running.leave_over_s:
-                        await leave(node, reactor, clock, running.leave_over_s)
+                        await _leave(node, reactor, clock, running.leave_over_s)
                     await _drain(node, reactor, clock, overload_log)
                     nursery.cancel_scope.cancel()
             services.cancel_scope.cancel()
@@ -286,6 +287,20 @@ def _load_policies(*limits: FlowSettings | None) -> None:
     named = {name for flow in flows for name in (flow.policy, flow.shadow_policy)}
     if named - {*POLICIES, None}:
         import_module(OTHER_POLICIES).load()
+
+
+async def _leave(node: Node, reactor: Reactor, clock: Callable[[], float], over_s: float) -> None:
+    """Accept no new connections, and disconnect all clients within `over_s` seconds, evenly."""
+
+    def end(connections: list[ServerConnection]) -> None:
+        for connection in connections:
+            connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
+        _go_on(reactor, clock)
+
+    reactor.stop_listening()
+    node.door.leaving = True
+    here = reactor.connections()
+    await leave(Departures(here, lambda each: each.connected_s, clock(), over_s), end, clock)
 
 
 async def _drain(

@@ -114,7 +114,7 @@ def _build(sources: Sources) -> "BrokerParts | Supervisor":
         use_all_descriptors()
         sources.log_limits(loaded, shadow)
         count = workers_of(settings)
-        port, data = _http_port(settings), settings.store.data_dir
+        port, data = http_port(settings), settings.store.data_dir
         if count > 1:
             # Imported on demand, because a single worker needs none of it.
             from flowguard.app.workers.supervisor import build_supervisor
@@ -142,7 +142,7 @@ def _record_setting(record: str | None) -> str:
     return "telemetry.record_topic" if is_topic else "telemetry.record_dir"
 
 
-def _http_port(settings: Settings) -> HttpPort | None:
+def http_port(settings: Settings) -> HttpPort | None:
     """Return the address for HTTP, or None without HTTP."""
     address = settings.http.address
     if address == HTTP_NONE:

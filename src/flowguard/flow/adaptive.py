@@ -9,10 +9,11 @@ from math import inf
 from typing import Generic, Protocol, TypeVar, final
 
 from flowguard.cluster.pressure import Cluster, PressureRecord
+from flowguard.config import FlowSettings
 from flowguard.flow.controller import CUT_ABOVE, GROW_BELOW
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.load.leverage import Leverage
-from flowguard.flow.load.pressure import pressure_of, window_pressure_of
+from flowguard.flow.load.pressure import objectives_of, pressure_of, window_pressure_of
 from flowguard.flow.load.signals import Objectives, Pressure, Sample, Signal
 from flowguard.flow.policy import Gate, Grant
 
@@ -77,6 +78,11 @@ class Flowguard(Generic[K]):
         self._lost = 0
         self._in_force = inf
         """The window granted in the last tick, or `inf` if only this node grants."""
+
+    def use(self, settings: FlowSettings) -> None:
+        """Use other limits from now on, except those of the gate."""
+        self._law.bound(settings.window_max, settings.window_floor)
+        self._objectives = objectives_of(settings)
 
     def tick(self, sample: Sample) -> Grant:
         """One step of both laws, and what the cluster leaves of it."""

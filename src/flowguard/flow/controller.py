@@ -81,6 +81,11 @@ class LogController:
         self.value = self._clamp(value)
         self._calm_ticks = 0
 
+    def bound(self, value_min: float, value_max: float) -> None:
+        """Use other bounds from now on."""
+        self.value_min, self.value_max = value_min, value_max
+        self.value = self._clamp(self.value)
+
     def step(
         self, pressure: float, now_s: float, delay_s: float, in_force: float = inf
     ) -> tuple[bool, str]:

@@ -35,7 +35,8 @@ from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.cluster.pressure import Cluster
 from flowguard.config import FlowSettings
-from flowguard.flow.adaptive import Tell, tell_nobody
+from flowguard.flow.adaptive import Flowguard, Tell, tell_nobody
+from flowguard.flow.gate.connect_gate import ConnectGate, use_limits
 from flowguard.flow.load.observer import Observer
 from flowguard.flow.load.time_share import TimeShare
 from flowguard.flow.policies import WITH_BUDGETS, make_policy
@@ -154,6 +155,23 @@ class Guard(Generic[C]):
         self._is_full = is_full
         self._heard_s: float | None = None
         self._connects = TimeShare(CONNECTS_MIN_S)
+
+    def use(self, settings: FlowSettings) -> bool:
+        """Use other limits from now on; return False if the policy cannot change them.
+
+        Nothing that was admitted is taken back.
+        """
+        policy, gate, window = self.policy, self.gate, self.window
+        if not (isinstance(policy, Flowguard) and isinstance(gate, ConnectGate)):
+            return False
+        policy.use(settings)
+        use_limits(gate, settings)
+        assert settings.unfinished_bytes_max is not None
+        self._bytes_max = window.bytes_max = settings.unfinished_bytes_max
+        self._memory_objective = settings.memory_objective
+        window.limit_max, window.units_max = settings.window_max, settings.unfinished_max
+        window.divides = settings.window_floor < 1
+        return True
 
     # --- CONNECTs ----------------------------------------------------------------------------
 

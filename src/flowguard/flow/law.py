@@ -85,6 +85,10 @@ class WindowLaw:
             why = f"{why}: {pressure_text(pressure)}"
         return self._controller.value, why
 
+    def bound(self, window_max: float, window_floor: float) -> None:
+        """Use other bounds from now on."""
+        self._controller.bound(window_floor, window_max)
+
     def peer_lost(self) -> None:
         """The node inherits a peer's clients: no more than half the maximum, to grow from there."""
         controller = self._controller

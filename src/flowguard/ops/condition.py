@@ -13,6 +13,7 @@ from flowguard.node.node import Node
 from flowguard.ops.status import PressureStatus, Status, StoreStatus
 
 NO_ROOM: Final = "the store is full: durable messages and new durable sessions are rejected"
+NO_DESCRIPTORS: Final = "all descriptors are in use"
 LIMITS_FROM: Final = 0.8
 """Pressure from which windows do not grow; its cause is the signal that limits the node."""
 OUTAGES: Final = {
@@ -123,7 +124,7 @@ def not_ready(node: Node, now_s: float) -> str:
     if away_s:
         return outage(node.settings.store.kind, away_s)
     if node.door.resting is Rest.DESCRIPTORS:
-        return "all descriptors are in use"
+        return NO_DESCRIPTORS
     return ""
 
 

@@ -13,6 +13,7 @@ from flowguard.flow import Pause
 from flowguard.lines import count
 from flowguard.node.applications.lane import ApplicationLane
 from flowguard.node.node import Node
+from flowguard.ops.common.explanation import Cause, LastEnd, last_end
 from flowguard.ops.condition import NO_ROOM, not_ready
 from flowguard.ops.pressure import Decision, decisions_of
 from flowguard.ops.status import Use
@@ -36,16 +37,6 @@ WORDS: Final = {
 
 
 FILTERS_SHOWN: Final = 20
-
-
-class Cause(TypedDict):
-    """One reason why messages from or to a client wait."""
-
-    reason: str
-    """Name of a `flow.Pause` or of a `session.states.Undelivered`. `draining` or `journal` stands
-    for closed; `applications` means that it waits for messages to applications."""
-    text: str
-    """The reason for people, with its numbers."""
 
 
 class OnDisk(TypedDict):
@@ -83,23 +74,6 @@ class InLog(TypedDict):
     """False if only a part of the messages was counted."""
 
 
-class LastEnd(TypedDict):
-    """The latest end of a connection of the client."""
-
-    at_s: float
-    reason: str
-    by: str
-    """`client`, `broker` or `network`."""
-    lasted_s: float
-    why: str
-    address: str
-    """Address of the client at that time, or ""."""
-    row_count: int
-    """Number of ends in a row, each at most 5 minutes after the one before."""
-    row_s: float
-    """Time from the first of these ends to the latest one."""
-
-
 class Rejected(TypedDict):
     """Messages that the client was not allowed to publish, since the node started."""
 
@@ -119,16 +93,16 @@ class Connected(TypedDict):
     """Address of the client, also behind a proxy that reports it, or ""."""
     silent_s: float
     """Time since it sent bytes or was paused."""
-    keep_alive_s: float | None
-    """Silence that ends the connection, or null without a limit."""
     window: Use
     """Packets in process, in cost units."""
+    outbox_bytes: Use
+    keep_alive_s: float | None
+    """Silence that ends the connection, or null without a limit."""
     unacknowledged: Use
     """Unacknowledged QoS 1 and 2 PUBLISHes. MQTT 5 clients above the limit are closed; older ones
     have no limit."""
     receive_maximum: int | None
     """Receive Maximum in its CONNACK, or null before MQTT 5."""
-    outbox_bytes: Use
     socket_full: bool
     """True if its socket takes nothing more for now."""
 
@@ -136,23 +110,29 @@ class Connected(TypedDict):
 class Explanation(TypedDict):
     client_id: str
     user: str
-    """The proved user of the client, or ""."""
+    """The proved user of the client, or ""; the proxy has the user name in its CONNECT."""
+    last_end: LastEnd | None
+    """The end of its former connection, or null if it is not remembered."""
+    now_s: float
+    paused: list[Cause]
+    """Reasons why it has to wait, or an empty list."""
+    window: float
+    """The window of every client."""
+    why: str
+    """The current limit for every client: a full disk, or the latest decision."""
+    decisions: list[Decision]
+    """Changes of the node's window, oldest first."""
     roles: list[str]
     """Roles of the client, or an empty list without rules."""
     filters: list[str]
     """Filters of the client, the first `FILTERS_SHOWN` at most."""
-    last_end: LastEnd | None
-    """The end of its former connection, or null if it is not remembered."""
     rejected: Rejected | None
     """Rejected messages of the client, or null if none is remembered."""
     client_class: str
     """"application" or "device"."""
-    now_s: float
     connected: Connected | None
     session_ends_s: float | None
     """Unix time at which a session without connection ends, or null if it does not."""
-    paused: list[Cause]
-    """Reasons why it has to wait, or an empty list."""
     undelivered: Cause
     """The reason why it gets no message now."""
     on_disk: OnDisk | None
@@ -170,12 +150,6 @@ class Explanation(TypedDict):
     inflight: Use
     """QoS 1 and 2 messages sent to it and unacknowledged; its Receive Maximum may be less."""
     subscriptions: Use
-    window: float
-    """The window of every client."""
-    why: str
-    """The current limit for every client: a full disk, or the latest decision."""
-    decisions: list[Decision]
-    """Changes of the node's window, oldest first."""
 
 
 def explain(
@@ -197,7 +171,7 @@ def explain(
         user=session.user,
         roles=_roles(node, session),
         filters=list(islice(session.subscriptions, FILTERS_SHOWN)),
-        last_end=last_end(node, client_id),
+        last_end=last_end(node.counters.lives, client_id),
         rejected=_rejected(node, client_id),
         client_class="application" if session.is_application else "device",
         now_s=now_s,
@@ -225,23 +199,6 @@ def _roles(node: Node, session: Session) -> list[str]:
     if rules is None or rights is None:
         return []
     return [role.name for role in rules.roles_of(rights.principal)]
-
-
-def last_end(node: Node, client_id: str) -> LastEnd | None:
-    """Return the latest end of a connection of the client, or None if it is not remembered."""
-    end = node.counters.lives.last.get(client_id)
-    if end is None:
-        return None
-    return LastEnd(
-        at_s=end.at_s,
-        reason=end.reason,
-        by=end.by,
-        lasted_s=end.lasted_s,
-        why=end.why,
-        address=end.address,
-        row_count=end.row_count,
-        row_s=end.at_s - end.row_began_s,
-    )
 
 
 def _rejected(node: Node, client_id: str) -> Rejected | None:

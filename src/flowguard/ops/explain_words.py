@@ -5,8 +5,9 @@ from typing import Final
 
 from flowguard.flow import Reason
 from flowguard.lines import count
+from flowguard.ops.common.explanation import LastEnd
 from flowguard.ops.condition import NO_ROOM
-from flowguard.ops.explain import Explanation, FromLog, LastEnd
+from flowguard.ops.explain import Explanation, FromLog
 from flowguard.ops.lists.flapping import FLAPS_MIN
 
 DROPS: Final = {
@@ -51,7 +52,7 @@ def sentences(explanation: Explanation) -> list[str]:
             f"({rejected['reason']})."
         )
     found += _identity(explanation)
-    found += _window(explanation["window"], explanation["why"])
+    found += window_sentences(explanation["window"], explanation["why"])
     return found
 
 
@@ -68,15 +69,14 @@ def _identity(explanation: Explanation) -> list[str]:
         more = explanation["subscriptions"]["used"] - len(explanation["filters"])
         rest = f" and {more:,} more" if more > 0 else ""
         found.append(f"It subscribes to {', '.join(explanation['filters'])}{rest}.")
-    end = explanation["last_end"]
-    if end is not None:
-        found += end_sentences(end)
-    return found
+    return found + end_sentences(explanation["last_end"])
 
 
-def end_sentences(end: LastEnd) -> list[str]:
-    """Return how the last connection of a client ended, and whether its connections do so again
-    and again."""
+def end_sentences(end: LastEnd | None) -> list[str]:
+    """Return how the last connection of a client ended, if it is known, and whether its connections
+    do so again and again."""
+    if end is None:
+        return []
     why = f" ({end['why']})" if end["why"] else ""
     origin = f" from {end['address']}" if end["address"] else ""
     found = [
@@ -88,7 +88,7 @@ def end_sentences(end: LastEnd) -> list[str]:
     return found
 
 
-def _window(window: float, why: str) -> list[str]:
+def window_sentences(window: float, why: str) -> list[str]:
     """Return the state of a full store, and the window of each client."""
     found = []
     if why.startswith(NO_ROOM):

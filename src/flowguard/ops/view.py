@@ -8,9 +8,10 @@ from flowguard.bounds import Bounds
 from flowguard.flow.load.histogram import Histogram
 from flowguard.node.node import Node
 from flowguard.ops.catalogue import CATALOGUE
+from flowguard.ops.common.explanation import last_end
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.condition import not_ready
-from flowguard.ops.explain import InLog, explain, last_end
+from flowguard.ops.explain import InLog, explain
 from flowguard.ops.explain_words import end_sentences, sentences
 from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.talkers import Talkers
@@ -61,7 +62,7 @@ class View:
         explanation = explain(self.node, client_id, self.clock(), self.in_log.pop(client_id, None))
         if explanation is not None:
             return {**explanation, "sentences": sentences(explanation)}
-        end = last_end(self.node, client_id)
+        end = last_end(self.node.counters.lives, client_id)
         if end is None:
             return None
         return {"error": f"{NO_SESSION}. {' '.join(end_sentences(end))}"}

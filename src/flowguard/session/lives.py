@@ -97,6 +97,12 @@ class Lives:
 
     def ended(self, connection: Conversation, client_id: str, end: End) -> None:
         """Count, remember and report the end of a client's connection."""
+        self.count(client_id, end)
+        if self.on_ended is not None:
+            self.on_ended(connection, client_id, end)
+
+    def count(self, client_id: str, end: End) -> None:
+        """Count and remember the end of a client's connection."""
         self.ends[end.reason] = self.ends.get(end.reason, 0) + 1
         last = self.last
         before = last.pop(client_id, None)
@@ -108,8 +114,6 @@ class Lives:
             if len(last) >= LAST_MAX:
                 del last[next(iter(last))]
             last[client_id] = end
-        if self.on_ended is not None:
-            self.on_ended(connection, client_id, end)
 
 
 def reason_of(

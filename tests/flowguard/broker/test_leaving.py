@@ -12,6 +12,10 @@ from flowguard.types import ReasonCode
 from tests.support.stage import Stage
 
 
+def when(connection: ServerConnection) -> float:
+    return connection.connected_s
+
+
 def connections(stage: Stage, count: int) -> list[ServerConnection]:
     """Return connections, the oldest first."""
     found = []
@@ -24,7 +28,7 @@ def connections(stage: Stage, count: int) -> list[ServerConnection]:
 def test_the_oldest_connection_goes_first_and_the_newest_last() -> None:
     stage = Stage()
     clients = connections(stage, 10)
-    departures = Departures(reversed(clients), 100.0, 10.0)
+    departures = Departures(reversed(clients), when, 100.0, 10.0)
     order = [each for step in range(11) for each in departures.due(100.0 + step)]
     assert order == clients
 
@@ -33,11 +37,11 @@ def test_the_oldest_connection_goes_first_and_the_newest_last() -> None:
 def test_never_more_leave_than_their_share_of_the_time(count: int, steps: Sequence[float]) -> None:
     class Idle:
         connected_s = 0.0
-        inbound = None
+        window = None
         ended = False
 
     clients = [Idle() for _ in range(count)]
-    departures = Departures(clients, 0.0, 60.0)  # type: ignore[arg-type]
+    departures = Departures(clients, when, 0.0, 60.0)  # type: ignore[arg-type]
     gone = 0
     for share in sorted(steps):
         gone += len(departures.due(60.0 * share))
@@ -53,7 +57,7 @@ def test_client_with_packets_in_process_may_finish_them() -> None:
     stage.hold_commits = True
     client.publish("t", b"x", qos=1)
     connection = client.connection
-    departures = Departures([connection], 0.0, 1.0)
+    departures = Departures([connection], when, 0.0, 1.0)
     assert departures.due(1.0) == []
     assert departures.left == 1
     stage.hold_commits = False
@@ -67,7 +71,7 @@ def test_client_that_does_not_finish_is_ended_in_time() -> None:
     client = stage.connect("c")
     stage.hold_commits = True
     client.publish("t", b"x", qos=1)
-    departures = Departures([client.connection], 0.0, 1.0)
+    departures = Departures([client.connection], when, 0.0, 1.0)
     assert departures.due(1.0) == []
     assert departures.due(1.0 + BUSY_S) == [client.connection]
 
@@ -76,7 +80,7 @@ def test_client_that_does_not_finish_is_ended_in_time() -> None:
 def test_client_that_has_left_is_not_ended_again(reason: ReasonCode | None) -> None:
     stage = Stage()
     client = stage.connect("c")
-    departures = Departures([client.connection], 0.0, 1.0)
+    departures = Departures([client.connection], when, 0.0, 1.0)
     if reason is None:
         client.close()
     else:

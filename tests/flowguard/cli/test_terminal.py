@@ -16,7 +16,8 @@ from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import NoAnswer
 from flowguard.cli.remote.explain import show
 from flowguard.config import LogSettings
-from flowguard.ops.explain import Explanation, explain
+from flowguard.ops.common.explanation import Explained
+from flowguard.ops.view import View
 from flowguard.records import NEVER_S, Append, Delivery, PutSession
 from tests.store_tools.test_store import MESSAGE, open_store, run_here
 from tests.support.stage import Stage
@@ -56,9 +57,10 @@ def test_a_printable_name_is_shown_as_it_is(name: str) -> None:
 def test_explain_escapes_a_client_id(name: str) -> None:
     stage = Stage()
     stage.connect(name)
-    answer = json.loads(json.dumps(explain(stage.node, name, stage.now_s)))
+    view = View(stage.node, lambda: stage.now_s, lambda: None)
+    answer = json.loads(json.dumps(view.explained(name)))
     console = Console(file=io.StringIO(), markup=False, highlight=False, width=200)
-    show(understood("url", 200, answer, Explanation), console)
+    show(understood("url", 200, answer, Explained), console)
     assert isinstance(console.file, io.StringIO)
     assert_escaped(console.file.getvalue(), name)
 

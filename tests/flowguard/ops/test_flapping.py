@@ -6,7 +6,8 @@ import pytest
 
 from flowguard.access.rules_toml import parse_toml
 from flowguard.node.connect.authentication import Hooks
-from flowguard.ops.explain import explain, last_end
+from flowguard.ops.common.explanation import last_end
+from flowguard.ops.explain import explain
 from flowguard.ops.explain_words import clock_text, end_sentences, sentences
 from flowguard.ops.lists.flapping import FLAPS_MIN, FlappingClient
 from flowguard.ops.lists.pages import Lists
@@ -90,10 +91,10 @@ def test_last_end_of_a_client_without_session_is_known() -> None:
     stage = Stage()
     flap(stage, "van", 4)
     assert explain(stage.node, "van", stage.now_s) is None
-    end = last_end(stage.node, "van")
+    end = last_end(stage.node.counters.lives, "van")
     assert end is not None
     assert end_sentences(end)[1] == "4 of its connections ended within 3 s."
-    assert last_end(stage.node, "nobody") is None
+    assert last_end(stage.node.counters.lives, "nobody") is None
 
 
 def test_rejected_messages_of_a_client_are_explained() -> None:

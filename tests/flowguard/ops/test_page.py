@@ -177,7 +177,9 @@ def test_it_is_fit_for_keyboards_and_screen_readers(tab: Page, address: str) -> 
         and node["role"]["value"] != "table"
     ]
     assert unnamed == []
-    assert roles.count("heading") == 1 + tab.evaluate("document.querySelectorAll('h2').length")
+    assert roles.count("heading") == 1 + tab.evaluate(
+        "document.querySelectorAll('section:not([hidden]) h2').length"
+    )
     assert tab.evaluate("document.querySelector('#said').getAttribute('aria-live')") == "polite"
 
 

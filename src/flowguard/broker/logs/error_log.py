@@ -4,7 +4,7 @@ A hook that fails for each client of a crowd, or a rejected crowd, must not fill
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast, final
 
 import structlog
@@ -122,19 +122,32 @@ class PeerLog(BoundedLog):
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: details beyond the reason code, or ""."""
-        gate_text = GATE_TEXTS.get(why)
+        packet = connection.connect_packet
+        user_name = connection.tenant if packet is None else packet.username
+        names = (connection.client_id, user_name)
         is_client = connection.state is State.CONNECTED
+        self.reject(lambda: address_of(connection), names, reason, why, is_client=is_client)
+
+    def reject(
+        self,
+        address: Callable[[], str],
+        names: tuple[str | None, str | None],
+        reason: ReasonCode,
+        why: str,
+        *,
+        is_client: bool,
+    ) -> None:
+        """`names`: the client id and the user name."""
+        gate_text = GATE_TEXTS.get(why)
         is_identity = not is_client and reason in AUTHENTICATION and why != WILL_REFUSED
         shown = self._failures if is_identity else self
         if not shown.may_show(why if gate_text else reason.name.lower()):
             return
-        packet = connection.connect_packet
-        user_name = connection.tenant if packet is None else packet.username
-        names = {"client_id": connection.client_id, "user_name": user_name}
-        named = {field: printable(name) for field, name in names.items() if name}
+        fields = zip(("client_id", "user_name"), names, strict=True)
+        named = {field: printable(name) for field, name in fields if name}
         detail = {"why": f"{why}: {gate_text}" if gate_text else why} if why else {}
         shown.show(
-            address=address_of(connection),
+            address=address(),
             **named,
             reason=_code_text(reason),
             **detail,

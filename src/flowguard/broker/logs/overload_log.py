@@ -9,12 +9,12 @@ from typing import Final, final
 
 import structlog
 
+from flowguard.broker.protected import Protected
 from flowguard.flow import Reason
 from flowguard.flow.controller import CUT_ABOVE
 from flowguard.flow.law import pressure_text
 from flowguard.flow.load.signals import CALM
 from flowguard.node.connect.accept_state import Rest
-from flowguard.node.node import Node
 
 INTERVAL_S: Final = 10.0
 """The interval; a storm must not fill a disk: later events are counted into the next line."""
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 class OverloadLog:
     """Compares the node's counters with the last line; call `tick` every 100 ms."""
 
-    def __init__(self, node: Node, now_s: float) -> None:
+    def __init__(self, node: Protected, now_s: float) -> None:
         self._node = node
         self._due_s = now_s
         self._logged_s = now_s

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import typer
@@ -14,10 +14,19 @@ from rich.text import Text
 from flowguard.cli.console import AsJson, plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.ops.explain import Explanation
-from flowguard.ops.explain_words import clock_text, sentences
+from flowguard.ops.common.explanation import Explained
+from flowguard.ops.explain_words import clock_text
 from flowguard.ops.pressure import Decision
 from flowguard.ops.status import Use
+
+USES: Final = (
+    ("held", "held", "packets that wait in the proxy"),
+    ("inflight", "inflight", "messages sent and not acknowledged"),
+    ("queue", "queue_messages", "messages"),
+    ("", "queue_bytes", "bytes"),
+    ("subscriptions", "subscriptions", "filters"),
+)
+"""Name, key and meaning of each use that an explanation may have."""
 
 
 def explain(
@@ -37,7 +46,7 @@ def explain(
             raise turned_down(url, code, answer)
         # Programs may understand the answer of another version.
         is_shown = code == 200 and not as_json
-        explanation = understood(url, code, answer, Explanation) if is_shown else None
+        explanation = understood(url, code, answer, Explained) if is_shown else None
     except NoAnswer as error:
         raise complain("explain", error, "--url http://HOST:PORT") from error
     if as_json:
@@ -53,16 +62,16 @@ def explain(
         )
 
 
-def show(explanation: Explanation, console: Console) -> None:
+def show(explanation: Explained, console: Console) -> None:
     """Print the sentences, then the numbers."""
-    for sentence in sentences(explanation):
+    for sentence in explanation["sentences"]:
         console.print(sentence, soft_wrap=True)
     console.print(_numbers(explanation))
     if explanation["decisions"]:
         console.print(_decisions(explanation["decisions"]))
 
 
-def _numbers(explanation: Explanation) -> Table:
+def _numbers(explanation: Explained) -> Table:
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="cyan")
     table.add_column(justify="right")
@@ -70,19 +79,19 @@ def _numbers(explanation: Explanation) -> Table:
     connected = explanation["connected"]
     if connected is not None:
         _use(table, "in process", connected["window"], "packets, its window")
-        told = connected["receive_maximum"]
-        what = "PUBLISH packets" if told is None else f"PUBLISH packets; CONNACK allowed {told:,}"
-        _use(table, "unacknowledged", connected["unacknowledged"], what)
+        if "unacknowledged" in connected:
+            told = connected.get("receive_maximum")
+            more = "" if told is None else f"; CONNACK allowed {told:,}"
+            _use(table, "unacknowledged", connected["unacknowledged"], f"PUBLISH packets{more}")
         _use(table, "outbox", connected["outbox_bytes"], "bytes to send")
-        keep_alive_s = connected["keep_alive_s"]
-        limit = (
-            "no keep-alive" if keep_alive_s is None else f"disconnected after {keep_alive_s:g} s"
-        )
+        limit = ""
+        if "keep_alive_s" in connected:
+            after_s = connected["keep_alive_s"]
+            limit = "no keep-alive" if after_s is None else f"disconnected after {after_s:g} s"
         table.add_row("silent for", f"{connected['silent_s']:.1f} s", limit)
-    _use(table, "inflight", explanation["inflight"], "messages sent and not acknowledged")
-    _use(table, "queue", explanation["queue_messages"], "messages")
-    _use(table, "", explanation["queue_bytes"], "bytes")
-    _use(table, "subscriptions", explanation["subscriptions"], "filters")
+    for name, key, what in USES:
+        if key in explanation:
+            _use(table, name, explanation[key], what)  # type: ignore[literal-required]
     return table
 
 

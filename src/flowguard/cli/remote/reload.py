@@ -40,6 +40,8 @@ def reload(
         f"reloaded: {count(read['certificates'], 'certificate')}, {count(read['users'], 'user')}, "
         f"{count(read['keys'], 'token key')}, {count(read['roles'], 'role')}"
     )
+    if read.get("limits"):
+        typer.echo(f"limits changed: {', '.join(read['limits'])}")
     if read["needs_restart"]:
         typer.echo(
             f"changed, but in force only after a restart: {', '.join(read['needs_restart'])}"

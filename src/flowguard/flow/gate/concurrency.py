@@ -91,6 +91,11 @@ class ConcurrencyLimit:
     def limit(self) -> int:
         return int(self._controller.value)
 
+    def bound(self, limit_max: int, objective_s: float) -> None:
+        """Use another maximum and objective from now on."""
+        self.objective_s = objective_s
+        self._controller.bound(min(LIMIT_MIN, limit_max), limit_max)
+
     def restart(self, now_s: float) -> None:
         """Begin again at the minimum: a peer is lost, and its clients will reconnect to this
         node."""

@@ -9,7 +9,7 @@ and an empty queue the outcome is ADMIT, unless memory is short (invariants 10 a
 """
 
 from math import inf
-from typing import Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow.controller import GROW_BELOW
@@ -342,3 +342,11 @@ class ConnectGate(Generic[K]):
     def _count(self, reason: Reason) -> None:
         self.reason = reason
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+def use_limits(gate: ConnectGate[Any], settings: FlowSettings) -> None:
+    """Let a gate use other limits from now on."""
+    gate._concurrency.bound(settings.connects_in_process_max, settings.connect_objective_s)
+    gate._waiting.bound(settings.connect_buffer_max, settings.connect_buffer_bytes_max)
+    gate._patience.use(settings.connect_patience_s)
+    gate._budget.use(settings.refusal_share)

@@ -32,6 +32,10 @@ class Patience:
         """When a client gave up, and how long it had waited."""
         self.limit_s = longest_s
 
+    def use(self, longest_s: float) -> None:
+        """Use this limit from now on; what is learned makes it shorter again."""
+        self._longest_s = self.limit_s = longest_s
+
     def gave_up(self, age_s: float, now_s: float) -> None:
         """A client whose CONNECT waited has hung up."""
         self._ages.append((now_s, age_s))

@@ -48,14 +48,18 @@ class RefusalBudget:
     __slots__ = ("_at_s", "_balance_s", "_burst_s", "_left", "_share", "running_share")
 
     def __init__(self, share: float) -> None:
-        self._share = share
         self._left = Smoothed(1.0, LEFT_MEMORY_S)
         """Share of the loop that messages leave."""
         self.running_share = 1.0
         """Share of the time in which the loop has work and a processor."""
-        self._burst_s = share * TICK_S
+        self.use(share)
         self._balance_s = self._burst_s
         self._at_s = -inf
+
+    def use(self, share: float) -> None:
+        """Use this share from now on."""
+        self._share = share
+        self._burst_s = share * TICK_S
 
     @property
     def share(self) -> float:

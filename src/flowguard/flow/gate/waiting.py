@@ -48,6 +48,10 @@ class WaitingRoom(Generic[K]):
         self.held_bytes = 0
         """Memory of all waiting CONNECTs and their connections."""
 
+    def bound(self, entries_max: int, bytes_max: int) -> None:
+        """Use other bounds from now on; nothing that waits is removed."""
+        self._entries_max, self._bytes_max = entries_max, bytes_max
+
     def __len__(self) -> int:
         """Number of waiting CONNECTs, including the late ones."""
         return len(self._hopeful) + len(self._late)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Generic, TypeVar, final
+from typing import Generic, NotRequired, TypeVar, final
 
 from typing_extensions import TypedDict
 
@@ -21,6 +21,8 @@ class ClientState(StrEnum):
     """Connected, and its packets wait."""
     ABSENT = "absent"
     """It has a session, and no connection."""
+    CONNECTING = "connecting"
+    """At a proxy: its CONNECT waits."""
 
 
 class ListedClient(TypedDict):
@@ -30,10 +32,10 @@ class ListedClient(TypedDict):
     """The user of the connection, or the one that the session belongs to, or ""."""
     address: str
     protocol: str
-    subscriptions: int
-    queue_messages: int
+    subscriptions: NotRequired[int]
+    queue_messages: NotRequired[int]
     inflight: int
-    """Messages sent to it and unacknowledged."""
+    """Messages sent to it and unacknowledged; at a proxy, cost units of its packets in process."""
 
 
 @final

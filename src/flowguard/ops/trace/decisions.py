@@ -8,7 +8,8 @@ from typing import Final, final
 
 from flowguard.flow import Reason
 from flowguard.node.node import Node
-from flowguard.ops.explain import Cause, pauses_of, undelivered_of
+from flowguard.ops.common.explanation import Cause
+from flowguard.ops.explain import pauses_of, undelivered_of
 from flowguard.ops.explain_words import DROPS
 from flowguard.session.connection import ServerConnection
 from flowguard.session.states import Undelivered

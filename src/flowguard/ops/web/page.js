@@ -237,8 +237,7 @@ function showAdmission({ window: one, clients, unfinished, gate, listener }) {
   write($("clients"), whole.format(clients.connected));
   spark("s-clients", "Clients", "clients", {});
   facts("sessions", [
-    ["sessions", number(clients.sessions)],
-    ["subscriptions", number(clients.subscriptions)],
+    ...(clients.sessions === undefined ? [] : [["sessions", number(clients.sessions)], ["subscriptions", number(clients.subscriptions)]]),
     ["sockets", listener.connections.limit ? `${number(listener.connections.used)} of ${compact(listener.connections.limit)}` : number(listener.connections.used)],
   ]);
   write($("waiting"), compact(gate.buffered.used));
@@ -281,7 +280,7 @@ function showTraffic({ status, point, latencies }) {
   const row = (name, one) => [name, time(one.p50_s), time(one.p99_s), compact(one.count)];
   table("latencies", [
     row("PUBLISH to its acknowledgement", latencies.acknowledgement),
-    row("work to its commit", latencies.store),
+    ...(latencies.store ? [row("work to its commit", latencies.store)] : []),
     row("CONNECT to CONNACK", latencies.connect),
   ], "");
   spark("s-refused", "CONNECTs rejected per second", "refused_per_s", {});
@@ -291,6 +290,8 @@ function showTraffic({ status, point, latencies }) {
 }
 
 function showClients({ talkers, queues }) {
+  $("talkers").closest("section").hidden = $("queues").closest("section").hidden = !talkers;
+  if (!talkers) return;
   const rate = (bytes) => `${size(bytes)}/s`;
   const called = talkers.map((one) => [one.client_id, rate(one.received_bytes_per_s), rate(one.sent_bytes_per_s)]);
   table("talkers", called, "No client sends or receives now.", explain);
@@ -298,7 +299,26 @@ function showClients({ talkers, queues }) {
   table("queues", waits, "No message waits.", explain);
 }
 
-function showStore({ store, journal, memory, budgets, log }) {
+// A proxy has brokers behind it instead of a store.
+function showUpstreams({ upstreams }) {
+  $("upstreams").closest("section").hidden = !upstreams;
+  if (!upstreams) return;
+  table("upstreams", Object.entries(upstreams.each).map(([name, one]) =>
+    [name, one.up ? "answers" : one.why, number(one.clients), number(one.packets), time(one.oldest_packet_s)]), "");
+}
+
+function showMemory({ memory, budgets = {} }) {
+  const rows = Object.entries(budgets).filter(([, one]) => one.used && one.limit)
+    .sort((a, b) => b[1].used / b[1].limit - a[1].used / a[1].limit).slice(0, 6)
+    .map(([name, one]) => use(name.replaceAll("_", " "), one, size));
+  if (memory) rows.unshift(use("held by the node", { used: memory.held_bytes, limit: memory.limit_bytes }, size));
+  if (memory) rows.push({ name: "resident, with what the allocator keeps", value: size(memory.resident_bytes), part: share(memory.resident_bytes, memory.limit_bytes) });
+  meters("memory", rows);
+}
+
+function showStore({ store, journal, log }) {
+  $("store").closest("section").hidden = !store;
+  if (!store) return;
   meters("journal", [use("operations for the next commit", journal.operations, compact), use("their size", journal.bytes, size)]);
   facts("store", [
     ["state", store.read_only ? "read-only: the disk is full" : store.away_s ? `unavailable for ${span(store.away_s)}` : store.state, store.read_only || store.away_s || store.state !== "flowing" ? "bad" : ""],
@@ -310,12 +330,6 @@ function showStore({ store, journal, memory, budgets, log }) {
     ["pages unreadable", number(store.pages_unreadable), store.pages_unreadable ? "bad" : ""],
     ["clients catching up", number(log.catching_up)],
   ]);
-  const rows = Object.entries(budgets).filter(([, one]) => one.used && one.limit)
-    .sort((a, b) => b[1].used / b[1].limit - a[1].used / a[1].limit).slice(0, 6)
-    .map(([name, one]) => use(name.replaceAll("_", " "), one, size));
-  if (memory) rows.unshift(use("held by the node", { used: memory.held_bytes, limit: memory.limit_bytes }, size));
-  if (memory) rows.push({ name: "resident, with what the allocator keeps", value: size(memory.resident_bytes), part: share(memory.resident_bytes, memory.limit_bytes) });
-  meters("memory", rows);
 }
 
 // Steps of growth in a row are one line, so that what led to a cut is not pushed out of sight.
@@ -433,6 +447,8 @@ function show(sample) {
   showTraffic(sample);
   showClients(sample);
   showStore(status);
+  showUpstreams(status);
+  showMemory(status);
   showDecisions(status);
   if (asked) void ask();
   before = status;

@@ -4,6 +4,7 @@ Like a backup, it is for this machine only, because the files are on this machin
 """
 
 from collections.abc import Awaitable, Callable
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -21,6 +22,8 @@ class Reloaded(TypedDict):
     keys: int
     """Keys of tokens."""
     roles: int
+    limits: NotRequired[list[str]]
+    """Keys of limits that a proxy has changed."""
     needs_restart: list[str]
     """Keys of settings that have changed since the start; they apply after a restart."""
 

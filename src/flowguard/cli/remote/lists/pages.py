@@ -56,10 +56,10 @@ def show_list(
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]]) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for key, title in columns:
-        is_number = bool(rows) and type(rows[0][key]) in (int, float)
+        is_number = bool(rows) and type(rows[0].get(key)) in (int, float)
         table.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_text(row[key]) for key, _ in columns))
+        table.add_row(*(_text(row.get(key)) for key, _ in columns))
     return table
 
 
