@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flowguard.cli.remote.ask import POST_HEADERS
 from flowguard.codec.packets import Connack, Disconnect, Publish, Suback, Subscribe
 from flowguard.types import Properties, ReasonCode, SubscriptionOptions
 from tests.flowguard.cli.http_port import http_address, run
@@ -115,3 +116,28 @@ def test_change_without_the_header_is_rejected(tmp_path: Path) -> None:
     log = Path(broker.log).read_text()
     assert [line for line in log.splitlines() if "audit" in line and "status=403" in line]
     assert "status=405" not in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_rejected_changes_are_audited_a_few_per_interval(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "token").write_text("a token of at least 16 bytes\n")
+    config = tmp_path / "broker.toml"
+    config.write_text(f'[http]\ntoken_file = "{tmp_path}/token"\n')
+    with running_broker(tmp_path, "--config", str(config), "--workers", workers) as broker:
+        url = f"http://{http_address(broker)}/retained/delete"
+        headers = {**POST_HEADERS, "X-Forwarded-For": "192.0.2.1"}
+        for authorization in [{}] * 5 + [{"Authorization": "Bearer wrong"}]:
+            request = urllib.request.Request(url, b'{"filter": "#"}', headers | authorization)
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=PATIENCE_S)
+        right = {"Authorization": "Bearer a token of at least 16 bytes"}
+        request = urllib.request.Request(url, b'{"filter": "#"}', headers | right)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert json.loads(answer.read()) == {"deleted": 0, "goes_on": False}
+    log = Path(broker.log).read_text().splitlines()
+    assert len([line for line in log if "status=401" in line]) == 3
+    assert [line for line in log if "audit, not shown" in line and "401=3" in line]
+    done = [line for line in log if "action=retained/delete" in line and "status=200" in line]
+    assert len(done) == int(workers), "each worker has deleted its own"
+    assert all("127.0.0.1, with the token" in line for line in done)
