@@ -92,13 +92,23 @@ def test_one_step_looks_at_a_slice_and_a_page_at_a_bounded_number(
     for number in range(3 * SLICE):
         stage.connect(f"c{number}")
     lists = Lists()
-    making = lists.begin(ClientListing(stage.node.registry.sessions, row_of, {"id": "nothing"}))
+    making = lists.begin(ClientListing(stage.node.registry.sessions, row_of, {"id": "nothing*"}))
     assert isinstance(making, PageInMaking)
     looked = []
     while making.step():
         looked.append(making.position)
     assert [*looked, making.position] == [SLICE - 1, 2 * SLICE - 1], "the first notes all ids"
     assert (making.rows, lists.finish(making)) == ([], f"1.{2 * SLICE - 1}.0")
+
+
+def test_id_without_wildcards_is_the_only_one_looked_at() -> None:
+    stage = Stage()
+    for number in range(3):
+        stage.connect(f"c{number}")
+    for name, found in (("c1", ["c1"]), ("c9", [])):
+        sessions = stage.node.registry.sessions
+        assert list(ClientListing(sessions, row_of, {"id": name}).entries()) == [[name]]
+        assert all_ids(stage, Lists(), id=name) == found
 
 
 def test_old_list_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

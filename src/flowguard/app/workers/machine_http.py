@@ -26,6 +26,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Any, Final, final
@@ -72,8 +73,9 @@ from flowguard.ops.web.endpoints import (
     READS,
     READY,
     RELOAD,
+    there_is,
 )
-from flowguard.ops.web.http import HttpServer, Keys, accept_all
+from flowguard.ops.web.http import Change, HttpServer, Keys, accept_all
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -94,12 +96,10 @@ DELETION_S: Final = 25.0
 BACKUP_S: Final = 600.0
 """Maximum wait for the copy of one store, in seconds."""
 WORKERS: Final = "/workers/"
-CHANGES: Final = (BACKUP, RELOAD, DRAIN, *CLIENT_CHANGES, DELETE_RETAINED, ACL_TEST)
-PATHS: Final = {
-    "error": f"GET /, /metrics, /status, /limits, {', '.join((*ROWS, TRACE))}, "
-    f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY}, {LOG} "
-    f"or {WORKERS}K/PATH; POST {', '.join(CHANGES)} or {LOG}"
-}
+READ_PATHS: Final = (
+    *("/metrics", "/status", "/limits", *ROWS, TRACE),
+    *(f"{EXPLAIN}CLIENT_ID", HEALTH, READY, LOG, f"{WORKERS}K/PATH"),
+)
 
 
 @final
@@ -126,6 +126,16 @@ class MachineAnswers:
         names = {worker.name: "" for worker in workers}
         self._members = Members(name_of(0), 1, names)
         self._is_copying = False
+        self._changes: dict[str, Change] = {
+            BACKUP: self._copy,
+            RELOAD: self._read_again,
+            DRAIN: self._drain,
+            **dict.fromkeys(CLIENT_CHANGES, partial(self._ask_owner, client_id_of)),
+            ACL_TEST: partial(self._ask_owner, client_id_of_question),
+            DELETE_RETAINED: self._delete_retained,
+            LOG: self._change_level,
+        }
+        self._there_is = there_is(READ_PATHS, self._changes)
 
     async def respond(
         self, request: Request, connection: HttpConnection, server: HttpServer
@@ -137,9 +147,12 @@ class MachineAnswers:
         connection.is_served = True
         try:
             if request.method == "POST" and index is None:
-                return await self._change(request, connection)
+                change = self._changes.get(path)
+                if change is None:
+                    return json_response(self._there_is, 404)
+                return await change(request, connection)
             if request.method not in READS:
-                return json_response(PATHS, 405, allow=", ".join(READS))
+                return json_response(self._there_is, 405, allow=", ".join(READS))
             if path == TRACE and request.method == "GET":
                 return await self._trace(index, request, connection, server)
             if index is None and path in ROWS:
@@ -182,7 +195,7 @@ class MachineAnswers:
             return json_response({"workers": [_json(answer) for answer in answers]})
         if path.startswith(EXPLAIN):
             return await self._forward(self._owner_of(path.removeprefix(EXPLAIN)), path)
-        return json_response(PATHS, 404)
+        return json_response(self._there_is, 404)
 
     def _owner_of(self, client_id: str) -> int:
         owner = self._members.owner_of(client_id)
@@ -228,7 +241,7 @@ class MachineAnswers:
         return response
 
     async def _ask_owner(
-        self, request: Request, connection: HttpConnection, client_id_of: Callable[[bytes], str]
+        self, client_id_of: Callable[[bytes], str], request: Request, connection: HttpConnection
     ) -> Response:
         refusal = refusal_of_change(request, with_token=self._keys.token is not None)
         if refusal is not None:
@@ -292,21 +305,10 @@ class MachineAnswers:
         content_type = "text/plain; version=0.0.4; charset=utf-8"
         return Response(200, (own + merged(texts)).encode(), content_type)
 
-    async def _change(self, request: Request, connection: HttpConnection) -> Response:
-        if request.path == RELOAD:
-            return await reload_response(self._reload, request)
-        if request.path == LOG:
-            return await self._change_level(request, connection)
-        if request.path == DRAIN:
-            return await self._drain(request, connection)
-        if request.path in CLIENT_CHANGES:
-            return await self._ask_owner(request, connection, client_id_of)
-        if request.path == ACL_TEST:
-            return await self._ask_owner(request, connection, client_id_of_question)
-        if request.path == DELETE_RETAINED:
-            return await self._delete_retained(request, connection)
-        if request.path != BACKUP:
-            return json_response(PATHS, 404)
+    async def _read_again(self, request: Request, _: HttpConnection) -> Response:
+        return await reload_response(self._reload, request)
+
+    async def _copy(self, request: Request, connection: HttpConnection) -> Response:
         refusal = refusal_of_change(request)
         if refusal is not None:
             return refusal

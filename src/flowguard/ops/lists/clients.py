@@ -1,13 +1,12 @@
 """The clients of a node, and their sessions."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Generic, NotRequired, TypeVar, final
 
 from typing_extensions import TypedDict
 
-from flowguard.ops.lists.pages import parameters, pattern_of
+from flowguard.ops.lists.pages import IdPattern, parameters
 from flowguard.session.connection import ServerConnection
 from flowguard.session.session import Session
 from flowguard.types import PROTOCOLS
@@ -57,17 +56,17 @@ class ClientListing(Generic[C]):
         """Part of the client id, the user or the address."""
         if state and state not in list(ClientState):
             raise ValueError(f"state: one of {', '.join(ClientState)}")
-        self._id = pattern_of("id", pattern)
+        self._ids = IdPattern("id", pattern)
         self._state = ClientState(state) if state else None
         """`CONNECTED` includes those that are paused."""
         self._clients = clients
         self._row_of = row_of
 
     def entries(self) -> Iterator[list[str]]:
-        yield list(self._clients)
+        yield self._ids.ids_in(self._clients)
 
     def parts(self, entry: str) -> Sequence[C]:
-        return with_id(self._clients, entry, self._id)
+        return self._ids.find(self._clients, entry)
 
     def row(self, part: C) -> ListedClient | None:
         row, state = self._row_of(part), self._state
@@ -86,16 +85,6 @@ class ClientListing(Generic[C]):
 
 def _text(row: ListedClient) -> str:
     return "\n".join((row["client_id"], row["user"], row["address"])).lower()
-
-
-def with_id(
-    clients: Mapping[str, C], client_id: str, pattern: re.Pattern[str] | None
-) -> Sequence[C]:
-    """Return the client of that id if it exists and the pattern matches, or nothing."""
-    client = clients.get(client_id)
-    if client is None or (pattern is not None and not pattern.match(client_id)):
-        return ()
-    return (client,)
 
 
 def row_of(session: Session) -> ListedClient:

@@ -25,6 +25,7 @@ LISTS_MAX: Final = 4
 """Lists that are kept for their next pages; a further one replaces the oldest."""
 PATTERN_MAX: Final = 256
 """Maximum length of a pattern, in characters."""
+WILDCARDS: Final = frozenset("*?[")
 PAGING: Final = ("limit", "cursor")
 """Parameters of every list."""
 E = TypeVar("E")
@@ -52,11 +53,25 @@ def parameters(query: Mapping[str, str], *known: str) -> tuple[str, ...]:
     return tuple(query.get(name, "") for name in known)
 
 
-def pattern_of(name: str, text: str) -> re.Pattern[str] | None:
-    """Return a pattern with * and ?, or None for ""; raises ValueError if it is too long."""
-    if len(text) > PATTERN_MAX:
-        raise ValueError(f"{name}: at most {PATTERN_MAX} characters")
-    return re.compile(translate(text)) if text else None
+@final
+class IdPattern:
+    """Client ids with * and ?, or "" for all."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """`name`: the parameter. Raises ValueError if the pattern is too long."""
+        if len(text) > PATTERN_MAX:
+            raise ValueError(f"{name}: at most {PATTERN_MAX} characters")
+        self._only = text if text and not WILDCARDS.intersection(text) else ""
+        self._match = re.compile(translate(text or "*")).match
+
+    def ids_in(self, clients: Mapping[str, object]) -> list[str]:
+        """Return the ids to look at; a pattern without wildcards is one id."""
+        return [self._only] if self._only else list(clients)
+
+    def find(self, clients: Mapping[str, P], client_id: str) -> Sequence[P]:
+        """Return the client of that id if it exists and the pattern matches, or nothing."""
+        client = clients.get(client_id)
+        return () if client is None or not self._match(client_id) else (client,)
 
 
 def limit_of(query: Mapping[str, str]) -> int:

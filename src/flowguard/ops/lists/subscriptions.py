@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, final
 from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
-from flowguard.ops.lists.clients import row_of, with_id
-from flowguard.ops.lists.pages import parameters, pattern_of
+from flowguard.ops.lists.clients import row_of
+from flowguard.ops.lists.pages import IdPattern, parameters
 from flowguard.routing import has_wildcard
 from flowguard.session.session import Session
 
@@ -55,15 +55,15 @@ class SubscriptionListing:
         """Raises ValueError with the reason if a parameter is wrong."""
         client, filter = parameters(query, "client", "filter")
         self._sessions = node.registry.sessions
-        self._client = pattern_of("client", client)
+        self._ids = IdPattern("client", client)
         self._filter = filter
         """The only filter that is wanted, or "" for all."""
 
     def entries(self) -> Iterator[list[str]]:
-        yield list(self._sessions)
+        yield self._ids.ids_in(self._sessions)
 
     def parts(self, entry: str) -> Sequence[_Subscription]:
-        for session in with_id(self._sessions, entry, self._client):
+        for session in self._ids.find(self._sessions, entry):
             if not self._filter:
                 return [_Subscription(session, filter) for filter in session.subscriptions]
             if self._filter in session.subscriptions:
@@ -110,9 +110,8 @@ class ReceiverListing:
 
     def parts(self, entry: tuple[str, str]) -> Sequence[_Subscription]:
         client_id, filter = entry
-        return [
-            _Subscription(session, filter) for session in with_id(self._sessions, client_id, None)
-        ]
+        session = self._sessions.get(client_id)
+        return () if session is None else (_Subscription(session, filter),)
 
     def row(self, part: _Subscription) -> ListedReceiver | None:
         session, filter = part

@@ -1,6 +1,6 @@
 """The answers of the HTTP port to read requests; each is made in one synchronous step."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
@@ -28,6 +28,11 @@ EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 
 
+def there_is(reads: Iterable[str], changes: Iterable[str]) -> dict[str, str]:
+    """Return the answer to an unknown path."""
+    return {"error": f"GET / (the page), {', '.join(reads)}; POST {', '.join(changes)}"}
+
+
 @final
 class Endpoints:
     """Reads the node between two turns of its event loop."""
@@ -44,10 +49,8 @@ class Endpoints:
         self._view = view
         self._reads = reads
         self._changes = changes
-        self._there_is = {
-            "error": f"GET / (the page), /metrics, /status, /limits, {HELP}, {', '.join(reads)}, "
-            f"{EXPLAIN}CLIENT_ID, {HEALTH}, {READY} or {LOG}; POST {', '.join(changes)}"
-        }
+        own = ("/metrics", "/status", "/limits", HELP, f"{EXPLAIN}CLIENT_ID", HEALTH, READY, LOG)
+        self._there_is = there_is((*own, *reads), changes)
         self._origins = origins or {}
         self._registry = registry_of(view)
         self._answers = {
