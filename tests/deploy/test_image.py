@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shlex
 import shutil
@@ -172,6 +173,22 @@ def test_other_words_are_a_command(image: Image) -> None:
     assert done.returncode == 2
     assert "--allow-plaintext" in done.stderr
     assert "serve" in image.run("serve", "--help").stdout
+
+
+def test_volume_that_cannot_be_written_is_an_error_with_the_user(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    user = 65_534 if os.geteuid() == 0 else None
+    done = subprocess.run(
+        ["sh", "-s"],
+        input=Image(tmp_path).here((FILE.parent / "start.sh").read_text()),
+        user=user,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (73, "")
+    assert f"must belong to user {user or os.geteuid()}" in done.stderr
 
 
 @pytest.mark.slow

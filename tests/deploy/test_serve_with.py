@@ -16,7 +16,7 @@ from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.interop.broker import PATIENCE_S, Broker, address_in
 from tests.support.caller import Caller
-from tests.support.kafka import PEERS, needs_kafka
+from tests.support.kafka import PEERS, jvm, needs_kafka
 from tests.support.redis_server import needs_redis
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "serve-with.sh"
@@ -72,9 +72,15 @@ class Served:
 @contextmanager
 def serving(script: Script) -> Iterator[Served]:
     """The script at work, in a process group of its own, as from a terminal."""
+    quick = {"JAVA_TOOL_OPTIONS": " ".join(jvm())} if script.kind == "kafka" else {}
     with script.log.open("wb") as log:
         process = subprocess.Popen(
-            script.words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            script.words,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **quick},
         )
     try:
         assert process.stdout is not None
