@@ -10,7 +10,7 @@ from flowguard.node.node import Node
 from flowguard.ops.lists.clients import row_of
 from flowguard.ops.trace.lines import TraceLines
 from flowguard.ops.trace.tap import Tap
-from flowguard.ops.trace.words import code_text, connect_fields
+from flowguard.ops.trace.words import code_text, fields_of
 from flowguard.session.connection import ServerConnection
 from flowguard.session.conversation import Conversation
 from flowguard.session.lives import End
@@ -128,7 +128,7 @@ class Tracing:
         for tap in taps:
             if packet is not None:
                 named = {"packet": "CONNECT", "address": address_of(connection)}
-                tap.tell("received", named | connect_fields(packet))
+                tap.tell("received", named | fields_of(packet, 0))
             tap.tell("accepted", {"session_present": present})
             tap.show_received(connection.input.decoder.rest())
 

@@ -73,7 +73,7 @@ def fields_of(packet: Packet, payload_max: int) -> dict[str, object]:
         case Publish():
             found |= _publish(packet, payload_max)
         case Connect():
-            found |= connect_fields(packet)
+            found |= _connect(packet)
         case Connack():
             found["code"] = code_text(packet.reason_code)
             found["session_present"] = packet.session_present
@@ -108,7 +108,7 @@ def _publish(packet: Publish, payload_max: int) -> dict[str, object]:
     return found
 
 
-def connect_fields(packet: Connect) -> dict[str, object]:
+def _connect(packet: Connect) -> dict[str, object]:
     """Return the fields of a CONNECT, without its password."""
     found: dict[str, object] = {"version": packet.version, "clean_start": packet.clean_start}
     found["keep_alive_s"] = packet.keep_alive_s
