@@ -12,14 +12,17 @@ from tests.deploy.test_prometheus import NAME, RULES, program
 from tests.interop.broker import PATIENCE_S
 
 SAMPLE = re.compile(r"(\w+(?:\{[^}]*\})?) (\S+)")
-NAMED = set(NAME.findall(RULES.read_text()))
 
 
 class Recording:
     """Samples of the series that rules name, as promtool reads them."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *rules: Path) -> None:
+        """`rules`: files of rules, or none for those of a broker."""
         self._address = address
+        self._rules = rules or (RULES,)
+        texts = "".join(file.read_text() for file in self._rules)
+        self._named = set(NAME.findall(texts))
         self._samples: list[dict[str, str]] = []
         self._began_s = time.time()
 
@@ -42,7 +45,9 @@ class Recording:
         except urllib.error.URLError:
             text = ""
         found = {
-            name: value for name, value in SAMPLE.findall(text) if name.partition("{")[0] in NAMED
+            name: value
+            for name, value in SAMPLE.findall(text)
+            if name.partition("{")[0] in self._named
         }
         for name in found:
             if name.startswith("flowguard_certificate_expiry"):  # promtool begins at time 0.
@@ -68,7 +73,8 @@ class Recording:
         end = f"{(len(self._samples) - 1) * int(interval[:-1])}{interval[-1]}"
         file = folder / "fault.test.yml"
         file.write_text(
-            f"rule_files: ['{RULES}']\nevaluation_interval: {interval}\ntests:\n"
+            f"rule_files: {list(map(str, self._rules))}\n"
+            f"evaluation_interval: {interval}\ntests:\n"
             f"  - interval: {interval}\n    input_series:\n{''.join(series)}"
             "    promql_expr_test:\n"
             '      - expr: count by (alertname) (ALERTS{alertstate="firing"})\n'

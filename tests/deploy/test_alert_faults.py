@@ -86,8 +86,9 @@ def test_standby_pages_only_if_redis_is_unavailable(tmp_path: Path) -> None:
                 standby.communicate()
 
 
-def test_commands_in_alerts_exist() -> None:
-    text = RULES.read_text()
+@pytest.mark.parametrize("name", ["alerts.yml", "proxy.yml"])
+def test_commands_in_alerts_exist(name: str) -> None:
+    text = (RULES.parent / name).read_text()
     root: Any = get_command(app)
     commands = [found.split() for found in COMMAND.findall(text.partition("groups:")[2])]
     assert ["top"] in [words[:1] for words in commands]

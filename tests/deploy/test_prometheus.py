@@ -49,10 +49,10 @@ def exported() -> set[str]:
     return series | {f"{each.name}_total" for each in families if each.type == "counter"}
 
 
-def expressions() -> list[str]:
-    """Everything that the board asks Prometheus for, with its variables filled in."""
-    asked = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
-    asked += [one["expr"] for one in BOARD["annotations"]["list"]]
+def expressions(board: Any = BOARD) -> list[str]:
+    """Everything that a board asks Prometheus for, with its variables filled in."""
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += [one["expr"] for one in board["annotations"]["list"]]
     return [each.replace("$instance", ".*").replace("$__rate_interval", "1m") for each in asked]
 
 
@@ -76,9 +76,11 @@ def test_rules_and_board_name_only_metrics_that_exist() -> None:
     assert named - exported() == set()
 
 
-def test_panels_of_the_board_have_a_place_of_their_own_and_say_what_they_show() -> None:
+@pytest.mark.parametrize("name", ["flowguard.json", "proxy.json"])
+def test_panels_of_a_board_have_a_place_of_their_own_and_say_what_they_show(name: str) -> None:
+    board = json.loads((DEPLOY / "grafana" / name).read_text())
     cells: set[tuple[int, int]] = set()
-    for panel in BOARD["panels"]:
+    for panel in board["panels"]:
         place = panel["gridPos"]
         assert panel["title"]
         assert place["x"] + place["w"] <= 24
@@ -88,7 +90,7 @@ def test_panels_of_the_board_have_a_place_of_their_own_and_say_what_they_show() 
         assert not taken & cells, panel["title"]
         cells |= taken
         assert all(target["legendFormat"] for target in panel["targets"])
-    numbers = [panel["id"] for panel in BOARD["panels"]]
+    numbers = [panel["id"] for panel in board["panels"]]
     assert len(numbers) == len(set(numbers))
 
 
@@ -106,6 +108,7 @@ def program(name: str) -> str:
     "words",
     [
         ("check", "rules", "alerts.yml"),
+        ("check", "rules", "proxy.yml"),
         ("test", "rules", "alerts.test.yml"),
         ("check", "config", "prometheus.yml"),
     ],

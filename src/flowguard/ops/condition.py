@@ -32,6 +32,7 @@ CAUSES: Final = {
     "replication": "replication is {} behind",
     "memory": "memory is {} full",
 }
+CAUSES_OF_PROXY: Final = {**CAUSES, "store": "the broker behind acknowledges after {}"}
 
 
 class Condition(StrEnum):
@@ -84,7 +85,8 @@ def _reasons(status: Status, condition: Condition) -> list[str]:
         found.append("the journal is full, no packets are processed")
     # Waits for an unavailable store are pressure, too, but not its cause.
     if condition is not Condition.STALLED:
-        found += cause_of(status["pressure"])
+        causes = CAUSES_OF_PROXY if "upstreams" in status else CAUSES
+        found += cause_of(status["pressure"], causes)
     waiting, rung = status["gate"]["buffered"]["used"], status["gate"]["rung"]
     if waiting:
         found.append(count(waiting, "CONNECT") + " waiting")
@@ -133,14 +135,14 @@ def _window(status: Status) -> str:
     return "clients take turns" if window["granted"] < 1 else f"window {window['limit']:,}"
 
 
-def cause_of(pressure: PressureStatus) -> list[str]:
+def cause_of(pressure: PressureStatus, causes: Mapping[str, str]) -> list[str]:
     """Return the signal that limits the node, with its value, or []."""
     cause = pressure["cause"]
     if cause is None or pressure["value"] < LIMITS_FROM:
         return []
     value = pressure["observed"][cause]
     text = f"{value * 100:.0f} %" if cause == "memory" else duration(value)
-    return [CAUSES[cause].format(text)]
+    return [causes[cause].format(text)]
 
 
 def duration(value_s: float) -> str:

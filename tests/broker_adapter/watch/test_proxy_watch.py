@@ -87,6 +87,15 @@ def test_without_an_upstream_its_clients_wait_and_the_proxy_is_stalled() -> None
     assert "the broker behind has not answered for 12 s" in sentence
 
 
+def test_a_slow_upstream_is_named_as_the_cause() -> None:
+    stage = ProxyStage()
+    client = stage.connect(client_id="me")
+    client.send(Publish("a", b"x", 1, packet_id=1))
+    stage.advance(2.0)
+    _, sentence = condition_of(status_at(CATALOGUE, view(stage).look()))
+    assert "the broker behind acknowledges after" in sentence
+
+
 @pytest.mark.parametrize(
     ("version", "packet", "reason", "by"),
     [

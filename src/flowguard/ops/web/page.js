@@ -207,7 +207,7 @@ function showCondition(sample) {
   write($("process"), `Process ${status.pid}, started ${new Date(status.started_s * 1e3).toLocaleString("en-GB")}.`);
 }
 
-function showPressure({ pressure }) {
+function showPressure({ pressure, upstreams }) {
   write($("pressure"), pressure.value.toFixed(2));
   const limits = pressure.cause !== null && pressure.value >= 0.8;
   write($("cause"), limits ? `of 1, by the ${pressure.cause}` : "of 1");
@@ -216,7 +216,7 @@ function showPressure({ pressure }) {
     const format = signal === "memory" ? (part) => `${Math.round(part * 100)} %` : time;
     const isCause = limits && signal === pressure.cause;
     return {
-      name: SIGNALS[signal] ?? signal,
+      name: upstreams && signal === "store" ? "broker behind acknowledges" : SIGNALS[signal] ?? signal,
       value: `${format(pressure.observed[signal])} of ${format(pressure.objectives[signal])}`,
       part: value / 2,
       className: `${isCause ? "cause " : ""}${value > 1.2 ? "bad" : value >= 1 ? "busy" : ""}`,
