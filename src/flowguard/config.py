@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from flowguard.address import KafkaTopic
 from flowguard.errors import ConfigError
 from flowguard.kafka_settings import KafkaSettings
-from flowguard.network_settings import HttpSettings, NetworkSettings
+from flowguard.network_settings import ClusterSettings, HttpSettings, NetworkSettings
 from flowguard.section import Section
 
 KIB = 1024
@@ -230,8 +230,8 @@ class NodeSettings(Section):
     """Totals of the node; "its share" is its share of the memory limit (docs/explain/limits.md)."""
 
     workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] | Literal["auto"] = 1
-    """Number of processes that share the clients, or `auto` for one per core
-    (docs/operate/workers.md)."""
+    """Number of processes that share the clients; `auto` is one per core (docs/operate/workers.md).
+    In a cluster it is the maximum number of shards of this node, by default all."""
     worker_timeout_s: float = Field(30.0, ge=5)
     """Time without an answer after which one of several workers is killed and started again,
     seconds."""
@@ -426,6 +426,7 @@ class Settings(Section):
     node: NodeSettings = NodeSettings()
     store: StoreSettings = StoreSettings()
     redis: RedisSettings = RedisSettings()
+    cluster: ClusterSettings = ClusterSettings()
     kafka: KafkaSettings = KafkaSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     http: HttpSettings = HttpSettings()

@@ -6,12 +6,17 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, IPvAnyNetwork, field_validator, model_validator
 
-from flowguard.address import Address, parse_address
+from flowguard.address import PORT_MAX, Address, parse_address
 from flowguard.errors import ConfigError
 from flowguard.section import LISTED, Section
 
 HTTP_NONE: Final = "none"
 """Value of `http.address` for no port."""
+
+
+SHARDS_MAX: Final = 256
+PORTS_PER_SHARD: Final = 2
+"""One for links, one for clients that another node has accepted."""
 
 
 class NamedCertificate(Section):
@@ -200,3 +205,35 @@ class HttpSettings(Section):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return text
+
+
+class ClusterSettings(Section):
+    """This node in a cluster over Redis (docs/operate/cluster.md)."""
+
+    address: str | None = None
+    """HOST:PORT at which the other nodes reach this one, also its name; if absent, there is no
+    cluster. Each shard uses two ports: PORT + 2 x its number, and the next one."""
+    shards: int = Field(6, ge=2, le=SHARDS_MAX)
+    """Number of parts in which the cluster divides its sessions, fixed by the first start. A
+    process runs each of them."""
+
+    @field_validator("address")
+    @classmethod
+    def _reachable(cls, address: str | None) -> str | None:
+        try:
+            if address is not None and not parse_address(address)[1]:
+                raise ConfigError(f"{address}: expected a port that other nodes reach")
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return address
+
+    @model_validator(mode="after")
+    def _ports(self) -> Self:
+        if self.address is not None:
+            last = parse_address(self.address)[1] + PORTS_PER_SHARD * self.shards - 1
+            if last > PORT_MAX:
+                raise ValueError(
+                    f"cluster.address {self.address} with {self.shards} shards needs ports up to "
+                    f"{last}, and {PORT_MAX} is the last one"
+                )
+        return self

@@ -26,6 +26,7 @@ OWN: Final = {
         "serve": "flowguard.cli.serve:serve",
         "top": "flowguard.cli.remote.top:top",
         "explain": "flowguard.cli.remote.explain:explain",
+        "cluster": "flowguard.cli.remote.cluster:cluster",
         "drain": "flowguard.cli.remote.drain:drain",
         "clients": "flowguard.cli.remote.lists.clients:clients",
         "subscriptions": "flowguard.cli.remote.lists.subscriptions:subscriptions",

@@ -53,6 +53,7 @@ def serve(
     config: options.Config = None,
     limits: options.LimitsFile = None,
     workers: options.Workers = None,
+    cluster: options.ClusterAddress = None,
     store: options.StoreName = None,
     redis_url: options.RedisUrl = None,
     takeover: options.Takeover = False,
@@ -82,6 +83,7 @@ def serve(
         "http.address": ("--http", http),
         "node.workers": ("--workers", workers),
         "store.data_dir": ("--data", data),
+        "cluster.address": ("--cluster", cluster),
         "store.kind": ("--store", store),
         "store.application_store": ("--kafka-servers", kafka_servers and "kafka"),
         "redis.url": ("--redis-url", redis_url),
@@ -115,7 +117,7 @@ def _build(sources: Sources) -> "BrokerParts | Supervisor":
         sources.log_limits(loaded, shadow)
         count = workers_of(settings)
         port, data = http_port(settings), settings.store.data_dir
-        if count > 1:
+        if count > 1 or settings.cluster.address is not None:
             # Imported on demand, because a single worker needs none of it.
             from flowguard.app.workers.supervisor import build_supervisor
 

@@ -90,6 +90,14 @@ Workers = Annotated[
         help="Number of processes that share the clients; auto is one per core (node.workers).",
     ),
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="HOST:PORT",
+        help="Join the cluster in Redis; other nodes reach this one here (cluster.address).",
+    ),
+]
 PolicyOption = Annotated[str | None, typer.Option(help="Overload policy (flow.policy).")]
 ShadowPolicy = Annotated[
     str | None, typer.Option(help="Policy that is evaluated without effect (flow.shadow_policy).")

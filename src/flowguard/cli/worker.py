@@ -1,5 +1,7 @@
 """`flowguard worker FD`: one of several workers; `flowguard serve --workers N` starts it."""
 
+import json
+from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Annotated
@@ -34,7 +36,7 @@ def worker(
     spec = WorkerSpec.receive(sock)
     end_with_supervisor(spec.supervisor)
     with start_signals():
-        broker = _build(spec)
+        broker = _claimed(_build(spec), sock)
     try:
         trio.run(_main, broker, sock)
     except BaseExceptionGroup as group:
@@ -62,8 +64,22 @@ def _build(spec: WorkerSpec) -> BrokerParts:
         raise refused(f"{spec.seat.name}: {error.what}", error.hint, error.exit_code) from error
 
 
+def _claimed(broker: BrokerParts, control: socket) -> BrokerParts:
+    """Return the broker of a shard with the incarnation that Redis gave it, and tell that to the
+    supervisor; any other broker as it is."""
+    seat = broker.seat
+    if seat is None or seat.address is None:
+        return broker
+    from flowguard.stores.redis import RedisStore
+
+    assert isinstance(broker.store, RedisStore)
+    incarnation = broker.store.incarnation
+    control.sendall(json.dumps({"claimed": incarnation}).encode() + b"\n")
+    return replace(broker, seat=replace(seat, incarnation=incarnation))
+
+
 def _share(spec: WorkerSpec, settings: Settings) -> Settings:
-    return share_of(settings, spec.count, spec.index, spec.memory_bytes, spec.disk_bytes)
+    return share_of(settings, spec.parts, spec.index, spec.memory_bytes, spec.disk_bytes)
 
 
 async def _main(broker: BrokerParts, sock: socket) -> None:
@@ -87,6 +103,9 @@ async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
             await control.tell(pong=True)
         if running.stop.is_set():  # Sockets and store may be closed already.
             continue
+        if "moved" in message and broker.seat is not None:
+            broker.seat.move({int(k): (host, port) for k, (host, port) in message["moved"].items()})
+            running.reactor.wake()
         if "died" in message:
             name, incarnation = message["died"]
             mesh.died(name, incarnation, running.clock())

@@ -3,6 +3,7 @@
 - `pressure`  the records of other nodes, their merge, and the windows that follow from them
 - `frames`    frames of a link, as bytes
 - `members`   the nodes, their states, and the owner of each session
+- `shards`    which node is to run which part of the sessions
 - `routes`    filters of the sessions of each node, as the other nodes know them
 - `links`     the messages of one ordered pair of nodes, until they are durable
 - `mesh`      all links of one node

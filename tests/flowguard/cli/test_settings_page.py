@@ -13,7 +13,7 @@ from flowguard.section import meanings
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
-    sections = ("flow", "session", "node", "store", "redis", "kafka")
+    sections = ("flow", "session", "node", "store", "redis", "cluster", "kafka")
     sections += ("telemetry", "http", "network", "log")
     assert tomllib.loads(settings_toml()) == {section: {} for section in sections}
 

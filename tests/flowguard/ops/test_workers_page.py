@@ -8,7 +8,9 @@ from tests.flowguard.cli.test_top_workers import status
 
 def test_page_has_a_row_for_each_worker_and_the_sums() -> None:
     statuses = [status(10.0, 1_000, 3), None, status(10.0, 300, 4)]
-    page = workers_page("2 of 3 workers serve", ["w-0", "w-1", "w-2"], statuses)
+    page = workers_page(
+        "2 of 3 workers serve", [("w-0", ""), ("w-1", "down"), ("w-2", "")], statuses
+    )
     body = page.body.decode()
     assert "<h1>2 of 3 workers serve</h1>" in body
     assert '<a href="workers/2/">w-2</a>' in body

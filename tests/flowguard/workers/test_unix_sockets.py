@@ -9,7 +9,7 @@ from socket import socket
 from structlog.testing import capture_logs
 
 from flowguard.broker.sockets.other_sockets import OtherSockets
-from flowguard.broker.workers.unix_sockets import UnixListener, connect_unix
+from flowguard.broker.workers.unix_sockets import WorkerListener, connect_unix, listen_unix
 
 
 def test_listener_without_a_watch_for_a_connection_rests_until_the_tick(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_listener_without_a_watch_for_a_connection_rests_until_the_tick(tmp_path
 
     with select.epoll() as epoll, capture_logs() as lines:
         others = OtherSockets(epoll)
-        listener = UnixListener(tmp_path / "socket", others, take)
+        listener = WorkerListener(listen_unix(tmp_path / "socket"), others, take)
         for _ in range(2):
             client = connect_unix(tmp_path / "socket")
             assert client is not None

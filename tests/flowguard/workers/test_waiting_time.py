@@ -12,6 +12,7 @@ from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
+from flowguard.broker.workers.unix_sockets import listen_unix
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.config import Settings
@@ -42,6 +43,7 @@ class InProcessWorker:
         self.handover = Handover(
             self.members,
             self.paths,
+            [listen_unix(self.paths[self.members.name])],
             node,
             self.running.reactor,
             self.doorways,
@@ -52,7 +54,7 @@ class InProcessWorker:
 
     def close(self) -> None:
         peers = [each.sock for each in self.handover._peers.values() if each.sock is not None]
-        for sock in (self.handover._listener._sock, *peers, *self.handover._incoming):
+        for sock in (self.handover._listeners[0]._sock, *peers, *self.handover._incoming):
             sock.close()
 
 

@@ -8,6 +8,7 @@
                                the same retained messages
     GET /trace                 the lines of all workers
     GET /explain/{client_id}   the answer of the worker that owns the session
+    GET /cluster               nodes and shards, if this is a node of a cluster
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients, 503 otherwise
     GET /workers/{K}/{path}    the answer of worker K
@@ -100,6 +101,7 @@ READ_PATHS: Final = (
     *("/metrics", "/status", "/limits", *ROWS, TRACE),
     *(f"{EXPLAIN}CLIENT_ID", HEALTH, READY, LOG, f"{WORKERS}K/PATH"),
 )
+CLUSTER: Final = "/cluster"
 
 
 @final
@@ -114,15 +116,17 @@ class MachineAnswers:
         keys: Keys,
         on_level: Callable[[str, str], None],
         stop: trio.Event,
+        cluster: Callable[[], object] | None = None,
     ) -> None:
         """`on_level` is called with the kind and the level of a changed log level; `stop` ends the
-        broker."""
+        broker; `cluster` returns the table of the cluster, as values of JSON."""
         self._workers = workers
         self._data = data
         self._reload = reload
         self._keys = keys
         self._on_level = on_level
         self._stop = stop
+        self._cluster = cluster
         names = {worker.name: "" for worker in workers}
         self._members = Members(name_of(0), 1, names)
         self._is_copying = False
@@ -178,7 +182,7 @@ class MachineAnswers:
     async def _read(self, path: str) -> Response:
         if path == PAGE:
             statuses = [_json(answer) for answer in await self._ask_all("/status")]
-            names = [each.name for each in self._workers]
+            names = [(each.name, each.elsewhere or "down") for each in self._workers]
             return workers_page(sentence_of(self._workers), names, statuses)
         if path == LOG:
             return levels_response()
@@ -188,6 +192,8 @@ class MachineAnswers:
             return text_response("alive")
         if path == READY:
             return await self._ready()
+        if path == CLUSTER and self._cluster is not None:
+            return json_response(self._cluster())
         if path == "/metrics":
             return await self._metrics()
         if path in ("/status", "/limits"):
@@ -201,19 +207,26 @@ class MachineAnswers:
         owner = self._members.owner_of(client_id)
         return [each.name for each in self._workers].index(owner)
 
+    def _unavailable(self, index: int) -> Response:
+        worker = self._workers[index]
+        why = worker.elsewhere or "does not answer"
+        return json_response({"error": f"{worker.name} {why}"}, 503)
+
     async def _forward(
         self, index: int, path: str, query: Mapping[str, str] | None = None
     ) -> Response:
         answer = await self._ask(
             index, f"{quote(path)}?{urlencode(query)}" if query else quote(path)
         )
-        return _unavailable(index) if answer is None else answer
+        return self._unavailable(index) if answer is None else answer
 
     async def _listed(self, request: Request) -> Response:
         """Return a page of one worker; the cursor names the worker and its own cursor."""
         number, _, cursor = request.query.get("cursor", "").partition("-")
-        index = int(number) if number.isascii() and number.isdecimal() else 0
-        if index >= len(self._workers):
+        least = int(number) if number.isascii() and number.isdecimal() else 0
+        mine = [worker.index for worker in self._workers if worker.is_wanted]
+        index = next((each for each in mine if each >= least), None)
+        if index is None:
             return json_response({"error": "cursor: no such worker"}, 400)
         answer = await self._forward(index, request.path, {**request.query, "cursor": cursor})
         if answer.code != 200:
@@ -221,7 +234,7 @@ class MachineAnswers:
         page = json.loads(answer.body)
         if page["next"] is not None:
             page["next"] = f"{index}-{page['next']}"
-        elif index + 1 < len(self._workers) and request.path != RETAINED:
+        elif index < mine[-1] and request.path != RETAINED:
             page["next"] = f"{index + 1}-"
         return json_response(page)
 
@@ -249,7 +262,7 @@ class MachineAnswers:
         body = await connection.body()
         index = self._owner_of(client_id_of(body))
         answer = await self._ask(index, request.path, body, 2 * ASK_S, caller_of(request))
-        return _unavailable(index) if answer is None else answer
+        return self._unavailable(index) if answer is None else answer
 
     async def _delete_retained(self, request: Request, connection: HttpConnection) -> Response:
         """Let each worker delete the messages that it orders."""
@@ -262,7 +275,7 @@ class MachineAnswers:
         asked = (request.path, body, DELETION_S, caller_of(request))
         for index, answer in enumerate(await self._ask_all(*asked)):
             if answer is None:
-                return _unavailable(index)
+                return self._unavailable(index)
             if answer.code != 200:
                 return answer
             done: Deleted = json.loads(answer.body)
@@ -278,7 +291,8 @@ class MachineAnswers:
             for index, answer in enumerate(answers)
             if answer is not None and answer.code != 200
         )
-        is_ready = not reasons and all(worker.serves for worker in self._workers)
+        mine = [worker.serves for worker in self._workers if worker.is_wanted]
+        is_ready = not reasons and bool(mine) and all(mine)
         return text_response(sentence_of(self._workers) + reasons, 200 if is_ready else 503)
 
     async def _metrics(self) -> Response:
@@ -291,6 +305,7 @@ class MachineAnswers:
         ready = "".join(
             f'flowguard_worker_up{{worker="{worker.index}"}} {int(worker.serves)}\n'
             for worker in self._workers
+            if worker.is_wanted
         )
         restarts = "".join(
             f'flowguard_worker_restarts_total{{worker="{worker.index}"}} {worker.restarts_count}\n'
@@ -331,7 +346,7 @@ class MachineAnswers:
             answers = await self._ask_all(LOG, body)
             silent = [index for index, answer in enumerate(answers) if answer is None]
             if silent and self._workers[silent[0]].is_ready:
-                return _unavailable(silent[0])
+                return self._unavailable(silent[0])
         return response
 
     async def _backup(self, folder: Path) -> Response:
@@ -344,7 +359,7 @@ class MachineAnswers:
             body = json.dumps({"folder": str(folder / name_of(index))}).encode()
             answer = await self._ask(index, BACKUP, body, BACKUP_S)
             if answer is None:
-                return _unavailable(index)
+                return self._unavailable(index)
             if answer.code != 200:
                 return answer
         await trio.to_thread.run_sync(take, folder, len(self._workers))
@@ -400,14 +415,14 @@ class MachineAnswers:
         """Pass on the samples of a worker until it or the viewer ends."""
         stream = self._connect(index)
         if stream is None:
-            return _unavailable(index)
+            return self._unavailable(index)
         async with stream:
             with suppress(*LOST):
                 asked = WorkerRequest(stream)
                 await asked.send(EVENTS)
                 head = await asked.next()
                 if not isinstance(head, h11.Response) or head.status_code != 200:
-                    return _unavailable(index)
+                    return self._unavailable(index)
                 server.leave_out(connection)  # The worker has a limit on viewers.
                 connection.is_served = False
                 await connection.begin(EVENT_STREAM)
@@ -419,13 +434,14 @@ class MachineAnswers:
         self, index: int | None, request: Request, connection: HttpConnection, server: HttpServer
     ) -> Response | None:
         """Pass on the lines of a worker, or of all of them."""
-        chosen = range(len(self._workers)) if index is None else [index]
+        mine = [worker.index for worker in self._workers if worker.is_wanted]
+        chosen = mine if index is None else [index]
         async with AsyncExitStack() as opened:
             asked: list[WorkerRequest] = []
             for each in chosen:
                 stream = self._connect(each)
                 if stream is None:
-                    return _unavailable(each)
+                    return self._unavailable(each)
                 asked.append(WorkerRequest(await opened.enter_async_context(stream)))
 
             def begin() -> None:
@@ -448,10 +464,6 @@ async def serve_machine(
         nursery.start_soon(errors.run)
         task_status.started(listener.getsockname()[:2])
         await accept_all(listener, HttpServer(answers.respond, errors))
-
-
-def _unavailable(index: int) -> Response:
-    return json_response({"error": f"{name_of(index)} does not answer"}, 503)
 
 
 def _json(answer: Response | None) -> Any:

@@ -4,7 +4,9 @@ The command is `flowguard worker FD`. FD is one end of a pair of sockets. Each m
 JSON: first the supervisor's `WorkerSpec`, then
 
     supervisor   {"died": [name, incarnation]}   {"reload": true}   {"ping": true}
-    worker       {"ready": true}   {"reloaded": {...}}   {"rejected": "why"}   {"pong": true}
+                 {"moved": {shard: [host, port]}}  the shards of a cluster on other nodes
+    worker       {"claimed": incarnation}   {"ready": true}   {"pong": true}
+                 {"reloaded": {...}}   {"rejected": "why"}
 
 The kernel ends a worker when its supervisor ends (prctl(2), PR_SET_PDEATHSIG).
 """
@@ -24,6 +26,7 @@ from typing import Any, Final, Self, final
 
 import trio
 
+from flowguard.address import parse_address
 from flowguard.app.workers.seat import Seat, name_of
 from flowguard.config import Settings
 
@@ -52,6 +55,8 @@ class WorkerSpec:
     """Descriptors of the listening sockets, in the order of the settings."""
     supervisor: int
     """The process id of the supervisor."""
+    parts: int
+    """Number of processes that share the limits of this node."""
     sources: Mapping[str, Any] = field(default_factory=dict)
     """The files and options that a reload reads again."""
 
@@ -63,7 +68,9 @@ class WorkerSpec:
 
     @property
     def seat(self) -> Seat:
-        return Seat(self.index, self.count, self.incarnation, Path(self.data))
+        address = self.whole_settings.cluster.address
+        own = None if address is None else parse_address(address)
+        return Seat(self.index, self.count, self.incarnation, Path(self.data), own)
 
     @property
     def whole_settings(self) -> Settings:
@@ -174,6 +181,13 @@ class Worker:
         """The present process, or None between two of them."""
         self.incarnation = 0
         """Number of its last process, or 0 before the first."""
+        self.is_wanted = True
+        """False while its shard is another node's."""
+        self.home = ""
+        """The node that runs its shard, if it is not this one."""
+        self.wanted = trio.Event()
+        """Set while `is_wanted`."""
+        self.wanted.set()
         self.is_ready = False
         """True once the process has started, until it ends."""
         self.is_asked = False
@@ -185,12 +199,27 @@ class Worker:
         """Takes the answer to a reload, or None if none is expected."""
 
     @property
+    def elsewhere(self) -> str:
+        """The node that runs its shard, in words, or "" if it is this one."""
+        return "" if self.is_wanted else f"is on node {self.home}" if self.home else "is on no node"
+
+    @property
     def is_silent(self) -> bool:
         return self.silent_s >= SILENT_S
 
     @property
     def serves(self) -> bool:
         return self.is_ready and not self.is_silent
+
+    def want(self, *, is_wanted: bool) -> None:
+        """Let this node run the worker, or end it."""
+        if is_wanted and not self.is_wanted:
+            self.wanted.set()
+        elif self.is_wanted and not is_wanted:
+            self.wanted = trio.Event()
+            if self.process is not None:
+                self.process.stop()
+        self.is_wanted = is_wanted
 
     def heard(self) -> None:
         """The worker has answered, or another process begins."""
@@ -205,6 +234,7 @@ class Worker:
 
 def sentence_of(workers: Sequence[Worker]) -> str:
     """Return the state of the workers in words."""
+    workers = [worker for worker in workers if worker.is_wanted]
     count = sum(worker.serves for worker in workers)
     silent = "".join(f"; {worker.name} does not answer" for worker in workers if worker.is_silent)
     return f"{count} of {len(workers)} workers serve{silent}"

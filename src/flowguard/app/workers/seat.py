@@ -1,7 +1,7 @@
 """Seat: one of several workers as it knows itself, and what connects it with the others."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
 from typing import Final
@@ -10,12 +10,16 @@ from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
 from flowguard.broker.workers.links import Links
+from flowguard.broker.workers.places import Place, listen_tcp
 from flowguard.broker.workers.unix_sockets import listen_unix
 from flowguard.cluster.members import Members
+from flowguard.network_settings import PORTS_PER_SHARD
 
 HANDOVER: Final = "handover"
 LINKS: Final = "links"
 HTTP: Final = "http"
+PURPOSES: Final = (LINKS, HANDOVER)
+"""Purposes for which workers connect with each other, in the order of their ports."""
 
 
 def name_of(index: int) -> str:
@@ -40,7 +44,11 @@ class Seat:
     incarnation: int
     """Number of this process, above those of all processes before it."""
     data: Path
-    """The data directory that all workers share."""
+    """The data directory that all workers of this machine share."""
+    address: tuple[str, int] | None = None
+    """In a cluster: the host and the first port at which other nodes reach this one."""
+    places: dict[str, dict[str, Place]] = field(default_factory=dict)
+    """The place of each worker, by purpose and name; see `move`."""
 
     @property
     def name(self) -> str:
@@ -51,7 +59,8 @@ class Seat:
         return self.data / self.name
 
     def members(self) -> Members:
-        return Members(self.name, self.incarnation, dict(self._addresses(LINKS)))
+        names = [name_of(index) for index in range(self.count)]
+        return Members(self.name, self.incarnation, dict.fromkeys(names, ""))
 
     def listen_http(self) -> socket:
         """Return a listening socket for the supervisor. Raises OSError."""
@@ -59,18 +68,45 @@ class Seat:
 
     def join(self, running: Running, doorways: Sequence[Doorway]) -> None:
         """Connect a started broker with the other workers. Raises OSError."""
+        self.move({})
         node, reactor = running.node, running.reactor
-        paths = {name: Path(address) for name, address in self._addresses(HANDOVER)}
-        handover = Handover(self.members(), paths, node, reactor, doorways, running.clock)
+        handover = Handover(
+            self.members(),
+            self.places[HANDOVER],
+            self._listen(HANDOVER),
+            node,
+            reactor,
+            doorways,
+            running.clock,
+        )
         node.handshakes.placement = handover
         running.onlookers.append(lambda now_s, _: handover.tick(now_s))
         if node.router.peers.mesh is not None:
-            paths = {name: Path(address) for name, address in self._addresses(LINKS)}
-            links = Links(node.router.peers.mesh, paths, reactor, running.clock, node.broke)
+            listeners = self._listen(LINKS)
+            mesh, places = node.router.peers.mesh, self.places[LINKS]
+            links = Links(mesh, places, listeners, reactor, running.clock, node.broke)
             running.onlookers.append(lambda now_s, _: links.tick(now_s))
 
-    def _addresses(self, purpose: str) -> list[tuple[str, str]]:
-        return [
-            (name_of(index), str(socket_path(self.data, index, purpose)))
-            for index in range(self.count)
-        ]
+    def move(self, remote: Mapping[int, tuple[str, int]]) -> None:
+        """Take over the places of shards on other nodes, each a host and its node's first port. All
+        other workers are on this machine, or down."""
+        for purpose in PURPOSES:
+            places = self.places.setdefault(purpose, {})
+            for index in range(self.count):
+                place: Place = socket_path(self.data, index, purpose)
+                if index in remote:
+                    place = port_of(remote[index], index, purpose)
+                places[name_of(index)] = place
+
+    def _listen(self, purpose: str) -> list[socket]:
+        """Return a Unix socket, and in a cluster one for the other nodes. Raises OSError."""
+        listeners = [listen_unix(socket_path(self.data, self.index, purpose))]
+        if self.address is not None:
+            listeners.append(listen_tcp(port_of(self.address, self.index, purpose)))
+        return listeners
+
+
+def port_of(node: tuple[str, int], index: int, purpose: str) -> tuple[str, int]:
+    """Return the address of a shard for a purpose, on a node with this host and first port."""
+    host, port = node
+    return host, port + PORTS_PER_SHARD * index + PURPOSES.index(purpose)

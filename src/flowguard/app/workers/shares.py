@@ -44,13 +44,23 @@ TOTALS_IF_SET: Final = (
 
 
 def workers_of(settings: Settings) -> int:
-    """Return the number of workers that the settings ask for. Raises ConfigError."""
+    """Return the number of workers that the settings ask for; in a cluster, the most that this node
+    is to run. Raises ConfigError."""
     wanted = settings.node.workers
     count = len(os.sched_getaffinity(0)) if wanted == "auto" else wanted
+    if settings.cluster.address is not None:
+        if settings.store.kind != "redis":
+            raise ConfigError(
+                "cluster.address needs store.kind redis: the sessions of a node that is down go on "
+                "at another one, so both must reach them"
+            )
+        if settings.node.workers != "auto" and "workers" not in settings.node.model_fields_set:
+            return settings.cluster.shards
+        return min(count, settings.cluster.shards)
     if count > 1 and settings.store.kind == "redis":
         raise ConfigError(
-            "node.workers: several workers need store.kind rocks or memory, because one process "
-            "owns all sessions in Redis: start with --workers 1"
+            "node.workers: with Redis several workers are a cluster, also on one machine: give it "
+            "an address (--cluster 127.0.0.1:7000), or start with --workers 1"
         )
     if count > 1 and settings.store.application_store == "kafka":
         raise ConfigError(
@@ -83,6 +93,9 @@ def share_of(
     if disk_bytes is not None:
         _put(values, "node.disk_queue_bytes_max", _part("disk", disk_bytes, count))
     _put(values, "flow.memory_max_bytes", (memory_bytes - PROCESS_BYTES) // count)
+    if settings.cluster.address is not None:
+        _put(values, "redis.prefix", f"{settings.redis.prefix}.{index}")
+        _put(values, "redis.takeover", True)  # It waits until the last owner of the shard ends.
     if settings.telemetry.record_dir is not None:
         _put(values, "telemetry.record_dir", str(settings.telemetry.record_dir / f"worker-{index}"))
     return _valid(values, count)

@@ -23,6 +23,7 @@ from flowguard.address import Address
 from flowguard.app.failures import listen_error, store_error
 from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
+from flowguard.app.workers.cluster_duty import ClusterDuty
 from flowguard.app.workers.data_folder import Incarnations, lock, take
 from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of
 from flowguard.app.workers.seat import remove_sockets
@@ -30,7 +31,7 @@ from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
 from flowguard.broker.memory import missing_memory
 from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, StoreError
 from flowguard.ops.web.reload import Reloaded
 
 PAUSE_MIN_S: Final = 0.1
@@ -88,11 +89,14 @@ def build_supervisor(
             disk_bytes = _disk_bytes(bounds, data) if on_disk else None
             if on_disk:
                 take(data, count)
-        except OSError as error:
+            duty = None
+            if settings.cluster.address is not None:
+                duty = ClusterDuty(settings, count)
+        except (OSError, StoreError) as error:
             raise store_error(error, settings, data) from error
         spec = WorkerSpec(
             index=0,
-            count=count,
+            count=count if duty is None else settings.cluster.shards,
             incarnation=0,
             data=str(data),
             settings=settings.model_dump(mode="json", exclude_unset=True),
@@ -100,9 +104,10 @@ def build_supervisor(
             disk_bytes=disk_bytes,
             listeners=[doorway.sock.fileno() for doorway in doorways],
             supervisor=os.getpid(),
+            parts=count,
             sources=sources,
         )
-        return Supervisor(spec, doorways, port, token, opened.pop_all())
+        return Supervisor(spec, doorways, port, token, opened.pop_all(), duty)
 
 
 def _close(doorways: Sequence[Doorway]) -> None:
@@ -128,9 +133,12 @@ class Supervisor:
         http: socket | None,
         token: bytes | None,
         opened: ExitStack,
+        duty: ClusterDuty | None = None,
     ) -> None:
-        """`spec` is the same for all workers but for their index and incarnation."""
+        """`spec` is the same for all workers but for their index and incarnation. `duty`: the
+        cluster that this node belongs to."""
         self._spec = spec
+        self._duty = duty
         self._doorways = doorways
         self._http = http
         self._token = token
@@ -140,6 +148,8 @@ class Supervisor:
         self._reloading = trio.Lock()
         self._nursery: trio.Nursery
         self.workers = [Worker(index) for index in range(spec.count)]
+        if duty is not None:
+            duty.use(self.workers)
         self.addresses: list[Address] = [doorway.address for doorway in doorways]
         self._started = trio.Event()
         self._changed = trio.Event()
@@ -163,16 +173,23 @@ class Supervisor:
                 for worker in self.workers:
                     nursery.start_soon(self._keep, worker)
                 nursery.start_soon(self._end_start_on_stop)
+                if self._duty is not None:
+                    await nursery.start(self._duty.run)
+                    self._started.set()  # Its shards may have to wait for other nodes.
                 await self._started.wait()
                 if not self.stop.is_set():
                     log.info("all workers started", pid=os.getpid(), workers=len(self.workers))
                 task_status.started(await self._start_http(nursery))
                 await self.stop.wait()
+                if self._duty is not None:
+                    await self._duty.evacuate()
                 _close(self._doorways)
                 for worker in self.workers:
                     if worker.process is not None:
                         worker.process.stop()
                 await self._all_ended()
+                if self._duty is not None:
+                    await self._duty.leave()
                 nursery.cancel_scope.cancel()
         self.ended.set()
 
@@ -198,7 +215,9 @@ class Supervisor:
             self._spec = replace(self._spec, settings={**settings, "log": log_settings})
 
         keys = Keys(frozenset(self._spec.whole_settings.http.names), self._token)
-        answers = MachineAnswers(self.workers, self.data, self.reload, keys, use_level, self.stop)
+        cluster = None if self._duty is None else self._duty.status
+        seen = (self.workers, self.data, self.reload, keys, use_level, self.stop, cluster)
+        answers = MachineAnswers(*seen)
         address: tuple[str, int] = await nursery.start(serve_machine, answers, self._http)
         return address
 
@@ -211,10 +230,13 @@ class Supervisor:
         """Run a worker, and start it again whenever it ends."""
         pause_s = PAUSE_MIN_S
         while not self.stop.is_set():
+            await worker.wanted.wait()
             began_s = trio.current_time()
             why = await self._live(worker)
             if self.stop.is_set():
                 return
+            if not worker.is_wanted:
+                continue
             if not self._started.is_set():
                 log.error("worker did not start", name=worker.name, why=why)
                 self.stop.set()
@@ -235,9 +257,13 @@ class Supervisor:
         except OSError as error:
             self.exit_code = self.exit_code or 1
             return f"it cannot be started: {error.strerror}"
-        worker.process, worker.incarnation = process, spec.incarnation
+        worker.process = process
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear, worker, process, nursery)
+            if self._duty is None:
+                worker.incarnation = spec.incarnation
+            else:  # Redis gives the incarnation, with the shard.
+                nursery.start_soon(self._duty.greet, worker)
             for other in self.workers:
                 if other.process is None and other.incarnation:
                     died = [other.name, other.incarnation]
@@ -262,6 +288,8 @@ class Supervisor:
                 if all(each.is_ready for each in self.workers):
                     self._started.set()
                 nursery.start_soon(self._watch, worker, process)
+            elif "claimed" in message:
+                worker.incarnation = message["claimed"]
             elif "pong" in message:
                 if worker.is_silent:
                     log.info("worker answers again", name=worker.name)

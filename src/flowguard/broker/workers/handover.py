@@ -7,6 +7,9 @@ WebSocket it keeps the stream, and sends one end of a pair of sockets (`pipes`).
 A connection stays an ordinary one of this worker until it is sent. So it ends here if its client
 leaves, and it is answered with 0x88 (Server unavailable) if the other worker does not come back in
 time. Each worker connects to each other one; nothing is answered on these connections.
+
+In a cluster the other worker may be on another node. Then this one keeps the stream as with TLS,
+and passes its bytes on over a connection to that node (`arrivals`).
 """
 
 import errno
@@ -24,6 +27,7 @@ from flowguard.broker.layers.proxied import ProxiedStream
 from flowguard.broker.sockets.link import Link
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.sockets.reactor import Reactor, ServerLink
+from flowguard.broker.workers.arrivals import Arrivals
 from flowguard.broker.workers.fd_frames import (
     NO_DESCRIPTOR,
     FdFrame,
@@ -32,7 +36,8 @@ from flowguard.broker.workers.fd_frames import (
     send_fd,
 )
 from flowguard.broker.workers.pipes import Pipes
-from flowguard.broker.workers.unix_sockets import UnixListener, connect_unix
+from flowguard.broker.workers.places import Place, connect
+from flowguard.broker.workers.unix_sockets import WorkerListener, connect_unix
 from flowguard.cluster.members import Members
 from flowguard.codec.packets import Connect
 from flowguard.flow import Reason
@@ -52,11 +57,10 @@ AHEAD_BYTES_MAX: Final = LOOKAHEAD_BYTES + READ_BYTES_MAX
 class OtherWorker:
     """Another worker, as the destination of connections."""
 
-    __slots__ = ("name", "path", "sock", "unsent", "waiting")
+    __slots__ = ("name", "sock", "unsent", "waiting")
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.path = path
         self.sock: socket | None = None
         """The connection to it, or None if it has no listener now."""
         self.unsent = b""
@@ -72,25 +76,33 @@ class Handover:
     def __init__(
         self,
         members: Members,
-        paths: Mapping[str, Path],
+        places: Mapping[str, Place],
+        listeners: Sequence[socket],
         node: Node,
         reactor: Reactor,
         doorways: Sequence[Doorway],
         clock: Callable[[], float],
     ) -> None:
-        """`paths` has the socket of each worker. Raises OSError."""
+        """`places` has the place of each other worker, which may change. The first of `listeners`
+        is a Unix socket; one for workers of other nodes may follow. Raises OSError."""
         self._members = members
+        self._places = places
         self._node = node
         self._reactor = reactor
         self._doorways = doorways
         self._clock = clock
         self._pipes = Pipes(reactor, clock)
-        self._peers = {name: OtherWorker(name, paths[name]) for name in members.peers}
+        self._peers = {name: OtherWorker(name) for name in members.peers}
         self._incoming: dict[socket, FdFrameReader] = {}
         self._frame_bytes_max = (
             HEAD_BYTES_MAX + node.settings.session.packet_size_max + AHEAD_BYTES_MAX
         )
-        self._listener = UnixListener(paths[members.name], reactor.sockets.others, self._accept)
+        others = reactor.sockets.others
+        self._arrivals = Arrivals(others, self._frame_bytes_max, self._take_remote, clock)
+        takes = (self._accept, self._arrivals.accept)
+        self._listeners = [
+            WorkerListener(sock, others, take) for sock, take in zip(listeners, takes, strict=False)
+        ]
 
     # --- to other workers ------------------------------------------------------------------------
 
@@ -108,11 +120,15 @@ class Handover:
     def tick(self, now_s: float) -> None:
         """Every 100 ms: connect again, and reject connections that have waited too long."""
         self._pipes.tick(now_s)
-        self._listener.tick()
+        self._arrivals.tick(now_s)
+        for listener in self._listeners:
+            listener.tick()
         patience_s = self._node.settings.flow.connect_patience_s
         for peer in self._peers.values():
             if peer.sock is None:
                 self._connect(peer, now_s)
+            elif not isinstance(self._places[peer.name], Path):  # Its shard has moved.
+                self._disconnect(peer)
             while peer.waiting and now_s - peer.waiting[0][1] > patience_s:
                 self._reject(peer.waiting.popleft()[0], peer, now_s)
 
@@ -123,7 +139,11 @@ class Handover:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
 
     def _connect(self, peer: OtherWorker, now_s: float) -> None:
-        sock = connect_unix(peer.path)
+        place = self._places[peer.name]
+        if not isinstance(place, Path):
+            self._relay(peer, place, now_s)
+            return
+        sock = connect_unix(place)
         if sock is None:
             return
         on_event = partial(self._on_event, peer)
@@ -158,6 +178,9 @@ class Handover:
     def _send(self, peer: OtherWorker, now_s: float) -> None:
         """Send the connections that wait, as many as the worker takes now."""
         if peer.sock is None:
+            place = self._places[peer.name]
+            if not isinstance(place, Path):
+                self._relay(peer, place, now_s)
             return
         try:
             if peer.unsent:
@@ -179,7 +202,31 @@ class Handover:
             peer.sock.fileno(), EPOLLIN | EPOLLOUT if is_blocked else EPOLLIN
         )
 
-    def _frame_of(self, connection: ServerConnection, since_s: float, now_s: float) -> bytes:
+    def _relay(self, peer: OtherWorker, place: Place, now_s: float) -> None:
+        """Pass on the connections that wait to a worker of another node, each over its own one."""
+        while peer.waiting:
+            connection, since_s = peer.waiting[0]
+            if not connection.ended:
+                sock = connect(place) if self._reactor.sockets.listeners.has_descriptor else None
+                if sock is None:
+                    return  # The next tick tries again, or rejects it.
+                frame = self._frame_of(connection, since_s, now_s, is_remote=True)
+                if frame:
+                    link = connection.transport
+                    assert isinstance(link, Link)
+                    self._leave(connection, link, sock, now_s, frame)
+                else:
+                    sock.close()
+            peer.waiting.popleft()
+
+    def _frame_of(
+        self,
+        connection: ServerConnection,
+        since_s: float,
+        now_s: float,
+        *,
+        is_remote: bool = False,
+    ) -> bytes:
         """Return what another worker has to know of a connection; empty if that has failed.
 
         The error of one connection must not end the way to the other worker.
@@ -187,12 +234,14 @@ class Handover:
         link = connection.transport
         assert isinstance(link, Link)
         assert link.doorway is not None
+        waited_s = self._clock() - since_s + connection.waited_s
         try:
             head = {
                 "listener": self._doorways.index(link.doorway),
-                "since_s": monotonic() - (self._clock() - since_s + connection.waited_s),
+                "since_s": monotonic() - waited_s,
+                "waited_s": waited_s,  # For another machine, which has another clock.
                 "version": connection.version,
-                **_known_of(link),
+                **_known_of(link, is_remote=is_remote),
             }
             return frame_bytes(head, connection.sent_so_far())
         except Exception as error:
@@ -241,17 +290,23 @@ class Handover:
         return socketpair()
 
     def _leave(
-        self, connection: ServerConnection, link: ServerLink, pair: socket | None, now_s: float
+        self,
+        connection: ServerConnection,
+        link: ServerLink,
+        sock: socket | None,
+        now_s: float,
+        first: bytes = b"",
     ) -> None:
-        """The connection is another worker's."""
+        """The connection is another worker's. Its bytes pass through `sock`, after `first`, or it
+        has got the descriptor (None)."""
         self._reactor.sockets.release(link)
         self._node.attempts.handed_over(connection)
         connection.end(None, now_s)
-        if pair is None:
+        if sock is None:
             link.sock.close()
         else:
-            assert link.layer is not None
-            self._pipes.add(link.layer, pair)
+            stream = link.layer or ProxiedStream.handed_over(link.sock, None, None)
+            self._pipes.add(stream, sock, first)
 
     # --- from other workers ----------------------------------------------------------------------
 
@@ -279,15 +334,19 @@ class Handover:
             self._node.counters.drop(Reason.DESCRIPTORS)
             return
         sock, head = socket(fileno=frame.fd), frame.head
-        layer = None
-        if "peer" in head:
-            name = head["peer"]
-            peer = None if name is None else (str(name[0]), int(name[1]))
-            layer = ProxiedStream.handed_over(sock, peer, head["identity"])
+        layer = _known_client(sock, head) if "peer" in head else None
         doorway = self._doorways[head["listener"]]
-        self._reactor.take_over(
-            sock, doorway, layer, monotonic() - head["since_s"], head["version"], frame.data
-        )
+        waited_s = monotonic() - head["since_s"]
+        self._reactor.take_over(sock, doorway, layer, waited_s, head["version"], frame.data)
+
+    def _take_remote(self, sock: socket, head: Mapping[str, Any], data: bytes) -> None:
+        """Serve a client that a worker of another node passes on. Raises as `Take`."""
+        layer, doorway = _known_client(sock, head), self._doorways[head["listener"]]
+        waited_s, version = float(head["waited_s"]), int(head["version"])
+        try:
+            self._reactor.take_over(sock, doorway, layer, waited_s, version, data)
+        except Exception as error:
+            self._node.broke(error)
 
     def _end(self, sock: socket) -> None:
         self._incoming.pop(sock).close()
@@ -295,13 +354,21 @@ class Handover:
         sock.close()
 
 
-def _known_of(link: ServerLink) -> dict[str, Any]:
-    """Return what the layer of a link has learned of its client."""
-    if link.layer is None:
+def _known_of(link: ServerLink, *, is_remote: bool) -> dict[str, Any]:
+    """Return what the layer of a link has learned of its client, or its socket if the other worker
+    does not get it."""
+    if link.layer is None and not is_remote:
         return {}
     try:
-        name = link.layer.getpeername()
+        name = (link.layer or link.sock).getpeername()
     except OSError:  # The client has left; the other worker handles its last packets.
         name = None
     peer = name[:2] if isinstance(name, tuple) else None
-    return {"peer": peer, "identity": link.layer.identity}
+    return {"peer": peer, "identity": None if link.layer is None else link.layer.identity}
+
+
+def _known_client(sock: socket, head: Mapping[str, Any]) -> ProxiedStream:
+    """Return the stream of a client whose address and identity another worker has learned."""
+    name = head["peer"]
+    peer = None if name is None else (str(name[0]), int(name[1]))
+    return ProxiedStream.handed_over(sock, peer, head["identity"])

@@ -1,12 +1,11 @@
-"""Links: the connections of a mesh (`flowguard.cluster.mesh`) as Unix sockets in the loop.
+"""Links: the connections of a mesh (`flowguard.cluster.mesh`) as sockets in the loop.
 
 The loop asks the mesh for output at the end of each slice. A peer that is down is dialled again
 with each tick.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from select import EPOLLIN, EPOLLOUT
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, socket
 from typing import Final, final
@@ -14,7 +13,8 @@ from typing import Final, final
 import structlog
 
 from flowguard.broker.sockets.reactor import Reactor
-from flowguard.broker.workers.unix_sockets import UnixListener, connect_unix
+from flowguard.broker.workers.places import Place, connect
+from flowguard.broker.workers.unix_sockets import WorkerListener
 from flowguard.cluster.mesh import LinkConnection, Mesh
 from flowguard.errors import PeerError
 
@@ -28,11 +28,13 @@ log = structlog.get_logger()
 class LinkSocket:
     """A socket with the state of its connection."""
 
-    __slots__ = ("connection", "sock", "unsent")
+    __slots__ = ("connection", "place", "sock", "unsent")
 
-    def __init__(self, sock: socket, connection: LinkConnection) -> None:
+    def __init__(self, sock: socket, connection: LinkConnection, place: Place | None) -> None:
         self.sock = sock
         self.connection = connection
+        self.place = place
+        """The place that was dialled, or None if the connection was accepted."""
         self.unsent = b""
         """Output that the socket has not taken."""
 
@@ -42,36 +44,41 @@ class Links:
     def __init__(
         self,
         mesh: Mesh,
-        paths: Mapping[str, Path],
+        places: Mapping[str, Place],
+        listeners: Sequence[socket],
         reactor: Reactor,
         clock: Callable[[], float],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`paths` has the socket of each member. Raises OSError."""
+        """`places` has the place of each peer, which may change. Raises OSError."""
         self._on_error = on_error
         self._mesh = mesh
-        self._paths = paths
+        self._places = places
         self._sockets = reactor.sockets
         self._clock = clock
         self._open: dict[LinkConnection, LinkSocket] = {}
-        self._listener = UnixListener(
-            paths[mesh.members.name],
-            self._sockets.others,
-            lambda sock: self._add(sock, mesh.accept()),
-        )
+        self._listeners = [
+            WorkerListener(sock, self._sockets.others, lambda sock: self._add(sock, mesh.accept()))
+            for sock in listeners
+        ]
         self._has_output = True
         mesh.wake = self._wake
         reactor.on_slice = self._end_slice
 
     def tick(self, now_s: float) -> None:
-        """Every 100 ms: dial peers that are not connected."""
-        self._listener.tick()
+        """Every 100 ms: dial peers that are not connected, or are at another place now."""
+        for listener in self._listeners:
+            listener.tick()
+        for link in list(self._open.values()):
+            if link.place not in (None, self._places[link.connection.peer]):
+                self._lose(link)
         for peer in self._mesh.undialled():
-            sock = connect_unix(self._paths[peer])
+            place = self._places[peer]
+            sock = connect(place)
             if sock is None:
                 continue
             try:
-                self._add(sock, self._mesh.dial(peer))
+                self._add(sock, self._mesh.dial(peer), place)
             except OSError:  # The kernel has no memory for another watch.
                 sock.close()
         self._flush()
@@ -90,9 +97,9 @@ class Links:
             if not link.unsent:
                 self._send(link)
 
-    def _add(self, sock: socket, connection: LinkConnection) -> None:
+    def _add(self, sock: socket, connection: LinkConnection, place: Place | None = None) -> None:
         """Watch a connection. Raises OSError; then the connection is lost."""
-        link = LinkSocket(sock, connection)
+        link = LinkSocket(sock, connection, place)
         try:
             self._sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, link))
         except OSError:

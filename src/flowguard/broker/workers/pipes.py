@@ -1,8 +1,8 @@
-"""Pipes: clients of TLS and WebSocket that another worker serves.
+"""Pipes: clients of TLS and WebSocket that another worker serves, and all clients of other nodes.
 
 The layer of such a client stays here, because its state is in this process. The bytes pass through
-a pair of sockets to the worker that owns the session. Each direction keeps what one read brought;
-until that is sent, nothing more is read.
+a pair of sockets to the worker that owns the session, or over TCP to another node. Each direction
+keeps what one read brought; until that is sent, nothing more is read.
 """
 
 from collections import deque
@@ -49,10 +49,11 @@ class Pipes:
         self._open: set[Pipe] = set()
         self._lingering: deque[tuple[float, Pipe]] = deque()
 
-    def add(self, client: Layer, worker: socket) -> None:
-        """Pass on the bytes of a client after its link was released."""
+    def add(self, client: Layer, worker: socket, first: bytes = b"") -> None:
+        """Pass on the bytes of a client after its link was released; `first` come before them."""
         worker.setblocking(False)
         pipe = Pipe(client, worker)
+        pipe.from_client = first
         self._open.add(pipe)
         self._sockets.listeners.pipes_count += 1
         try:
@@ -61,7 +62,7 @@ class Pipes:
         except OSError:  # The kernel has no memory for another watch.
             self._close(pipe)
             return
-        self._move(pipe, False)  # The layer may have an answer to send.
+        self._move(pipe, False)  # The layer may have an answer to send, and `first` goes.
 
     def tick(self, now_s: float) -> None:
         """Close the pipes whose client has not taken the last bytes in time."""

@@ -22,12 +22,12 @@ log = structlog.get_logger()
 
 
 @final
-class UnixListener:
+class WorkerListener:
     """A listening socket in the loop; without a descriptor or a watch it rests until a tick."""
 
-    def __init__(self, path: Path, others: OtherSockets, take: Callable[[socket], None]) -> None:
+    def __init__(self, sock: socket, others: OtherSockets, take: Callable[[socket], None]) -> None:
         """`take` gets each connection, or raises OSError. Raises OSError."""
-        self._sock = listen_unix(path)
+        self._sock = sock
         self._others = others
         self._take = take
         self._has_failed = False

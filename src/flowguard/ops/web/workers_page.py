@@ -24,14 +24,14 @@ HEADINGS: Final = (
 
 
 def workers_page(
-    sentence: str, names: Sequence[str], statuses: Sequence[Status | None]
+    sentence: str, workers: Sequence[tuple[str, str]], statuses: Sequence[Status | None]
 ) -> Response:
-    """Return the page; `sentence` is the state of all workers. A worker that is down has no
-    status."""
+    """Return the page; `sentence` is the state of all workers. `workers` has the name of each, and
+    its state if it has no status."""
     rows = [_row("th", HEADINGS)]
-    for index, (name, status) in enumerate(zip(names, statuses, strict=True)):
+    for index, ((name, state), status) in enumerate(zip(workers, statuses, strict=True)):
         link = f'<a href="workers/{index}/">{name}</a>'
-        rows.append(_row("td", [link, *_cells(status)]))
+        rows.append(_row("td", [link, *([state] if status is None else _cells(status))]))
     serving = [each for each in statuses if each is not None]
     rows.append(_row("th", ["all", *_sums(serving)]))
     body = (
@@ -47,9 +47,7 @@ def _row(kind: str, cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{kind}>{cell}</{kind}>" for cell in cells)
 
 
-def _cells(status: Status | None) -> list[str]:
-    if status is None:
-        return ["down"]
+def _cells(status: Status) -> list[str]:
     window, pressure = status["window"], status["pressure"]
     granted = "closed" if window["closed"] else f"{window['granted']:.3g}"
     return [*_sums([status]), granted, f"{pressure['value']:.2f} {pressure['cause'] or ''}"]

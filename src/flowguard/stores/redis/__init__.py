@@ -8,6 +8,7 @@
 - `keys`     names of keys
 - `values`   values of keys
 - `lease`    ownership of a prefix by one broker at a time
+- `cluster_table`  the table of a cluster: nodes, and places of shards
 
 - `connection/`  servers, Sentinels, Redis Cluster
 - `lua/`         functions that run in Redis

@@ -6,9 +6,8 @@
           and the entries in strings that expire with their message
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from flowguard.records import Delivery, QueueEntry, packet_id_of
 from flowguard.stores.entries import decode_entry, encode_entry
@@ -20,22 +19,18 @@ from flowguard.types import Publish
 Ask = Callable[[Sequence[Words]], list[Any]]
 
 
-class QueueLayout(ABC):
-    def __init__(self, commit: bytes, count: bytes) -> None:
-        self.commit = commit
-        """Name of the function that commits."""
-        self.count = count
-        """Name of the command that counts a queue's entries."""
+class QueueLayout(Protocol):
+    commit: bytes
+    """Name of the function that commits."""
+    count: bytes
+    """Name of the command that counts a queue's entries."""
 
-    @abstractmethod
     def label(self, delivery: Delivery) -> bytes | int:
         """Return the word that the function takes beside the value of an entry."""
 
-    @abstractmethod
     def value(self, delivery: Delivery) -> bytes:
         """Return an entry."""
 
-    @abstractmethod
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
     ) -> tuple[list[QueueEntry], list[bytes]]:
@@ -44,9 +39,10 @@ class QueueLayout(ABC):
 
 
 @final
-class StreamQueues(QueueLayout):
+class StreamQueues:
     def __init__(self) -> None:
-        super().__init__(COMMIT_STREAM, b"XLEN")
+        self.commit = COMMIT_STREAM
+        self.count = b"XLEN"
 
     def label(self, delivery: Delivery) -> bytes | int:
         """Return the topic."""
@@ -74,9 +70,10 @@ class StreamQueues(QueueLayout):
 
 
 @final
-class ZsetQueues(QueueLayout):
+class ZsetQueues:
     def __init__(self) -> None:
-        super().__init__(COMMIT_ZSET, b"ZCARD")
+        self.commit = COMMIT_ZSET
+        self.count = b"ZCARD"
 
     def label(self, delivery: Delivery) -> bytes | int:
         """Return the size of a delivery."""

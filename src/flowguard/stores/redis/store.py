@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -22,8 +21,8 @@ from flowguard.stores.redis.changes import (
 )
 from flowguard.stores.redis.connection.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.connection.link import Call, RedisLink, values_of
+from flowguard.stores.redis.connection.opening import open_link
 from flowguard.stores.redis.connection.packing import Words
-from flowguard.stores.redis.connection.sentinel import find_primary, is_sentinel
 from flowguard.stores.redis.connection.server import (
     check_format,
     check_primary,
@@ -135,6 +134,11 @@ class RedisStore:
             raise
         self._is_open = True
 
+    @property
+    def incarnation(self) -> int:
+        """Number of this owner of the prefix, above those of all owners before."""
+        return self._lease.epoch
+
     def _go_on(self, wall_s: Callable[[], float] | None) -> None:
         """Make the clock of stored data, which continues from the clock of the last owner."""
         self._time: StoreClock | None = None
@@ -146,13 +150,13 @@ class RedisStore:
 
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""
-        url = self._settings.url
-        if is_sentinel(url):
-            find = partial(find_primary, url, self._timeout_s)
-            return RedisLink(url, self._timeout_s, self._greet, find)
-        if not is_cluster(url):
-            return RedisLink(url, self._timeout_s, self._greet)
-        return RedisCluster(url, self._timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
+        return open_link(
+            self._settings.url,
+            self._timeout_s,
+            self._greet,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
 
     def _greet(self, link: RedisLink) -> None:
         """Check a new connection. After the start, ConfigError becomes StallError: it may pass."""

@@ -36,6 +36,8 @@ the call, after the owner has begun, only returns them. `claim` gives an increas
 to each owner. If the bucket has a later owner's epoch, the answer is 0.
 In a Redis Cluster a commit is one call for each bucket, which has the prefix's own key.
 `intend`  records such a commit beside the lease, before the first of its calls (`intent`).
+`meet`  is the sign of life of a node of a cluster: it stores its record ("" removes it) and what
+shards it has claimed, and returns the whole table with Redis's time (`cluster_table`).
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix. `claim` without its last
 argument only checks the lease, and its answer has no epoch. `leave` with a second argument deletes
 the record of the last commit, which is complete.
@@ -315,7 +317,9 @@ local function claim(keys, argv)
   if not runs then return {1, found[2] or '', 0} end
   if found[1] ~= token then
     redis.call('HSET', meta, 'token', token, 'last', '0')
-    redis.call('HINCRBY', meta, 'epoch', 1)
+    -- Above all before, also if a fail-over has lost the last ones: they are milliseconds.
+    local before = tonumber(redis.call('HGET', meta, 'epoch') or '0')
+    redis.call('HSET', meta, 'epoch', string.format('%.0f', math.max(before + 1, now)))
   end
   redis.call('HSET', meta, 'name', name, 'beat', string.format('%.0f', now), 'runs', runs)
   return {1, found[2] or '', 0, tonumber(redis.call('HGET', meta, 'epoch'))}
@@ -336,6 +340,25 @@ local function leave(keys, argv)
   return 1
 end
 
+local function meet(keys, argv)
+  local table, name, record = keys[1], argv[1], argv[2]
+  redis.call('HSETNX', table, 'shards', argv[3])
+  if record == '' then
+    redis.call('HDEL', table, 'n' .. name)
+  else
+    redis.call('HSET', table, 'n' .. name, string.format('%.0f ', now_ms()) .. record)
+  end
+  for at = 4, #argv, 2 do
+    local field = 's' .. argv[at]
+    local known = redis.call('HGET', table, field)
+    local number = tonumber(argv[at + 1])
+    if not known or tonumber(string.match(known, '^%d+')) < number then
+      redis.call('HSET', table, field, argv[at + 1] .. ' ' .. name)
+    end
+  end
+  return {string.format('%.0f', now_ms()), redis.call('HGETALL', table)}
+end
+
 local function intend(keys, argv)
   if redis.call('HGET', keys[1], 'token') ~= argv[1] then return 0 end
   redis.call('SET', keys[2], argv[2])
@@ -352,7 +375,17 @@ CLAIM: Final = f"flowguard_claim_{_DIGEST}".encode()
 HOLD: Final = f"flowguard_hold_{_DIGEST}".encode()
 LEAVE: Final = f"flowguard_leave_{_DIGEST}".encode()
 INTEND: Final = f"flowguard_intend_{_DIGEST}".encode()
-_FUNCTIONS: Final = ("commit_stream", "commit_zset", "adopt", "claim", "hold", "leave", "intend")
+MEET: Final = f"flowguard_meet_{_DIGEST}".encode()
+_FUNCTIONS: Final = (
+    "commit_stream",
+    "commit_zset",
+    "adopt",
+    "claim",
+    "hold",
+    "leave",
+    "intend",
+    "meet",
+)
 
 
 def _registered(name: str) -> str:

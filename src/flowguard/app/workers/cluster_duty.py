@@ -1,0 +1,237 @@
+"""ClusterDuty: what a supervisor does as a node of a cluster.
+
+Twice a second it notes a sign of life in the table in Redis, reads the table, and decides which
+shards are this node's (`flowguard.cluster.shards`). A worker runs for each of them, and learns the
+places of the others. A worker waits for the lease of its shard. So it does not matter that the last
+owner still finishes its work.
+
+A node is dead if its last sign of life is older than a lease. While Redis is unavailable, there are
+no signs. So a node judges others only when it has given its own without a gap for a lease.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypedDict, final
+
+import structlog
+import trio
+
+from flowguard.address import parse_address
+from flowguard.app.workers.process import Worker
+from flowguard.cluster.shards import NodeRecord, assigned
+from flowguard.config import Settings
+from flowguard.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from flowguard.stores.redis.cluster_table import ClusterView
+
+INTERVAL_S: Final = 0.5
+"""Interval of signs of life, seconds."""
+GAP_S: Final = 2.0
+"""Time between two signs of life after which this node judges no other for a while, seconds."""
+FORGET_S: Final = 3_600.0
+"""Time after which a dead node leaves the table, seconds."""
+
+log = structlog.get_logger()
+
+
+class NodeStatus(TypedDict):
+    state: str
+    """alive, leaving or lost."""
+    silent_s: float
+    shards_max: int
+    shards: list[int]
+
+
+class ClusterStatus(TypedDict):
+    node: str
+    """The node that answers."""
+    trouble: str
+    """Why Redis has not given the table just now, or ""."""
+    nodes: dict[str, NodeStatus]
+    down: list[int]
+    """Shards that no living node runs."""
+
+
+@final
+class ClusterDuty:
+    def __init__(self, settings: Settings, shards_max: int) -> None:
+        """Join the cluster; this node runs at most `shards_max` shards.
+
+        Raises ConfigError, `StoreError` and ModuleNotFoundError.
+        """
+        from flowguard.stores.redis.cluster_table import ClusterTable
+
+        address = settings.cluster.address
+        assert address is not None
+        self.node = NodeRecord(address, shards_max)
+        self._access = ClusterTable(settings, time.monotonic, time.sleep)
+        self.table: ClusterView = self._access.meet(self.node, {})
+        """The last answer of Redis."""
+        self._lease_s = settings.redis.lease_s
+        self._met_s = self._steady_since_s = time.monotonic()
+        self._workers: Sequence[Worker] = ()
+        self._living: set[str] = set()
+        self._remote: dict[int, tuple[str, int]] = {}
+        """Host and first port of the node of each shard that is on another node."""
+        self._trouble = ""
+        """Why the last sign of life failed, or ""."""
+        self._is_stuck = False
+        """True if this node is leaving, and no other one can take its shards."""
+
+    def use(self, workers: Sequence[Worker]) -> None:
+        """Take the workers, one for each shard of the cluster; none runs before `run`."""
+        self._workers = workers
+        for worker in workers:
+            worker.want(is_wanted=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Give signs of life until cancelled; has started when the first workers are wanted."""
+        await self._apply(self.table)
+        task_status.started()
+        while True:
+            await trio.sleep(INTERVAL_S)
+            try:
+                await self._apply(await trio.to_thread.run_sync(self._meet))
+            except (ConfigError, StoreError) as error:
+                if not self._trouble:
+                    log.warning("cluster table unavailable", why=str(error))
+                self._trouble = str(error)
+            else:
+                if self._trouble:
+                    log.info("cluster table available again")
+                self._trouble = ""
+
+    async def evacuate(self) -> None:
+        """Give all shards away, one after the other, as far as other nodes can take them."""
+        self.node = replace(self.node, is_leaving=True)
+        while any(worker.process is not None for worker in self._workers):
+            await trio.sleep(INTERVAL_S)
+            if self._is_stuck or self._trouble:
+                break
+
+    async def leave(self) -> None:
+        """Leave the table, so that no other node waits."""
+        with trio.move_on_after(GAP_S):
+            await trio.to_thread.run_sync(self._forget, self.node.name, abandon_on_cancel=True)
+
+    async def greet(self, worker: Worker) -> None:
+        """Tell a worker that starts what the others know already."""
+        if worker.process is None:
+            return
+        await worker.process.control.tell(moved=self._remote)
+        for other in self._workers:
+            if other is not worker and other.index not in self.table.shards:  # It never ran.
+                await worker.process.control.tell(died=[other.name, 0])
+
+    def status(self) -> ClusterStatus:
+        """Return the table as this node reads it."""
+        table = self.table
+        nodes = {
+            name: NodeStatus(
+                state=self._state_of(node),
+                silent_s=round(table.ages_s[name], 1),
+                shards_max=node.shards_max,
+                shards=[shard for shard, home in table.shards.items() if home.node == name],
+            )
+            for name, node in table.nodes.items()
+        }
+        living = {shard for shard, home in table.shards.items() if home.node in self._living}
+        lacking = [worker.index for worker in self._workers if worker.index not in living]
+        return ClusterStatus(node=self.node.name, trouble=self._trouble, nodes=nodes, down=lacking)
+
+    def _state_of(self, node: NodeRecord) -> str:
+        if node.name not in self._living:
+            return "lost"
+        return "leaving" if node.is_leaving else "alive"
+
+    # --- the table -------------------------------------------------------------------------------
+
+    def _meet(self) -> "ClusterView":
+        claimed = {
+            worker.index: worker.incarnation
+            for worker in self._workers
+            if worker.process is not None and worker.incarnation
+        }
+        table = self._access.meet(self.node, claimed)
+        now_s = time.monotonic()
+        if now_s - self._met_s > GAP_S:
+            self._steady_since_s = now_s
+        self._met_s = now_s
+        return table
+
+    def _forget(self, name: str) -> None:
+        try:
+            self._access.leave(name)
+        except (ConfigError, StoreError) as error:
+            log.warning("node not removed from the cluster table", name=name, why=str(error))
+
+    async def _apply(self, table: "ClusterView") -> None:
+        """Decide by a table, and let it take effect."""
+        before, self.table = self.table, table
+        self._judge(table)
+        homes = {shard: home.node for shard, home in table.shards.items()}
+        living = [table.nodes[name] for name in sorted(self._living)]
+        duties = assigned(living, homes, len(self._workers))
+        mine = {shard for shard, name in duties.items() if name == self.node.name}
+        self._is_stuck = self.node.is_leaving and mine == {
+            worker.index for worker in self._workers if worker.process is not None
+        }
+        for worker in self._workers:
+            is_wanted = worker.index in mine
+            if is_wanted is not worker.is_wanted:
+                last_node = homes.get(worker.index)
+                if is_wanted:
+                    log.info("shard taken", name=worker.name, last_node=last_node)
+                else:
+                    log.info("shard given away", name=worker.name, last_node=last_node)
+            worker.home = "" if is_wanted else homes.get(worker.index, "")
+            worker.want(is_wanted=is_wanted)
+        for shard, home in table.shards.items():
+            last = before.shards.get(shard)
+            if last is not None and last.incarnation < home.incarnation:
+                await self._tell_death(self._workers[shard], last.incarnation)
+        await self._tell_places(homes)
+
+    def _judge(self, table: "ClusterView") -> None:
+        """Find the living nodes. Those that cannot be judged yet are among them."""
+        can_judge = self._met_s - self._steady_since_s >= self._lease_s
+        living = {
+            name for name, age_s in table.ages_s.items() if age_s <= self._lease_s or not can_judge
+        }
+        for name in sorted(living - self._living):
+            log.info("node joined", node=name, shards_max=table.nodes[name].shards_max)
+        for name in sorted(self._living - living):
+            if name in table.nodes:
+                log.warning("node lost", node=name, silent_s=round(table.ages_s[name], 1))
+            else:
+                log.info("node left", node=name)
+        self._living = living
+        for name, age_s in table.ages_s.items():
+            if age_s > FORGET_S and can_judge:
+                self._forget(name)
+
+    async def _tell_places(self, homes: dict[int, str]) -> None:
+        """Tell the workers the places of shards on other nodes, if these have changed."""
+        remote: dict[int, tuple[str, int]] = {}
+        for shard, name in homes.items():
+            if name != self.node.name and name in self._living:
+                host, port = parse_address(name)
+                try:
+                    found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+                except OSError as error:
+                    log.warning("host of a node not found", node=name, why=error.strerror)
+                    continue
+                place = found[0][4]
+                remote[shard] = (str(place[0]), int(place[1]))
+        if remote != self._remote:
+            self._remote = remote
+            for worker in self._workers:
+                if worker.process is not None:
+                    await worker.process.control.tell(moved=remote)
+
+    async def _tell_death(self, dead: Worker, incarnation: int) -> None:
+        for worker in self._workers:
+            if worker is not dead and worker.process is not None:
+                await worker.process.control.tell(died=[dead.name, incarnation])

@@ -1,0 +1,78 @@
+"""Places: how to reach the workers that own other sessions.
+
+A place is a socket in the data directory of this machine, or an address of another node. In a
+cluster the place of a worker changes when its shard moves.
+"""
+
+from errno import EINPROGRESS
+from pathlib import Path
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SO_REUSEADDR,
+    SOCK_NONBLOCK,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_NODELAY,
+    TCP_USER_TIMEOUT,
+    socket,
+)
+from typing import Final
+
+from flowguard.broker.workers.unix_sockets import BACKLOG, connect_unix
+
+Place = Path | tuple[str, int]
+"""A Unix socket, or an IP address and a port."""
+
+LOST_S: Final = 5
+"""Time without an answer of the other machine after which a connection is lost, seconds."""
+
+
+def connect(place: Place) -> socket | None:
+    """Return a socket that is connected or will be, or None if there is no listener now.
+
+    Until it is connected, it takes and gives no bytes (BlockingIOError).
+    """
+    if isinstance(place, Path):
+        return connect_unix(place)
+    sock = socket(_family(place), SOCK_STREAM | SOCK_NONBLOCK)
+    try:
+        lose_silent(sock)
+        error = sock.connect_ex(place)
+    except OSError:
+        sock.close()
+        return None
+    if error not in (0, EINPROGRESS):
+        sock.close()
+        return None
+    return sock
+
+
+def listen_tcp(place: tuple[str, int]) -> socket:
+    """Return a listening socket. Raises OSError."""
+    sock = socket(_family(place), SOCK_STREAM | SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        sock.bind(place)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def lose_silent(sock: socket) -> None:
+    """Let a TCP connection end when the other machine is silent for `LOST_S`; send at once."""
+    sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+    sock.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 1_000 * LOST_S)
+    sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+    sock.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, 1)
+    sock.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, 1)
+
+
+def _family(place: tuple[str, int]) -> int:
+    return AF_INET6 if ":" in place[0] else AF_INET

@@ -1,0 +1,77 @@
+"""Shards of a cluster: which node is to run each of them, without IO.
+
+A cluster has a fixed number of shards. Each client id belongs to one of them
+(`flowguard.cluster.members`), and a worker process on one of the nodes owns all sessions of a
+shard. All nodes read one table, and decide by it alone, so they come to the same result. Where two
+nodes read it at different moments, the lease of the shard decides (`flowguard.stores.redis.lease`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as the table has it."""
+
+    name: str
+    """The address for the other nodes, HOST:PORT."""
+    shards_max: int
+    is_leaving: bool = False
+    """True if it gives its shards away and takes none."""
+
+
+def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int) -> dict[int, str]:
+    """Return the name of the node that is to run each of `count` shards.
+
+    `homes` has the node that ran a shard last. A shard stays at that node if it lives. Others go to
+    the nodes with the fewest; a shard is absent if all nodes have their maximum. Then one shard
+    moves, if a node is leaving, or if that makes the nodes more equal. It moves alone: the result
+    is the same until its new node has it.
+    """
+    nodes = {node.name: node for node in living}
+    found = {shard: home for shard, home in homes.items() if shard < count and home in nodes}
+    loads = Counter(found.values())
+    for shard in range(count):
+        if shard not in found and (taker := _freest(nodes, loads)) is not None:
+            found[shard] = taker.name
+            loads[taker.name] += 1
+    move = _move(nodes, found, loads)
+    if move is not None:
+        shard, name = move
+        found[shard] = name
+    return found
+
+
+def _freest(nodes: Mapping[str, NodeRecord], loads: Mapping[str, int]) -> NodeRecord | None:
+    """Return the node with the smallest part of its maximum, or None if all have reached it."""
+    takers = [
+        node
+        for node in nodes.values()
+        if not node.is_leaving and loads.get(node.name, 0) < node.shards_max
+    ]
+    return min(
+        takers,
+        key=lambda node: (loads.get(node.name, 0) / node.shards_max, node.name),
+        default=None,
+    )
+
+
+def _move(
+    nodes: Mapping[str, NodeRecord], found: Mapping[int, str], loads: Mapping[str, int]
+) -> tuple[int, str] | None:
+    """Return the shard that moves and the node that gets it, or None."""
+    taker = _freest(nodes, loads)
+    givers = [node for node in nodes.values() if loads.get(node.name, 0)]
+    if taker is None or not givers:
+        return None
+    giver = max(
+        givers, key=lambda node: (node.is_leaving, loads[node.name] / node.shards_max, node.name)
+    )
+    after = (loads.get(taker.name, 0) + 1) / taker.shards_max
+    if not giver.is_leaving and loads[giver.name] / giver.shards_max <= after:
+        return None
+    return max(shard for shard, name in found.items() if name == giver.name), taker.name

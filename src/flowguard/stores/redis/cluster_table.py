@@ -1,0 +1,110 @@
+"""ClusterTable: the table of a cluster in Redis, of its nodes and of the places of its shards.
+
+    <prefix>:cluster  hash  shards: their number; n<name>: a node's last sign of life, milliseconds,
+                            and its record in JSON; s<K>: the last incarnation of shard K, and the
+                            node that has claimed it
+    <prefix>.<K>:...        the store of shard K (`keys`)
+
+Incarnations are epochs of the shard's lease. The times are Redis's own, so the clocks of nodes do
+not matter.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Final, final
+
+from flowguard.cluster.shards import NodeRecord
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+from flowguard.stores.redis.connection.cluster import is_cluster
+from flowguard.stores.redis.connection.opening import open_link
+from flowguard.stores.redis.connection.server import check_server, promise_of
+from flowguard.stores.redis.lua.functions import MEET
+
+SUFFIX: Final = ":cluster"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShardHome:
+    node: str
+    incarnation: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    nodes: Mapping[str, NodeRecord]
+    ages_s: Mapping[str, float]
+    """Time since the last sign of life of each node, seconds."""
+    shards: Mapping[int, ShardHome]
+    """The last node of each shard that was ever claimed."""
+
+
+@final
+class ClusterTable:
+    """One node's access to the table. Call it from one thread at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        """Connect. Raises ConfigError if the server cannot provide the durability, `StoreError`."""
+        redis = settings.redis
+        self._prefix = redis.prefix
+        self._shards_count = settings.cluster.shards
+        self._key = f"{redis.prefix}{SUFFIX}".encode()
+        promise = promise_of(settings.store.durability, redis.replicas)
+        greet = partial(check_server, promise=promise, in_cluster=is_cluster(redis.url))
+        self._link = open_link(redis.url, redis.timeout_s, greet, clock=clock, sleep=sleep)
+
+    def meet(self, node: NodeRecord, claimed: Mapping[int, int]) -> ClusterView:
+        """Note a sign of life, and the incarnations of the shards that this node has claimed.
+
+        Raises `StallError`, other `StoreError`, and ConfigError if the cluster has another number
+        of shards.
+        """
+        return self._call(node.name, json.dumps(asdict(node)), claimed)
+
+    def leave(self, name: str) -> None:
+        """Remove the record of a node that ends. Raises as `meet`."""
+        self._call(name, "", {})
+
+    def _call(self, name: str, record: str, claimed: Mapping[int, int]) -> ClusterView:
+        words: list[str | int] = [name, record, self._shards_count]
+        for shard, incarnation in claimed.items():
+            words += (shard, incarnation)
+        ((now_ms, flat),) = self._link.call(MEET, [self._key], words)
+        rows = {
+            key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)
+        }
+        count = int(rows.pop("shards"))
+        if count != self._shards_count:
+            raise ConfigError(
+                f"cluster.shards is {self._shards_count}, and the cluster below "
+                f"{self._prefix}: in {self._link.where} has {count}: set it to {count}, "
+                "or choose another redis.prefix"
+            )
+        return _table(rows, int(now_ms))
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def _table(rows: Mapping[str, str], now_ms: int) -> ClusterView:
+    nodes: dict[str, NodeRecord] = {}
+    ages_s: dict[str, float] = {}
+    shards: dict[int, ShardHome] = {}
+    for key, value in rows.items():
+        number, _, rest = value.partition(" ")
+        if key.startswith("n"):
+            node = NodeRecord(**json.loads(rest))
+            nodes[node.name] = node
+            ages_s[node.name] = (now_ms - int(number)) / 1_000
+        else:
+            shards[int(key[1:])] = ShardHome(rest, int(number))
+    return ClusterView(nodes, ages_s, shards)

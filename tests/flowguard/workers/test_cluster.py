@@ -1,0 +1,284 @@
+"""Several nodes as one broker over a real Redis: take-over, a node that dies, one that leaves."""
+
+import json
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.brokers import free_ports
+from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.workers.clients import Client, Machine, machine, names, tcp
+from tests.interop.broker import PATIENCE_S, start
+from tests.support.redis_server import ALWAYS, RedisServer, redis_server
+
+pytestmark = pytest.mark.slow
+SHARDS = 2
+KEPT = Properties(session_expiry_interval=1_000)
+KILLED = -signal.SIGKILL
+
+
+def free_block() -> int:
+    """Return the first of consecutive free ports, two for each shard."""
+    while True:
+        (port,) = free_ports(1)
+        with ExitStack() as opened, suppress(OSError):
+            for each in range(port, port + 2 * SHARDS):
+                opened.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            return port
+
+
+def arguments_of(redis: RedisServer, port: int) -> list[str]:
+    cluster = ["--cluster", f"127.0.0.1:{port}", "--workers", str(SHARDS)]
+    return ["--store", "redis", "--redis-url", redis.url, *cluster]
+
+
+@contextmanager
+def node(folder: Path, redis: RedisServer, port: int, exit_code: int = 0) -> Iterator[Machine]:
+    environment = {"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS)}
+    arguments = arguments_of(redis, port)
+    with machine(folder, *arguments, environment=environment, exit_code=exit_code) as running:
+        yield running
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def shards_of(running: Machine, name: str) -> list[int]:
+    found: dict[str, Any] = running.get("/cluster")
+    shards: list[int] = found["nodes"].get(name, {"shards": []})["shards"]
+    return shards
+
+
+def is_ready(running: Machine, count: int) -> bool:
+    with suppress(OSError):  # An error has the status 503.
+        return running.text("/ready").strip() == f"{count} of {count} workers serve"
+    return False
+
+
+@contextmanager
+def two_nodes(
+    folder: Path, redis: RedisServer, exit_code: int = 0
+) -> Iterator[tuple[Machine, Machine]]:
+    """Yield nodes with one shard each; the first one ends with `exit_code`."""
+    ports = [free_block(), free_block()]
+    with (
+        node(folder / "a", redis, ports[0], exit_code) as first,
+        node(folder / "b", redis, ports[1]) as second,
+    ):
+        for running in (first, second):
+            wait_until(lambda running=running: is_ready(running, 1))
+        yield first, second
+
+
+def connect(running: Machine, name: str, *, clean_start: bool = False) -> tuple[Client, Connack]:
+    """Connect to any node; a shard that is on its way may let the client wait or fail."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        assert time.monotonic() < deadline_s
+        stream = tcp(running.addresses[0])
+        client = Client(stream, name, clean_start=clean_start, properties=KEPT)
+        answer = client.read()
+        if isinstance(answer, Connack) and answer.reason_code == ReasonCode.SUCCESS:
+            return client, answer
+        client.close()
+        time.sleep(0.05)
+
+
+def subscribe(client: Client, topic: str) -> None:
+    client.send(Subscribe(1, ((topic, SubscriptionOptions(1)),)))
+    assert client.read() == Suback(1, (1,))
+
+
+def publish(client: Client, number: int) -> None:
+    """Publish a number at QoS 1, and wait until it is acknowledged."""
+    client.send(Publish("t", b"%d" % number, 1, packet_id=1 + number))
+    answer = client.read()
+    assert isinstance(answer, Puback)
+    assert answer.packet_id == 1 + number
+    assert answer.reason_code == ReasonCode.SUCCESS
+
+
+def received(client: Client, count: int) -> list[int]:
+    """Read and acknowledge messages until each of `count` numbers has come; return the numbers in
+    the order of their first arrival."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        packet = client.read()
+        assert isinstance(packet, Publish), packet
+        found.setdefault(int(packet.payload))
+        client.send(Puback(packet.packet_id))
+    return list(found)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Machine, Any]]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with (
+        redis_server(folder / "redis", ALWAYS) as redis,
+        two_nodes(folder, redis) as (first, second),
+    ):
+        yield first, second, redis
+
+
+Nodes = tuple[Machine, Machine, RedisServer]
+
+
+def test_messages_reach_clients_of_all_shards_at_all_nodes(cluster: Nodes) -> None:
+    first, second, _ = cluster
+    subscribers = []
+    for running in (first, second):
+        for shard in range(SHARDS):
+            (name,) = names(shard, 1, f"all-{running.broker.port}")
+            client, _ = connect(running, name, clean_start=True)
+            subscribe(client, "t")
+            subscribers.append(client)
+    publishers = [connect(running, f"from-{running.broker.port}")[0] for running in (first, second)]
+    for number in range(20):
+        publish(publishers[number % 2], number)
+    for client in subscribers:
+        assert sorted(received(client, 20)) == list(range(20))
+    for client in (*subscribers, *publishers):
+        client.close()
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_client_that_connects_to_another_node_takes_over_its_session(
+    cluster: Nodes, shard: int
+) -> None:
+    first, second, _ = cluster
+    (name,) = names(shard, 1, "moving")
+    old, _ = connect(first, name, clean_start=True)
+    new, connack = connect(second, name)
+    assert connack.session_present
+    ending = old.read()
+    assert isinstance(ending, Disconnect)
+    assert ending.reason_code == ReasonCode.SESSION_TAKEN_OVER
+    old.close()
+    new.close()
+
+
+def test_owner_at_another_node_knows_the_address_of_a_client(cluster: Nodes) -> None:
+    first, second, _ = cluster
+    for shard in range(SHARDS):
+        (name,) = names(shard, 1, "address")
+        stream = tcp(first.addresses[0])
+        port = stream.getsockname()[1]
+        client = Client(stream, name)
+        client.accepted()
+        owner = first if is_here(first, shard) else second
+        assert owner.get(f"/explain/{name}")["connected"]["address"] == f"127.0.0.1:{port}"
+        client.close()
+
+
+def is_here(running: Machine, shard: int) -> bool:
+    found = running.get("/cluster")
+    return shard in found["nodes"][found["node"]]["shards"]
+
+
+def test_no_shard_moves_while_redis_is_away_for_longer_than_a_lease(cluster: Nodes) -> None:
+    first, second, redis = cluster
+    table = "fg1:cluster"
+    with redis.client() as client:
+        before = client.hgetall(table)
+    redis.pause()
+    time.sleep(5.0)
+    redis.resume()
+    with redis.client() as client:
+        beat = client.hget(table, f"n{first.get('/cluster')['node']}")
+        wait_until(lambda: client.hget(table, f"n{first.get('/cluster')['node']}") != beat)
+        time.sleep(1.0)
+        after = client.hgetall(table)
+    shards = [f"s{shard}".encode() for shard in range(SHARDS)]
+    assert [after[each] for each in shards] == [before[each] for each in shards]
+    assert is_ready(first, 1)
+    assert is_ready(second, 1)
+
+
+def test_bytes_that_are_no_client_of_a_node_end_the_connection(cluster: Nodes) -> None:
+    first, _, _ = cluster
+    found = first.get("/cluster")
+    (shard,) = found["nodes"][found["node"]]["shards"]
+    port = int(found["node"].rpartition(":")[2]) + 2 * shard + 1
+    no_listener = {"listener": 9, "waited_s": 0, "version": 5, "peer": None, "identity": None}
+    frames = (
+        b"\x10\x10\0\4MQTT\5\2\0<\0\0\0\3abc",  # A client at the wrong port.
+        struct.pack(">II", 2, 0) + b"{}",
+        struct.pack(">II", 1, 0) + b"{",
+        struct.pack(">II", len(json.dumps(no_listener)), 0) + json.dumps(no_listener).encode(),
+    )
+    for frame in frames:
+        with tcp(("127.0.0.1", port)) as stream:
+            stream.sendall(frame)
+            assert stream.recv(1) == b""
+    client, _ = connect(first, "still-there", clean_start=True)
+    client.close()
+
+
+def test_nothing_acknowledged_is_lost_when_a_node_is_killed(tmp_path: Path) -> None:
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        two_nodes(tmp_path, redis, KILLED) as (first, second),
+    ):
+        subscribers = [names(shard, 1, "kept")[0] for shard in range(SHARDS)]
+        for name in subscribers:
+            client, _ = connect(first, name)
+            subscribe(client, "t")
+            client.close()
+        here = [shard for shard in range(SHARDS) if is_here(second, shard)]
+        publisher, _ = connect(second, names(here[0], 1, "publisher")[0])
+        for number in range(40):
+            if number == 20:
+                first.broker.process.kill()
+            publish(publisher, number)  # Waits until a living node has the sessions of the first.
+        wait_until(lambda: is_ready(second, SHARDS))
+        for name in subscribers:
+            client, connack = connect(second, name)
+            assert connack.session_present
+            assert received(client, 40) == list(range(40))
+            client.close()
+        publisher.close()
+        assert "node lost" in second.broker.log.read_text()
+
+
+def test_node_that_ends_gives_its_shards_away_first(tmp_path: Path) -> None:
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        two_nodes(tmp_path, redis) as (first, second),
+    ):
+        subscribers = [names(shard, 1, "kept")[0] for shard in range(SHARDS)]
+        for name in subscribers:
+            client, _ = connect(first, name)
+            client.close()
+        assert first.broker.terminate() == 0
+        wait_until(lambda: is_ready(second, SHARDS))
+        text = first.broker.log.read_text()
+        assert "shard given away" in text.partition("SIGTERM")[2]
+        for name in subscribers:
+            client, connack = connect(second, name)
+            assert connack.session_present
+            client.close()
+        wait_until(lambda: "node left" in second.broker.log.read_text())
+
+        environment = {"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS + 1)}
+        with start(
+            "serve",
+            *("--listen", "127.0.0.1:0", "--http", "none", "--data", str(tmp_path / "c")),
+            *arguments_of(redis, free_block()),
+            environment=environment,
+        ) as other:
+            _, errors = other.communicate(timeout=PATIENCE_S)
+        assert other.returncode == 2
+        assert f"cluster.shards is {SHARDS + 1}" in errors
+        assert f"has {SHARDS}" in errors
