@@ -139,6 +139,7 @@ class ProxyRun:
             reactor.sockets.listeners.close()
             began_s = face.clock()
             departures = Departures(face.core.pairs, _since, began_s, self.over_s)
+            face.door.drain = departures.progress
             await leave(departures, self._dismiss, face.clock)
         log.info("ending")
         connected = face.counters.clients_connected

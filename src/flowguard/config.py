@@ -124,8 +124,7 @@ class FlowSettings(Section):
     connect_buffer_max: int = Field(10_000, ge=0)
     """Maximum number of CONNECTs in the connect queue."""
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
-    """Maximum size of the connect queue; the default is capped by its share of the memory limit,
-    bytes."""
+    """Maximum size of the connect queue; the default is at most its share, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
     """Maximum wait of a CONNECT before it is rejected, because its client has given up. The broker
     learns a shorter time if clients disconnect earlier, seconds."""
@@ -248,8 +247,7 @@ class NodeSettings(Section):
     queue_bytes_max: int | None = Field(None, ge=MIB)
     """Maximum size of QoS 1 and 2 messages in memory in all queues; if absent, its share, bytes."""
     disk_queue_bytes_max: int | None = Field(None, ge=MIB)
-    """Maximum size of messages in all durable queues; if absent, half of the disk space at start,
-    bytes."""
+    """Maximum size of messages in all durable queues; if absent, half of the disk, bytes."""
     inflight_bytes_max: int | None = Field(None, ge=MIB)
     """Maximum size of sent and unacknowledged QoS 1 and 2 messages; beyond it each client gets one
     at a time. If absent, its share, bytes."""
@@ -273,8 +271,10 @@ class NodeSettings(Section):
     drain_s: float = Field(5.0, gt=0)
     """Maximum time to finish work in process after SIGTERM, seconds."""
     drain_over_s: float = Field(0.0, ge=0, le=86_400)
-    """Time over which clients are disconnected after SIGTERM, one after the other, or 0 for all at
-    once. Time until the last client, seconds."""
+    """Time over which clients are disconnected after SIGTERM, or 0 for all at once, seconds."""
+    server_reference: str | None = Field(None, min_length=1, max_length=1_000)
+    """Other brokers for MQTT 5.0 clients when this one ends (0x9C instead of 0x8B), `HOST:PORT`,
+    separated by spaces."""
 
 
 class StoreSettings(Section):

@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from flowguard.flow import AdmissionWindow
+from flowguard.node.connect.accept_state import DrainProgress
 
 STEP_S: Final = 0.1
 BUSY_S: Final = 1.0
@@ -58,6 +59,10 @@ class Departures(Generic[C]):
     def left(self) -> int:
         """Number of clients that are still to be disconnected."""
         return len(self._waiting) + len(self._busy)
+
+    def progress(self, now_s: float) -> DrainProgress:
+        rest_s = max(0.0, self._began_s + self.over_s - now_s) if self.left else 0.0
+        return {"clients": self._count, "gone": self._count - self.left, "rest_s": rest_s}
 
     def due(self, now_s: float) -> list[C]:
         """Return the connections to end now."""

@@ -293,14 +293,23 @@ async def _leave(node: Node, reactor: Reactor, clock: Callable[[], float], over_
     """Accept no new connections, and disconnect all clients within `over_s` seconds, evenly."""
 
     def end(connections: list[ServerConnection]) -> None:
-        for connection in connections:
-            connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
+        _dismiss(connections, node, clock())
         _go_on(reactor, clock)
 
     reactor.stop_listening()
     node.door.leaving = True
     here = reactor.connections()
-    await leave(Departures(here, lambda each: each.connected_s, clock(), over_s), end, clock)
+    departures = Departures(here, lambda each: each.connected_s, clock(), over_s)
+    node.door.drain = departures.progress
+    await leave(departures, end, clock)
+
+
+def _dismiss(connections: Iterable[ServerConnection], node: Node, now_s: float) -> None:
+    """End connections of a broker that ends; MQTT 5 clients get the server reference, if any."""
+    reference = node.settings.node.server_reference or ""
+    reason = ReasonCode.USE_ANOTHER_SERVER if reference else ReasonCode.SERVER_SHUTTING_DOWN
+    for connection in connections:
+        connection.end(reason, now_s, reference)
 
 
 async def _drain(
@@ -314,8 +323,7 @@ async def _drain(
     with trio.move_on_at(drain_until_s):
         await _until(lambda: reactor.is_quiet)
     disconnected = node.counters.clients_connected
-    for connection in reactor.connections():
-        connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
+    _dismiss(reactor.connections(), node, clock())
     reactor.turns.end_slice(clock())
     # Clients in pipes get the last words of a worker that may still drain.
     has_pipes = reactor.sockets.listeners.pipes_count > 0

@@ -3,7 +3,7 @@
 `not_ready` returns the reason why the node takes no clients now, for `/ready`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -77,7 +77,8 @@ def _condition(status: Status) -> Condition:
 
 def _reasons(status: Status, condition: Condition) -> list[str]:
     if condition is Condition.DRAINING:
-        return [count(status["clients"]["connected"], "client") + " still connected"]
+        connected = count(status["clients"]["connected"], "client") + " still connected"
+        return [progress([status]) or connected]
     found = outages(status)
     if condition is Condition.READ_ONLY:
         found.append(NO_ROOM)
@@ -106,6 +107,16 @@ def outages(status: Status) -> list[str]:
         "upstream": status.get("upstreams", NOT_AWAY)["away_s"],
     }
     return [outage(kind, away_s) for kind, away_s in stores.items() if away_s]
+
+
+def progress(statuses: Iterable[Status]) -> str:
+    """Return the progress of a drain of all these workers in words, or "" without one."""
+    drains = [each["drain"] for each in statuses if each["drain"] is not None]
+    if not drains:
+        return ""
+    clients, gone = (sum(each[key] for each in drains) for key in ("clients", "gone"))
+    rest_s = max(each["rest_s"] for each in drains)
+    return f"{gone:,} of {count(clients, 'client')} disconnected, {rest_s:,.0f} s left"
 
 
 def outage(kind: str, away_s: float) -> str:

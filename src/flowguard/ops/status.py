@@ -9,6 +9,7 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
+from flowguard.node.connect.accept_state import DrainProgress
 from flowguard.node.node import Node
 from flowguard.ops.catalogue import CATALOGUE
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
@@ -86,6 +87,7 @@ class Status(TypedDict):
     now_s: float
     started_s: float
     draining: bool
+    drain: DrainProgress | None
     window: WindowStatus
     pressure: PressureStatus
     why: str

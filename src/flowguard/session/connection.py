@@ -455,7 +455,7 @@ class ServerConnection(Conversation):
     def end(
         self, reason: ReasonCode | None, now_s: float, why: str = "", left: ReasonCode | None = None
     ) -> None:
-        """End the connection; `left` is the reason code of the client's own DISCONNECT."""
+        """End it; `left` is the code of the client's own DISCONNECT, `why` with 0x9C a server."""
         state = self.state
         if state is ENDED:
             return
@@ -489,10 +489,10 @@ class ServerConnection(Conversation):
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
         properties = Properties(reason_string=why) if why else NO_PROPERTIES
-        packet: Disconnect | Connack
-        if state is CONNECTED:
-            packet = Disconnect(reason, properties)
-        else:
+        if why and reason is ReasonCode.USE_ANOTHER_SERVER:
+            properties = Properties(server_reference=why)
+        packet: Disconnect | Connack = Disconnect(reason, properties)
+        if state is not CONNECTED:
             if reason is ReasonCode.SERVER_SHUTTING_DOWN:
                 reason = ReasonCode.SERVER_UNAVAILABLE  # CONNACK has no 0x8B.
             packet = Connack(False, reason, properties)

@@ -29,8 +29,10 @@ def test_the_oldest_connection_goes_first_and_the_newest_last() -> None:
     stage = Stage()
     clients = connections(stage, 10)
     departures = Departures(reversed(clients), when, 100.0, 10.0)
+    assert departures.progress(103.0) == {"clients": 10, "gone": 0, "rest_s": 7.0}
     order = [each for step in range(11) for each in departures.due(100.0 + step)]
     assert order == clients
+    assert departures.progress(103.0) == {"clients": 10, "gone": 10, "rest_s": 0.0}
 
 
 @given(count=st.integers(0, 200), steps=st.lists(st.floats(0, 1), max_size=20))

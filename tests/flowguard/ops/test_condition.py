@@ -93,6 +93,10 @@ def test_a_window_that_grows_again_has_no_cause_any_more() -> None:
             {"applications__away_s": 61.0},
             "busy: Kafka has accepted no messages for 61 s, window 100",
         ),
+        (
+            {"draining": True, "drain": {"clients": 1_000, "gone": 400, "rest_s": 59.6}},
+            "draining: 400 of 1,000 clients disconnected, 60 s left, window 100",
+        ),
         ({"draining": True}, "draining: 0 clients still connected, window 100"),
     ],
 )

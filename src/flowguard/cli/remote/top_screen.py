@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.lines import count
-from flowguard.ops.condition import NO_ROOM, NO_STORE, outages
+from flowguard.ops.condition import NO_ROOM, NO_STORE, outages, progress
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -24,7 +24,7 @@ GROW_BELOW: Final = 0.8
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
 READ: Final = (
-    *("version", "policy", "now_s", "started_s", "draining", "why", "dropped", "traffic"),
+    *("version", "policy", "now_s", "started_s", "draining", "drain", "why", "dropped", "traffic"),
     *("window.granted", "window.limit_max", "window.closed", "window.shared"),
     *("pressure.signals", "pressure.cause", "decisions.at_s", "decisions.window"),
     *("gate.in_process", "gate.limit", "gate.buffered", "gate.rung", "gate.refused"),
@@ -85,6 +85,7 @@ def body(history: StatusHistory, status: Status, width: int) -> list[Text]:
         *_pressure(status, width),
         _window(history, status, width),
         _why(status),
+        *([_line("drain", Text(progress([status]), "yellow"))] if status["drain"] else []),
         *_shadow(status),
         Text(),
         *_admission(status, width),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from flowguard.cli.remote.top_screen import GROW_BELOW, StatusHistory, pressure_style
 from flowguard.lines import count
+from flowguard.ops.condition import progress
 from flowguard.ops.status import Status
 
 COLUMNS: Final = ("clients", "sessions", "in/s", "out/s", "dropped", "window", "pressure")
@@ -54,7 +55,9 @@ def machine_frame(history: MachineHistory, width: int) -> RenderableType:
     table.add_section()
     table.add_row("all", *_sums(history.workers))
     one = Text(f"One worker: flowguard top {history.url.rstrip('/')}/workers/0", style="dim")
-    return Group(heading, table, one)
+    words = progress(each.now for each in history.workers if each.now is not None)
+    drain = [Text(f"drain  {words}", style="yellow")] if words else []
+    return Group(heading, *drain, table, one)
 
 
 def _cells(worker: StatusHistory) -> list[Text]:

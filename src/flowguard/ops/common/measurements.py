@@ -42,6 +42,7 @@ IDENTITY: Final[tuple[Measurement[Protected], ...]] = (
     shown("now_s", lambda at: at.now_s),
     gauge("started_s", "start_time_seconds", lambda at: at.node.started_s,
         "Unix time at which the node started."),
+    shown("drain", lambda at: at.node.door.drain and at.node.door.drain(at.now_s)),
 )
 LAW: Final[tuple[Measurement[Protected], ...]] = (
     shown("window.limit", lambda at: at.node.guard.window.limit),

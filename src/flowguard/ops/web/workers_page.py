@@ -6,6 +6,7 @@ It has no script. The browser loads it again every two seconds.
 from collections.abc import Sequence
 from typing import Final
 
+from flowguard.ops.condition import progress
 from flowguard.ops.status import Status
 from flowguard.ops.web.http_connection import Response
 from flowguard.ops.web.page import HTML_TYPE
@@ -34,9 +35,10 @@ def workers_page(
         rows.append(_row("td", [link, *([state] if status is None else _cells(status))]))
     serving = [each for each in statuses if each is not None]
     rows.append(_row("th", ["all", *_sums(serving)]))
+    state = "; ".join(filter(None, (sentence, progress(serving))))
     body = (
         '<!DOCTYPE html><title>flowguard</title><meta http-equiv="refresh" content="2">'
-        f"<h1>{sentence}</h1><table border cellpadding=6>{''.join(rows)}</table>"
+        f"<h1>{state}</h1><table border cellpadding=6>{''.join(rows)}</table>"
         '<p><a href="workers/0/">Find a client of any worker</a> <a href="metrics">Metrics</a> '
         '<a href="limits">Limits</a> <a href="workers/0/help">Help</a></p>'
     )
