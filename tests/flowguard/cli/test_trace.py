@@ -60,6 +60,8 @@ def test_ctrl_c_ends_a_trace_and_a_time_does(tmp_path: Path) -> None:
         assert (code, json.loads(said)["event"]) == (0, "trace ended")
         code, _, complaint = run("trace", "x" * 300, *url)
         assert (code, "1 to 256 characters" in complaint) == (2, True)
+        code, _, complaint = run("trace", "x", "--url", f"{url[1]}/other")
+        assert (code, "has no traces" in complaint) == (1, True)
 
 
 @pytest.mark.slow

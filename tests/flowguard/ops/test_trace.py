@@ -281,21 +281,30 @@ async def test_nothing_stays_when_the_last_trace_has_ended() -> None:
         await wire.close()
 
 
+@pytest.mark.parametrize(
+    "part", ["tap.packet_of", "tracing.fields_of", "tracing.code_text", "decisions.pauses_of"]
+)
 async def test_error_in_a_trace_ends_the_trace_and_no_client(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
 
     async with watched() as (running, address):
         wire = await connect(running, "c")
-        async with traced(address, "c") as reader:
+        async with traced(address, "*") as reader:
             await reader.until("traced")
-            monkeypatch.setattr("flowguard.ops.trace.tap.packet_of", fail)
+            monkeypatch.setattr(f"flowguard.ops.trace.{part}", fail)
             await wire.ping()
+            other = await connect(running, "other")
+            rejected = await open_wire(running)
+            await rejected.send(Connect("x", properties=Properties(authentication_method="?")))
+            assert (await rejected.expect(Connack)).reason_code == 0x8C
             line = await reader.until("trace ended")
-        await wire.ping()
-        await wire.close()
+        for each in (wire, other):
+            await each.ping()
+        for each in (wire, other, rejected):
+            await each.close()
     assert "log" in line["error"]
 
 

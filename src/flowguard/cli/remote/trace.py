@@ -44,6 +44,10 @@ def trace(
         code, answer = ask(url, f"/trace?{urlencode(wanted)}", None, PATIENCE_S, reader.read)
         if code == 400 and isinstance(answer, dict):
             raise refused(f"flowguard trace: {shown(str(answer.get('error')))}", code=2)
+        if code == 404:
+            raise refused(
+                f"flowguard trace: {url} has no traces: only brokers of this version have"
+            )
         if code != 200:
             raise turned_down(url, code, answer)
     except NoAnswer as error:

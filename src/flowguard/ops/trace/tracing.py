@@ -56,12 +56,14 @@ class Tracing:
 
     def look(self, trace: TraceLines) -> None:
         """Add what has been decided about its connections since the last look."""
-        now_s = self._clock()
-        for connection, tap in list(self._taps.items()):
+        for tap in list(self._taps.values()):
             if trace in tap.traces:
-                for event, fields in tap.decisions.look(self._node, connection, now_s):
-                    tap.tell(event, fields)
+                self._look_at(tap)
             self._sweep(tap)
+
+    def _look_at(self, tap: Tap) -> None:
+        for event, fields in tap.decisions.look(self._node, tap.connection, self._clock()):
+            tap.tell(event, fields)
 
     def _sweep(self, tap: Tap) -> None:
         """Remove a tap that is no longer needed."""
@@ -107,17 +109,33 @@ class Tracing:
         node, lives, rejections = self._node, self._node.counters.lives, self._node.state.rejections
         before = lives.on_connected, lives.on_ended, node.on_turned_away
         rejected = rejections.on_publish, rejections.on_subscription
-        lives.on_connected = both(before[0], self._connected)
-        lives.on_ended = both(before[1], self._ended)
-        node.on_turned_away = both(before[2], self._turned_away)
-        rejections.on_publish = both(rejected[0], self._publish_rejected)
-        rejections.on_subscription = both(rejected[1], self._filter_rejected)
+        lives.on_connected = self._both(before[0], self._connected)
+        lives.on_ended = self._both(before[1], self._ended)
+        node.on_turned_away = self._both(before[2], self._turned_away)
+        rejections.on_publish = self._both(rejected[0], self._publish_rejected)
+        rejections.on_subscription = self._both(rejected[1], self._filter_rejected)
 
         def release() -> None:
             lives.on_connected, lives.on_ended, node.on_turned_away = before
             rejections.on_publish, rejections.on_subscription = rejected
 
         return release
+
+    def _both(
+        self, first: Callable[P, None] | None, second: Callable[P, None]
+    ) -> Callable[P, None]:
+        """Return a function that calls both; an error of the second only ends the traces."""
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            if first is not None:
+                first(*args, **kwargs)
+            try:
+                second(*args, **kwargs)
+            except Exception as error:
+                for trace in self.traces:
+                    trace.error = error
+
+        return call
 
     def _connected(self, connection: Conversation, present: bool) -> None:
         assert isinstance(connection, ServerConnection)
@@ -178,17 +196,6 @@ class SessionsSearch:
                 self._tracing.add(self._trace, client_id)
         self._done = stop
         return stop < len(self._ids)
-
-
-def both(first: Callable[P, None] | None, second: Callable[P, None]) -> Callable[P, None]:
-    """Return a function that calls both."""
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        if first is not None:
-            first(*args, **kwargs)
-        second(*args, **kwargs)
-
-    return call
 
 
 def _text(reason: Reason | ReasonCode) -> str:

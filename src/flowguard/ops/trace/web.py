@@ -73,7 +73,10 @@ class Traces:
         await connection.begin(LINES_TYPE)
         began_s = written_s = trio.current_time()
         while trace.error is None and trio.current_time() - began_s < for_s:
-            self._tracing.look(trace)
+            try:
+                self._tracing.look(trace)
+            except Exception as error:
+                trace.error = error
             data = trace.take()
             if data or trio.current_time() - written_s > SILENCE_S:
                 await connection.go_on(data or b"\n")
