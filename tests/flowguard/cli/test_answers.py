@@ -14,6 +14,9 @@ from flowguard.cli.remote.top_screen import READ
 from flowguard.ops.explain import Explanation, explain
 from flowguard.ops.explain_words import sentences
 from flowguard.ops.status import Status, status_of
+from flowguard.ops.view import View
+from flowguard.ops.web.endpoints import Endpoints
+from flowguard.ops.web.http_connection import Request
 from tests.flowguard.cli.http_port import run
 from tests.support.stage import Stage
 
@@ -181,3 +184,14 @@ def test_a_reason_that_only_another_version_knows_is_shown_by_its_name() -> None
     assert explanation is not None
     explanation["dropped"] = ["of_tomorrow"]
     assert "Dropped for it now: of_tomorrow." in sentences(explanation)
+
+
+def test_service_without_the_path_is_named() -> None:
+    paths = Endpoints(View(Stage().node, lambda: 0.0, lambda: None), (), ()).answer(
+        Request("GET", "/nothing", {}, "127.0.0.1")
+    )
+    with server(json.loads(paths.body), paths.code) as url:
+        for words in (("retained", "list"), ("clients", "forget", "c")):
+            code, _, complaint = run(*words, "--url", url)
+            assert code == 1
+            assert "a proxy or another version listens there" in " ".join(complaint.split())

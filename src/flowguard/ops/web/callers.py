@@ -25,6 +25,8 @@ EVENTS: Final = "/events"
 TRACE: Final = "/trace"
 OF_THE_PAGE: Final = (PAGE, EVENTS, TRACE)
 """Paths that other machines can only read with a token, even if the rest is open to them."""
+THERE_IS: Final = "GET / (the page), "
+"""Begin of the answer to an unknown path, which lists all paths."""
 CHALLENGE: Final = 'Basic realm="flowguard", charset="UTF-8"'
 """Makes a browser ask for a password, which is the token; the user name is ignored."""
 

@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from flowguard.ops.common.view import Subject
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import status_at
-from flowguard.ops.web.callers import PAGE
+from flowguard.ops.web.callers import PAGE, THERE_IS
 from flowguard.ops.web.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.web.log_levels import levels_response
 from flowguard.ops.web.page import help_response, page_response
@@ -30,7 +30,7 @@ READS: Final = ("GET", "HEAD")
 
 def there_is(reads: Iterable[str], changes: Iterable[str]) -> dict[str, str]:
     """Return the answer to an unknown path."""
-    return {"error": f"GET / (the page), {', '.join(reads)}; POST {', '.join(changes)}"}
+    return {"error": f"{THERE_IS}{', '.join(reads)}; POST {', '.join(changes)}"}
 
 
 @final

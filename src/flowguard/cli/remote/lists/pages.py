@@ -14,6 +14,7 @@ from rich.table import Table
 from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import understood
 from flowguard.cli.remote.ask import NoAnswer, ask, complain
+from flowguard.ops.web.callers import THERE_IS
 
 PATIENCE_S: Final = 30.0
 """Time-out of one page or change, seconds: a busy broker answers in its free time."""
@@ -96,6 +97,10 @@ def asked(
         code, answer = ask(url, path, body, PATIENCE_S)
         why = answer.get("error") if code != 200 and isinstance(answer, dict) else None
         if isinstance(why, str):
+            if code == 404 and why.startswith(THERE_IS):
+                path = path.partition("?")[0]
+                why = f"{url} has no {path}: a proxy or another version listens there"
+                raise refused(f"flowguard {command}: {why}")
             hints = {401: "--token-file FILE, or FLOWGUARD_TOKEN, has the token.", 404: hint}
             raise refused(f"flowguard {command}: {shown(why)}", hints.get(code, ""))
         return understood(url, code, answer, form)
