@@ -24,7 +24,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import ConfigError
 from flowguard.routing import has_wildcard, valid_filter
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
-from loadgen.command.access import access_of
+from loadgen.command.access import PASSWORD, access_of
 from loadgen.command.one_client import ClientError, OneClient, code_text
 
 STDIN: Final = "-"
@@ -36,7 +36,9 @@ Broker = Annotated[
     typer.Option("--broker", metavar="ADDRESS", help="mqtt://HOST:PORT, or mqtts, ws or wss."),
 ]
 ClientId = Annotated[str, typer.Option("--client", help="Client id; default: the broker's choice.")]
-UserName = Annotated[str | None, typer.Option("--user", help="User name.")]
+UserName = Annotated[
+    str | None, typer.Option("--user", help=f"User; password: --password-file, or {PASSWORD}.")
+]
 PasswordFile = Annotated[Path | None, typer.Option(help="File whose first line is the password.")]
 CaFile = Annotated[
     Path | None, typer.Option("--cafile", help="Certificates that sign the broker's, PEM.")
