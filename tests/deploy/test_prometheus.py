@@ -21,6 +21,7 @@ from flowguard.flow.policy import Rung
 from flowguard.node.connect.accept_state import CheckOutcome
 from flowguard.ops.common.measurement import MemoryStatus
 from flowguard.ops.metrics import registry_of
+from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.view import View
 from flowguard.stores import StoreLoad
 from flowguard.telemetry.progress import RecordingProgress
@@ -42,7 +43,10 @@ def exported() -> set[str]:
     stage.node.door.places = 1
     stage.node.door.certificates["server.pem"] = 1
     memory = MemoryStatus(held_bytes=1, resident_bytes=1, limit_bytes=1)
-    view = View(stage.node, lambda: stage.now_s, lambda: memory, RecordingProgress("live", 1))
+    queued = QueuedMessages(stage.node)
+    queued.begin()()
+    recording = RecordingProgress("live", 1)
+    view = View(stage.node, lambda: stage.now_s, lambda: memory, recording, queued)
     families = list(parse(generate_latest(registry_of(view)).decode()))
     series = {sample.name for family in families for sample in family.samples}
     # A counter by reason that has counted nothing yet is there without a sample.
