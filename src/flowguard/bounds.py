@@ -173,18 +173,23 @@ class Bounds:
             ),
         )
 
-    @property
-    def shortfall(self) -> str | None:
-        """Why the memory limit leaves nothing for clients, or None if it does."""
+    def shortfall(self, process_bytes: int = PROCESS_BYTES) -> str | None:
+        """Why the memory limit leaves nothing for clients, or None if it does.
+
+        `process_bytes`: memory of this process without its store and clients.
+        """
         objective = self.settings.flow.memory_objective
-        if self.rest_bytes <= objective * self.memory_bytes:
+        rest_bytes = process_bytes + self.store_bytes
+        if rest_bytes <= objective * self.memory_bytes:
             return None
         default = " (3/4 of the memory here)" if self.asked.flow.memory_max_bytes is None else ""
+        # A larger limit has larger shares for the store: a tenth more than the process needs.
+        more_bytes = max(0, process_bytes + process_bytes // 10 - PROCESS_BYTES)
         return (
             f"flow.memory_max_bytes: of {self.memory_bytes:,} bytes{default} the broker takes "
-            f"{self.rest_bytes:,} without any client, more than flow.memory_objective "
+            f"{rest_bytes:,} without any client, more than flow.memory_objective "
             f"({objective:g}): it would reject all clients as overloaded. "
-            f"Raise it to {self.needed_bytes:,}"
+            f"Raise it to {self.needed_bytes + int(more_bytes / objective):,}"
         )
 
     @property

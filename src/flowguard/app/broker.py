@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -21,14 +21,14 @@ from flowguard.app.reloadable_files import (
     rules_of,
     warn_of_expired,
 )
-from flowguard.app.stores import OnWait, open_store
-from flowguard.bounds import Bounds
+from flowguard.app.stores import OnWait, check_store, open_store
+from flowguard.bounds import PROCESS_BYTES, Bounds
 from flowguard.broker.layers.certificates import expiries
-from flowguard.broker.memory import missing_memory, require_memory
+from flowguard.broker.memory import memory_gauge, missing_memory, require_memory
 from flowguard.broker.server import Running, serve
 from flowguard.broker.sockets.descriptors import Descriptors, descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import Doorway, open_doorways
-from flowguard.config import FlowSettings, Settings
+from flowguard.config import MIB, FlowSettings, Settings
 from flowguard.errors import StoreError, UnreadyError
 from flowguard.node.connect.authentication import Hooks
 from flowguard.stores import Store
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from flowguard.telemetry.runs import RunsKept
 
 log = structlog.get_logger()
+LATER_BYTES: Final = 10 * MIB
+"""Memory that a process takes after this measurement: an empty store, HTTP, and code that the first
+clients need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ def build_broker(
     on_wait: OnWait | None = None,
     seat: "Seat | None" = None,
     origins: Mapping[str, str] | None = None,
+    own_process: bool = False,
 ) -> BrokerParts:
     """Open the parts of a broker, in the order in which they may fail.
 
@@ -129,6 +133,7 @@ def build_broker(
     settings, `hooks.rules` replaces their rules. `shadow`: limits that only watch.
     `read_settings`: reads the settings again for a reload. `on_wait`: told which broker a
     stand-by waits for. `seat`: the place among several workers, which replaces `http`.
+    `own_process`: no other program shares the process, so that its memory is the broker's.
 
     Raises ConfigError and StartError; then every part is closed.
     """
@@ -140,7 +145,6 @@ def build_broker(
         if store is not None:
             opened.callback(store.close)
         on_disk = settings.store.kind == "rocks" if store is None else store.on_disk
-        require_memory(bounds)
         descriptors = descriptors_for(settings, on_disk=on_disk)
         runs = _open_runs(settings)
         if runs is not None:
@@ -149,6 +153,9 @@ def build_broker(
         workers_count = 1 if seat is None else seat.count
         rules = rules_of(settings.network, workers_count)
         token = read_token(settings.http.token_file)
+        if own_process:
+            check_store(settings)
+        require_memory(bounds, process_bytes() if own_process else PROCESS_BYTES)
         front = HttpFront(http, seat, frozenset(settings.http.names), token)
         opened.callback(front.close)
         # A stand-by listens when its turn has come: until then its clients are another broker's.
@@ -173,6 +180,15 @@ def build_broker(
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
     return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, front, seat, origins)
+
+
+def process_bytes() -> int:
+    """Return the memory of a broker in this process, which has imported all that it needs.
+
+    It is measured before the store opens, which may read megabytes of its log back.
+    """
+    with memory_gauge() as resident_bytes:
+        return resident_bytes() + LATER_BYTES
 
 
 def _close(doorways: Sequence[Doorway]) -> None:

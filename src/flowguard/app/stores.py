@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -105,8 +106,11 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
 def check_store(settings: Settings) -> None:
     """Check the settings of the store and of Kafka without a connection.
 
-    Raises `ConfigError`, and `ModuleNotFoundError` as `open_store`.
+    It imports what the store needs. Raises `ConfigError`, and `ModuleNotFoundError` as
+    `open_store`.
     """
+    if settings.store.kind == "rocks":
+        import_module("flowguard.stores.rocks")
     if settings.store.kind == "redis":
         from flowguard.stores.redis.connection.server import check_address
 

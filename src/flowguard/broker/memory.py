@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 import trio
 
-from flowguard.bounds import Bounds
+from flowguard.bounds import PROCESS_BYTES, Bounds
 from flowguard.config import Settings
 from flowguard.errors import UnreadyError
 from flowguard.node.node import Node
@@ -20,10 +20,6 @@ from flowguard.node.upkeep.holdings import held_bytes
 MEMORY_SHARE: Final = 0.75
 """Share of the memory of the machine or container; the rest is for the kernel's sockets."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-CGROUP_LIMITS: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 CGROUP_OF_PROCESS: Final = Path("/proc/self/cgroup")
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 # The first two are not final, because tests use shorter times.
@@ -58,7 +54,7 @@ def memory_limit_bytes() -> int:
 def available_bytes() -> int:
     """Return the memory of the machine, or the least limit of the groups of this process, bytes."""
     limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
-    for path in (*CGROUP_LIMITS, *_limits_of_groups()):
+    for path in _limits_of_groups():
         try:
             text = path.read_text().strip()
         except OSError:
@@ -68,21 +64,34 @@ def available_bytes() -> int:
     return limit
 
 
-def _limits_of_groups() -> list[Path]:
-    """Return the files with the limits of this process's control groups, as systemd sets them."""
+def _limits_of_groups() -> Iterator[Path]:
+    """Yield the files with the limits of this process's control groups and of those above them.
+
+    They are of version 2, or of the memory controller of version 1.
+    """
     try:
-        text = CGROUP_OF_PROCESS.read_text()
+        lines = CGROUP_OF_PROCESS.read_text().splitlines()
     except OSError:
-        return []
-    (group,) = [line[3:] for line in text.splitlines() if line.startswith("0::/")] or ["/"]
-    folder = CGROUP_ROOT / group.lstrip("/")
-    return [each / "memory.max" for each in (folder, *folder.parents)]
+        lines = ["0::/"]
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            root, name = CGROUP_ROOT, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = CGROUP_ROOT / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = root / group.lstrip("/")
+        yield from (each / name for each in (folder, *folder.parents))
 
 
-def require_memory(bounds: Bounds) -> None:
-    """Raise `UnreadyError` if the process at rest already takes more than the limit allows."""
-    if bounds.shortfall is not None:
-        raise UnreadyError(bounds.shortfall)
+def require_memory(bounds: Bounds, process_bytes: int = PROCESS_BYTES) -> None:
+    """Raise `UnreadyError` if the process at rest already takes more than the limit allows.
+
+    `process_bytes`: memory of the process without its store and clients.
+    """
+    if (why := bounds.shortfall(process_bytes)) is not None:
+        raise UnreadyError(why)
 
 
 def missing_memory(asked_bytes: int | None) -> list[str]:

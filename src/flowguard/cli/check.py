@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from flowguard.app.broker import process_bytes
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.stores import check_store
 from flowguard.app.workers.shares import check_shares, workers_of
@@ -112,7 +113,7 @@ def _lacking_capacity(loaded: LoadedSettings, workers_count: int) -> list[str]:
     settings, bounds = loaded.settings, loaded.bounds
     if workers_count > 1:
         bounds = check_shares(settings, workers_count, bounds.memory_bytes)
-    require_memory(bounds)
+    require_memory(bounds, process_bytes())
     use_all_descriptors()
     descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
     of_each = f"each of {workers_count} workers: " if workers_count > 1 else ""

@@ -131,6 +131,7 @@ def _build(sources: Sources) -> "BrokerParts | Supervisor":
                 http=port,
                 read_settings=lambda: sources.load().settings,
                 origins=loaded.origins,
+                own_process=True,
                 on_wait=StandingBy(listener, unix_clock()),
             )
     except ConfigError as error:

@@ -57,6 +57,7 @@ def _build(spec: WorkerSpec) -> BrokerParts:
             read_settings=lambda: _share(spec, sources.load().settings),
             seat=spec.seat,
             origins=sources.load().origins,
+            own_process=True,
         )
     except ConfigError as error:
         raise refused(f"{spec.seat.name} cannot start", str(error), EXIT_CONFIG) from error

@@ -4,6 +4,8 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,9 +20,11 @@ from flowguard.broker.sockets.descriptors import Descriptors, places_for, shortf
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.network_settings import NetworkSettings
+from tests.flowguard.cli.test_manners import run_in
 from tests.flowguard.cli.test_reload import flowguard
-from tests.interop.broker import running_broker
+from tests.interop.broker import environment_with, running_broker
 from tests.support.authority import Authority
+from tests.support.patience import HANG_S
 
 MIB = 1024 * 1024
 FEW = Descriptors(20_000, 46, 600)
@@ -85,6 +89,61 @@ def test_the_limit_of_a_systemd_unit_is_the_memory_that_there_is(
     assert available_bytes() == 300 * MIB
     (unit / "memory.max").write_text(f"{200 * MIB}\n")
     assert available_bytes() == 200 * MIB
+
+
+@pytest.mark.parametrize("has_own_view", [False, True], ids=["host", "container"])
+def test_limits_of_control_groups_of_version_1_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_own_view: bool
+) -> None:
+    """A container may see its own group as the root, but the name that the host has for it."""
+    group = tmp_path / "memory" if has_own_view else tmp_path / "memory" / "docker" / "1"
+    group.mkdir(parents=True)
+    (tmp_path / "own").write_text("5:cpu,cpuacct:/\n4:hugetlb,memory:/docker/1\n0::/\n")
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (group / "memory.limit_in_bytes").write_text(f"{200 * MIB}\n")
+    monkeypatch.setattr(memory, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(memory, "CGROUP_OF_PROCESS", tmp_path / "own")
+    assert available_bytes() == 200 * MIB
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{100 * MIB}\n")
+    assert available_bytes() == 100 * MIB
+
+
+@pytest.mark.parametrize("process_mib", [120, 300, 900])
+def test_a_larger_process_needs_a_larger_limit(process_mib: int) -> None:
+    asked, small = bounds(128)
+    require_memory(small)
+    with pytest.raises(
+        UnreadyError, match=f"takes {process_mib * MIB + small.store_bytes:,} with"
+    ) as refused:
+        require_memory(small, process_mib * MIB)
+    raised_bytes = int(str(refused.value).rpartition(" ")[2].replace(",", ""))
+    require_memory(Bounds.of(asked, raised_bytes), process_mib * MIB)
+
+
+@pytest.mark.slow
+def test_memory_of_what_a_recording_imports_counts(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    config = tmp_path / "flowguard.toml"
+    config.write_text(
+        f"[flow]\nmemory_max_bytes = {128 * MIB}\n[store]\nkind = 'memory'\n"
+        "[network]\nlisteners = ['127.0.0.1:0']\n"
+    )
+    environment = environment_with({"FLOWGUARD_TELEMETRY__RECORD_DIR": str(tmp_path / "runs")})
+    for words, variables, code in (
+        (("check", str(config)), environment_with(None), 0),
+        (("check", str(config)), environment, 2),
+        (("serve", "--config", str(config), "--http", "none"), environment, 2),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "flowguard", *words],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert ("reject all clients as overloaded" in done.stderr) == (code == 2)
 
 
 def test_more_clients_than_there_are_descriptors_for_are_said() -> None:
@@ -191,7 +250,7 @@ def test_check_and_serve_refuse_a_limit_below_the_process_itself(
         ("check", str(config)),
         ("serve", "--config", str(config), "--data", str(data)),
     ):
-        code, said = flowguard(*command)
+        code, said = run_in(tmp_path, *command)  # A fork takes less.
         assert code == 2
         assert f"{limit_bytes:,} bytes" in said
         assert "it would reject all clients as overloaded. Raise it to" in said

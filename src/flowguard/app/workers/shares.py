@@ -110,7 +110,7 @@ def check_shares(
         bounds = bounds_of(share)
     except ConfigError as error:
         raise ConfigError(f"for each of {count} workers: {error}") from error
-    if bounds.shortfall is not None:
+    if bounds.shortfall() is not None:
         raise UnreadyError(
             f"flow.memory_max_bytes: each of {count} workers gets {bounds.memory_bytes:,} of "
             f"{memory_bytes:,} bytes, and takes {bounds.rest_bytes:,} without any client, more "

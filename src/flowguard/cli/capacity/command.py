@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.app.broker import process_bytes
+from flowguard.app.stores import check_store
 from flowguard.app.workers.shares import check_shares, workers_of
 from flowguard.broker.memory import require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for
@@ -48,7 +50,8 @@ def _measured(config: Path | None) -> Capacity:
     memory_bytes, workers = bounds.memory_bytes, workers_of(settings)
     if workers > 1:
         bounds = check_shares(settings, workers, memory_bytes)
-    require_memory(bounds)
+    check_store(settings)
+    require_memory(bounds, process_bytes())
     use_all_descriptors()
     descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
     files, users = measure.tls_files_of(settings.network), settings.network.password_file
