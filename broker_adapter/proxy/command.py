@@ -20,7 +20,7 @@ from broker_adapter.proxy.watch.reload import Reloads
 from flowguard.address import Address
 from flowguard.app.failures import StartError
 from flowguard.app.http_front import listen_http
-from flowguard.app.reloadable_files import read_token
+from flowguard.app.reloadable_files import read_token, warn_of_expired
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.logs.error_log import ErrorLog, FaultLog
@@ -105,6 +105,7 @@ def _built(sources: Sources, named: list[tuple[str, Path | None]], says_address:
         loaded = sources.load()
         settings = loaded.bounds.settings
         log_to_stderr(settings.log)
+        warn_of_expired(settings.network)
         token = read_token(settings.http.token_file)
         upstreams = [resolved(*each) for each in named]
         port = http_port(settings)
@@ -134,7 +135,7 @@ def _built(sources: Sources, named: list[tuple[str, Path | None]], says_address:
     widen_table(descriptors := use_all_descriptors())
     for doorway in doorways:
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
-    face = Face(core, bounds, clock, clock())
+    face = Face(core, bounds, clock, clock(), reactor.sockets.links)
     reloads = Reloads(face, doorways, lambda: with_gate(sources.load().bounds, count))
     return ProxyRun(
         face,

@@ -36,7 +36,8 @@ class ProxySide:
     """One of the two connections of a pair (`flowguard.broker.sockets.link.Carried`)."""
 
     __slots__ = (
-        "is_upstream", "last_received_s", "outbox", "pair", "said_last", "transport", "waited_s",
+        "is_upstream", "last_received_s", "outbox", "pair", "said_last", "sent_bytes",
+        "transport", "waited_s",
     )  # fmt: skip
 
     def __init__(self, pair: "ProxyPair", now_s: float, waited_s: float = 0.0) -> None:
@@ -46,7 +47,7 @@ class ProxySide:
         """Bytes to send on this connection."""
         self.transport: object | None = None
         """The link, or None if the connection is not open."""
-        self.said_last = False
+        self.said_last, self.sent_bytes = False, 0
         self.waited_s = waited_s
         self.last_received_s = now_s
 
@@ -75,7 +76,7 @@ class ProxyPair:
 
     __slots__ = (
         "_awaiting", "_connect", "_core", "_end_passed", "_from_client", "_from_upstream", "_held",
-        "_held_bytes", "_unanswered", "_passed_bytes", "_sent_bytes", "_sink", "_unacknowledged",
+        "held_bytes", "_unanswered", "passed_bytes", "_sent_bytes", "_sink", "_unacknowledged",
         "_weight_bytes", "broker", "client", "client_eof", "connect_bytes", "is_deaf", "is_dirty",
         "life", "offered_s", "opened_s", "queued", "state", "tenant", "to_client", "to_upstream",
         "upstream", "version", "window",
@@ -111,7 +112,7 @@ class ProxyPair:
         self._from_client = FrameSplitter()
         self._from_upstream = FrameSplitter()
         self._held: deque[HeldPacket] = deque()
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._sink: HeldPacket | None = None
         """The held packet that gets the rest of the client's current packet, or None to forward
         it."""
@@ -119,7 +120,7 @@ class ProxyPair:
         self._unacknowledged: deque[tuple[int, Outstanding]] = deque()
         """QoS 0 packets in process, each until this number of bytes has been sent."""
         self._unanswered = Unanswered()
-        self._passed_bytes = 0
+        self.passed_bytes = 0
         """Total bytes ever put into `to_upstream`."""
         self._sent_bytes = 0
         self._weight_bytes = 0
@@ -152,8 +153,8 @@ class ProxyPair:
         if self.state is OPENED:
             return not (core.is_tight and self._connect)
         if core.is_tight:
-            return not self._held_bytes and not self.to_upstream.size_bytes
-        return self._held_bytes < core.lookahead_bytes and self.to_upstream.size_bytes < OUT_BYTES
+            return not self.held_bytes and not self.to_upstream.size_bytes
+        return self.held_bytes < core.lookahead_bytes and self.to_upstream.size_bytes < OUT_BYTES
 
     @property
     def wants_upstream(self) -> bool:
@@ -264,7 +265,7 @@ class ProxyPair:
             passes = False
         elif is_counted(kind):
             before = head.start - begin if self._sink is None else 0
-            passes = self._admit(head, self._passed_bytes + before, now_s)
+            passes = self._admit(head, self.passed_bytes + before, now_s)
         else:
             passes = True
         if passes:
@@ -278,10 +279,10 @@ class ProxyPair:
     def _put(self, data: bytes) -> None:
         if self._sink is None:
             self.to_upstream.put(data)
-            self._passed_bytes += len(data)
+            self.passed_bytes += len(data)
         else:
             self._sink.data += data
-            self._held_bytes += len(data)
+            self.held_bytes += len(data)
 
     # --- admission ---------------------------------------------------------------------------
 
@@ -314,13 +315,13 @@ class ProxyPair:
         while held:
             first = held[0]
             counts = is_counted(first.head.kind) and (first.is_whole or not self.client_eof)
-            if counts and not self._admit(first.head, self._passed_bytes, now_s):
+            if counts and not self._admit(first.head, self.passed_bytes, now_s):
                 break
             held.popleft()
             self._core.paused_count -= int(not held)
-            self._held_bytes -= len(first.data)
+            self.held_bytes -= len(first.data)
             self.to_upstream.put(bytes(first.data))
-            self._passed_bytes += len(first.data)
+            self.passed_bytes += len(first.data)
             self.soil()
             if self._sink is first:
                 self._sink = None
@@ -380,7 +381,7 @@ class ProxyPair:
         assert self.state is DIALING
         self.state = CONNECTING
         self.to_upstream.put(self.connect_bytes)
-        self._passed_bytes += len(self.connect_bytes)
+        self.passed_bytes += len(self.connect_bytes)
         self.connect_bytes = b""
         self.progressed(now_s)
         self.soil()
@@ -463,7 +464,7 @@ class ProxyPair:
         self.state = ENDED
         self._core.paused_count -= int(bool(self._held))
         self._held.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._sink = None
         self._connect = bytearray()
         self._from_client, self._from_upstream = FrameSplitter(), FrameSplitter()
@@ -479,7 +480,7 @@ class ProxyPair:
     def weigh(self) -> None:
         """Update its share of the held bytes, after a slice, when most bytes have been sent."""
         weight_bytes = (
-            self._held_bytes
+            self.held_bytes
             + self.to_upstream.size_bytes
             + self.to_client.size_bytes
             + len(self._connect)

@@ -238,6 +238,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             return
         if sent_bytes < len(data):
             side.outbox.put_back(data[sent_bytes:])
+        side.sent_bytes += sent_bytes
         if side.is_upstream:
             side.pair.sent_upstream(sent_bytes, now_s)
         else:

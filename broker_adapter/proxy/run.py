@@ -129,7 +129,7 @@ class ProxyRun:
             build=build.name(),
             listens_on=", ".join(str(each.address) for each in self.doorways),
             upstreams=", ".join(each.name for each in face.core.upstreams),
-            connections_max=face.door.places,
+            connections_max=(face.door.places or 0) // 2,  # A client has two sockets.
         )
 
     async def _end(self) -> None:

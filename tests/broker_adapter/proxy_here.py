@@ -32,7 +32,7 @@ def doorways(authority: Authority, *addresses: str) -> list[Doorway]:
 
 
 def face_of(core: ProxyCore, clock: Callable[[], float] = monotonic) -> Face:
-    return Face(core, bounds_of(Settings()), clock, clock())
+    return Face(core, bounds_of(Settings()), clock, clock(), core.pairs)
 
 
 def upstream(port: int, tls: ssl.SSLContext | None = None) -> Upstream:

@@ -297,10 +297,10 @@ class Proxying(RuleBasedStateMachine):
             pair = client.pair
             if pair.window is not None and pair.state is PairState.CONNECTED:
                 assert pair.window.in_process <= max(self.window_max, 2)
-            assert pair._held_bytes <= LOOKAHEAD + CHUNK
+            assert pair.held_bytes <= LOOKAHEAD + CHUNK
             assert pair.to_upstream.size_bytes <= OUT_BYTES + LOOKAHEAD + 2 * 70_100
             assert pair.to_client.size_bytes <= OUT_BYTES + 60_100 + 9 * 10
-            held_bytes += pair._held_bytes + pair.to_upstream.size_bytes
+            held_bytes += pair.held_bytes + pair.to_upstream.size_bytes
             held_bytes += pair.to_client.size_bytes
         assert self.stage.in_slice or core.held_bytes >= held_bytes
         assert len(core.pairs) == sum(not client.pair.ended for client in self.clients)

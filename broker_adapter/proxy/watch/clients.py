@@ -6,6 +6,7 @@ from broker_adapter.proxy.states import CONNECTED
 from broker_adapter.proxy.watch.face import Face
 from flowguard.broker.sockets.link import Link
 from flowguard.ops.lists.clients import ClientState, ListedClient
+from flowguard.ops.talkers import ClientTraffic
 from flowguard.ops.web.ask.changes import Changed
 from flowguard.ops.web.http_connection import Response, json_response
 from flowguard.types import PROTOCOLS, ReasonCode
@@ -26,6 +27,13 @@ def row_of(pair: ProxyPair) -> ListedClient:
         protocol=PROTOCOLS.get(pair.version, "3.1"),
         inflight=0 if pair.window is None else pair.window.in_process,
     )
+
+
+def traffic_of(pair: ProxyPair) -> ClientTraffic:
+    received_bytes = pair.passed_bytes + pair.held_bytes
+    is_connected = pair.state is CONNECTED
+    sent_bytes = pair.client.sent_bytes
+    return ClientTraffic(is_connected, received_bytes, sent_bytes, pair.held_count, pair.held_bytes)
 
 
 async def end_client(face: Face, reactor: ProxyReactor, client_id: str) -> Response:

@@ -1,6 +1,6 @@
 """Face: the proxy as logs and measurements read it (`flowguard.broker.protected.Protected`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 
 from broker_adapter.proxy.core import ProxyCore
@@ -19,6 +19,8 @@ class Face:
     """The settings in force, with those of this proxy in section `flow`."""
     clock: Callable[[], float]
     started_s: float
+    links: Sized
+    """Sockets of clients and to upstreams."""
 
     @property
     def guard(self) -> Guard[ProxyPair]:
@@ -38,7 +40,7 @@ class Face:
 
     @property
     def connections_count(self) -> int:
-        return len(self.core.pairs)
+        return len(self.links)
 
     def refused_connects(self) -> Mapping[Reason, int]:
         return self.core.guard.gate.refused

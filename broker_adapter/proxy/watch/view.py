@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from broker_adapter.proxy.pair import ProxyPair
 from broker_adapter.proxy.watch.catalogue import CATALOGUE
+from broker_adapter.proxy.watch.clients import traffic_of
 from broker_adapter.proxy.watch.explain import explained
 from broker_adapter.proxy.watch.face import Face
 from flowguard.bounds import Bounds
@@ -11,16 +13,7 @@ from flowguard.flow.load.histogram import Histogram
 from flowguard.node.connect.accept_state import Rest
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
 from flowguard.ops.condition import NO_DESCRIPTORS, outage
-
-
-class NoLists:
-    """The proxy keeps no counts per client that could be compared."""
-
-    def look(self, now_s: float) -> None:
-        """Do nothing."""
-
-    def shown(self) -> Mapping[str, object]:
-        return {}
+from flowguard.ops.talkers import Talkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +42,8 @@ class ProxyView:
         core = self.face.core
         return {"acknowledgement": core.acknowledged, "connect": core.lives.connect_service}
 
-    def busiest(self) -> NoLists:
-        return NoLists()
+    def busiest(self) -> Talkers[ProxyPair]:
+        return Talkers(self.face.core.lives.clients, traffic_of)
 
     def not_ready(self) -> str:
         core = self.face.core

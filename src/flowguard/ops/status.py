@@ -71,11 +71,19 @@ class ApplicationsStatus(TypedDict):
     away_s: float
 
 
+class UpstreamStatus(TypedDict):
+    up: bool
+    clients: int
+    packets: int
+    oldest_packet_s: float
+
+
 class UpstreamsStatus(TypedDict):
     """The brokers behind a proxy."""
 
     away_s: float
     why: str
+    each: dict[str, UpstreamStatus]
 
 
 class Status(TypedDict):

@@ -14,7 +14,8 @@ from flowguard.ops.condition import not_ready
 from flowguard.ops.explain import InLog, explain
 from flowguard.ops.explain_words import end_sentences, sentences
 from flowguard.ops.queued import QueuedMessages
-from flowguard.ops.talkers import Talkers
+from flowguard.ops.talkers import Talkers, traffic_of
+from flowguard.session.session import Session
 from flowguard.telemetry.progress import RecordingProgress
 
 NO_SESSION: Final = "no session of this client here"
@@ -52,8 +53,8 @@ class View:
             "connect": node.attempts.service,
         }
 
-    def busiest(self) -> Talkers:
-        return Talkers(self.node)
+    def busiest(self) -> Talkers[Session]:
+        return Talkers(self.node.registry.sessions, traffic_of)
 
     def not_ready(self) -> str:
         return not_ready(self.node, self.clock())

@@ -53,7 +53,8 @@ def running_proxy(
     """A proxy on free ports; it must end with this exit code, and without a traceback."""
     log = folder / "proxy.txt"
     place = f"{upstream[0]}:{upstream[1]}"
-    words = ("proxy", "--upstream", place, "--listen", "127.0.0.1:0", *arguments)
+    listen = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
+    words = ("proxy", "--upstream", place, *listen, *arguments)
     with log.open("w") as stderr:
         process = Fork(words, environment_with(environment), stderr)
     try:

@@ -30,7 +30,7 @@ def test_page_shows_the_brokers_behind_and_hides_what_a_proxy_lacks(
         me.read()
         tab.visit(f"{proxy.url}/#client=me", width)
         tab.wait_for("document.documentElement.dataset.drawn === '1'")
-        assert sorted(tab.evaluate(HIDDEN)) == ["h-queues", "h-store", "h-talkers"]
+        assert sorted(tab.evaluate(HIDDEN)) == ["h-store"]
         behind = tab.evaluate("document.querySelector('#upstreams').textContent")
         assert behind.startswith(f"{broker.host}:{broker.port}answers1")
         until(lambda: "me is connected" in tab.evaluate("explained.textContent"))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
+from flowguard.codec.packets import Connack, Disconnect, Puback, Pubrec, Suback, Subscribe
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
+from tests.broker_adapter.upstream import MOSQUITTO, mosquitto
 from tests.broker_adapter.watch.running import Proxy, running_proxy, until
 from tests.flowguard.cli.http_port import run
 from tests.flowguard.cli.test_identities import passwd
 from tests.interop.broker import PATIENCE_S, running_broker
+from tests.support.authority import Authority
 from tests.support.caller import Caller
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,48 @@ def value(proxy: Proxy, series: str) -> float:
     found = re.search(rf"^{re.escape(series)} (\S+)$", proxy.get("/metrics")[1], re.MULTILINE)
     assert found is not None, series
     return float(found[1])
+
+
+@pytest.mark.peers
+@pytest.mark.skipif(MOSQUITTO is None, reason="needs Mosquitto")
+def test_mosquitto_behind_is_shown_and_missed(tmp_path: Path) -> None:
+    with (
+        mosquitto(tmp_path) as behind,
+        running_proxy(tmp_path, ("127.0.0.1", behind.port)) as proxy,
+        client(proxy, "me", MQTT_311) as me,
+    ):
+        me.send(Publish("a", b"x", 2, packet_id=2))
+        assert isinstance(me.read(), Pubrec)
+        assert value(proxy, "flowguard_acknowledgement_seconds_count") == 1
+        assert "(MQTT 3.1.1)" in run("explain", "me", "--url", proxy.url)[1]
+        behind.kill()
+        assert me.read() is None
+        until(lambda: proxy.get("/ready")[0] == 503)
+        assert value(proxy, 'flowguard_disconnects_total{reason="closed"}') == 1
+        behind.start()
+        until(lambda: proxy.get("/ready")[0] == 200)
+
+
+def test_renewed_certificate_is_in_force_after_a_reload(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("127.0.0.1", days=5)
+    words = ("--listen", "mqtts://127.0.0.1:0", "--cert", str(pair.cert), "--key", str(pair.key))
+    with (
+        running_broker(tmp_path) as broker,
+        running_proxy(tmp_path, (broker.host, broker.port), *words) as proxy,
+    ):
+        series = f'flowguard_certificate_expiry_seconds{{file="{pair.cert}"}}'
+        before = value(proxy, series)
+        (tmp_path / "new").mkdir()
+        renewed = Authority(tmp_path / "new").issue("127.0.0.1", days=60)
+        pair.cert.write_bytes(b"no certificate")
+        code, _, complaint = run("reload", "--url", proxy.url)
+        assert (code, str(pair.cert) in "".join(complaint.split("\n"))) == (1, True)
+        pair.cert.write_bytes(renewed.cert.read_bytes())
+        pair.key.write_bytes(renewed.key.read_bytes())
+        code, said, complaint = run("reload", "--url", proxy.url)
+        assert code == 0, complaint
+        assert "reloaded: 1 certificate," in said
+        assert value(proxy, series) > before + 50 * 86_400
 
 
 def test_metrics_top_explain_and_list_show_a_client(tmp_path: Path) -> None:
@@ -55,6 +99,7 @@ def test_metrics_top_explain_and_list_show_a_client(tmp_path: Path) -> None:
         assert code == 0, complaint
         assert re.search(r"clients +1 connected, 0 paused", said)
         assert re.search(r"messages in +1 ", said)
+        assert re.search(rf"behind +1 clients, {name} answers", said)
         code, said, complaint = run("explain", "me", "--url", proxy.url)
         assert code == 0, complaint
         assert f"to {name} (MQTT 5.0)" in said

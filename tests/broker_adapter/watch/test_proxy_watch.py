@@ -160,6 +160,19 @@ def test_a_client_is_dismissed_with_a_packet_only_between_packets() -> None:
     assert (end.reason, end.by) == ("administrative_action", "proxy")
 
 
+def test_the_busiest_clients_are_found_by_their_bytes() -> None:
+    stage = ProxyStage(FlowSettings(window_max=1))
+    loud, quiet = stage.connect(client_id="loud"), stage.connect(client_id="quiet")
+    busiest = view(stage).busiest()
+    busiest.look(stage.now_s)
+    loud.send(*(Publish("a", b"x" * 100, 1, packet_id=number) for number in (1, 2, 3)))
+    quiet.send(Publish("a", b"x", 1, packet_id=1))
+    busiest.look(stage.now_s + 1)
+    assert [each["client_id"] for each in busiest.talkers()] == ["loud", "quiet"]
+    (queue,) = busiest.queues()
+    assert (queue["client_id"], queue["messages"]) == ("loud", 2)
+
+
 def test_limits_change_while_clients_are_connected() -> None:
     stage = ProxyStage(FlowSettings(window_max=2, connects_in_process_max=10))
     client = stage.connect(client_id="me")

@@ -68,7 +68,7 @@ OF_BROKERS = ("clients.sessions", "shadow")
 
 def status() -> dict[str, Any]:
     stage = Stage()
-    upstreams = {"away_s": 0.0, "why": ""}  # Those of a proxy.
+    upstreams = {"away_s": 0.0, "why": "", "each": {}}  # Those of a proxy.
     return json.loads(json.dumps(status_of(stage.node, stage.now_s))) | {"upstreams": upstreams}
 
 

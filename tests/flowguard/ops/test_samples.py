@@ -10,7 +10,7 @@ from flowguard.flow.load.histogram import Histogram
 from flowguard.ops import talkers
 from flowguard.ops.latency import LOOKS, RecentLatency
 from flowguard.ops.samples import HISTORY_MAX, OLDER_EACH, OLDER_MAX, SAMPLE_S, Sampler
-from flowguard.ops.talkers import SHOWN, Talkers
+from flowguard.ops.talkers import SHOWN, Talkers, traffic_of
 from flowguard.ops.view import View
 from flowguard.ops.web import http_connection
 from flowguard.ops.web.http import CONNECTIONS_MAX
@@ -195,7 +195,7 @@ def test_the_loudest_come_first_with_bytes_per_second_both_ways() -> None:
     stage = Stage()
     clients = {name: stage.connect(name) for name in ("a", "b", "c")}
     clients["c"].subscribe("t")
-    seen = Talkers(stage.node)
+    seen = Talkers(stage.node.registry.sessions, traffic_of)
     seen.look(stage.now_s)
     clients["a"].publish("t", bytes(1_000))
     clients["b"].publish("t", bytes(3_000))
@@ -217,7 +217,7 @@ def test_the_longest_queues_are_shown_until_their_session_ends() -> None:
     publisher = stage.connect("p")
     for topic in ("t", "only-off", "only-off"):
         publisher.publish(topic, b"x", qos=1)
-    seen = Talkers(stage.node)
+    seen = Talkers(stage.node.registry.sessions, traffic_of)
     for later in (0, 1):
         seen.look(stage.now_s + later)
     assert [(one["client_id"], one["messages"]) for one in seen.queues()] == [
@@ -232,7 +232,7 @@ def test_a_look_sees_no_more_than_its_bound_and_comes_round(
     monkeypatch.setattr(talkers, "LOOKS_MAX", 10)
     stage = Stage()
     clients = [stage.connect(f"c{number}") for number in range(35)]
-    seen = Talkers(stage.node)
+    seen = Talkers(stage.node.registry.sessions, traffic_of)
     for second in range(1, 9):  # Twice round, and once more for what was noted last.
         seen.look(stage.now_s + second)
         assert len(seen._noted) <= 10

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.lines import count
-from flowguard.ops.condition import NO_ROOM, NO_STORE, outages, progress
+from flowguard.ops.condition import NO_ROOM, NO_STORE, duration, outages, progress
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -31,7 +31,7 @@ READ: Final = (
     *("clients.connected", "clients.paused", "clients.sessions", "unfinished.packets"),
     *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),
     *("store.kind", "store.away_s", "store.why", "applications.away_s"),
-    *("upstreams.away_s", "upstreams.why", "shadow"),
+    *("upstreams.away_s", "upstreams.why", "upstreams.each", "shadow"),
 )
 """Paths of a status that the screen uses; a broker of another version may lack all others."""
 
@@ -244,7 +244,25 @@ def _admission(status: Status, width: int) -> list[Text]:
     )  # fmt: skip
     if "sessions" in clients:
         text.append(f", {count(clients['sessions'], 'session')}", "dim")
-    return [_line("clients", text), *rows]
+    return [_line("clients", text), *rows, *_upstreams(status)]
+
+
+def _upstreams(status: Status) -> list[Text]:
+    """Return a line for each broker behind a proxy."""
+    each = status["upstreams"]["each"] if "upstreams" in status else {}
+    return [
+        _line(
+            "" if number else "behind",
+            Text.assemble(
+                (f"{one['clients']:>9,} ", "bold"),
+                ("clients, ", "dim"),
+                f"{name} ",
+                ("answers" if one["up"] else "does not answer", "green" if one["up"] else "red"),
+                (f"; oldest packet {duration(one['oldest_packet_s'])}", "dim"),
+            ),
+        )
+        for number, (name, one) in enumerate(each.items())
+    ]
 
 
 def _use_line(label: str, use: Use, width: int, style: str, remark: str = "") -> Text:
