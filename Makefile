@@ -23,7 +23,7 @@ PEERS := scripts/setup-test-peers.sh
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis serve-kafka kafka demo simulate wheels test quick soak mixed torture attack fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis serve-kafka kafka demo simulate wheels test quick soak mixed torture attack drill fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -83,6 +83,9 @@ torture: $(DEV)  ## kill a broker 3,000 times under load (ARGS="--kills 500 --se
 
 attack: $(DEV)  ## attack brokers in 42 ways, each with a bound and a control (ARGS="--only pause")
 	@if $(TRY_COMPILE); then export PYTHONPATH='$(CURDIR)/.compiled'; fi; $(PY) -m tests.attacks $(ARGS)
+
+drill: $(DEV)  ## do an operator's second day on real brokers, and write docs/operate/day-two.md
+	@$(PY) -m tests.drill $(ARGS)
 
 fuzz: $(DEV)  ## mutate inputs of the decoder or a connection, guided by coverage (ARGS="decode --inputs 1e8")
 	@scripts/setup-fuzzer.sh

@@ -68,7 +68,7 @@ def _sentences(
     client_id: str, pair: ProxyPair | None, end: LastEnd | None, now_s: float
 ) -> list[str]:
     if pair is None:
-        return [f"{client_id} is not connected through this proxy.", *end_sentences(end)]
+        return [f"{client_id} is not connected through this proxy.", *end_sentences(end, now_s)]
     if pair.state is not CONNECTED:
         since = duration(now_s - pair.offered_s)
         found = [f"{client_id} has sent CONNECT from {address_of(pair)} {since} ago."]
@@ -77,11 +77,11 @@ def _sentences(
         found = [
             f"{client_id} is connected from {address_of(pair)} to {pair.broker.name} "
             f"(MQTT {PROTOCOLS.get(pair.version, '3.1')}).",
-            f"It has been connected since {clock_text(pair.life.connected_s)}.",
+            f"It has been connected since {clock_text(pair.life.connected_s, now_s)}.",
         ]
     if pair.tenant:
         found.append(f"The user name in its CONNECT is {pair.tenant}.")
-    return found + end_sentences(end)
+    return found + end_sentences(end, now_s)
 
 
 def _causes(core: ProxyCore, pair: ProxyPair, now_s: float) -> list[Cause]:

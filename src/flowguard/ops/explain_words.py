@@ -26,9 +26,10 @@ DROPS: Final = {
 def sentences(explanation: Explanation) -> list[str]:
     """Return the sentences with the most important ones first."""
     client_id, connected = explanation["client_id"], explanation["connected"]
+    now_s = explanation["now_s"]
     if connected is None:
         ends_s = explanation["session_ends_s"]
-        until = "" if ends_s is None else f" until {clock_text(ends_s)}"
+        until = "" if ends_s is None else f" until {clock_text(ends_s, now_s)}"
         found = [f"{client_id} is not connected; its session is kept{until}."]
     else:
         origin = f" from {connected['address']}" if connected["address"] else ""
@@ -48,7 +49,7 @@ def sentences(explanation: Explanation) -> list[str]:
     if (rejected := explanation["rejected"]) is not None:
         found.append(
             f"Rejected and dropped: {count(rejected['messages'], 'message')} that it published, "
-            f"the last one at {clock_text(rejected['at_s'])} to {rejected['topic']} "
+            f"the last one at {clock_text(rejected['at_s'], now_s)} to {rejected['topic']} "
             f"({rejected['reason']})."
         )
     found += _identity(explanation)
@@ -58,9 +59,9 @@ def sentences(explanation: Explanation) -> list[str]:
 
 def _identity(explanation: Explanation) -> list[str]:
     """Return its user, roles and filters, and the end of its former connection."""
-    found, connected = [], explanation["connected"]
+    found, connected, now_s = [], explanation["connected"], explanation["now_s"]
     if connected is not None:
-        found.append(f"It has been connected since {clock_text(connected['since_s'])}.")
+        found.append(f"It has been connected since {clock_text(connected['since_s'], now_s)}.")
     if explanation["user"]:
         found.append(f"Its user is {explanation['user']}.")
     if explanation["roles"]:
@@ -69,18 +70,19 @@ def _identity(explanation: Explanation) -> list[str]:
         more = explanation["subscriptions"]["used"] - len(explanation["filters"])
         rest = f" and {more:,} more" if more > 0 else ""
         found.append(f"It subscribes to {', '.join(explanation['filters'])}{rest}.")
-    return found + end_sentences(explanation["last_end"])
+    return found + end_sentences(explanation["last_end"], now_s)
 
 
-def end_sentences(end: LastEnd | None) -> list[str]:
+def end_sentences(end: LastEnd | None, now_s: float) -> list[str]:
     """Return how the last connection of a client ended, if it is known, and whether its connections
     do so again and again."""
     if end is None:
         return []
     why = f" ({end['why']})" if end["why"] else ""
     origin = f" from {end['address']}" if end["address"] else ""
+    at = clock_text(end["at_s"], now_s)
     found = [
-        f"The {end['by']} ended its last connection{origin} at {clock_text(end['at_s'])}, after "
+        f"The {end['by']} ended its last connection{origin} at {at}, after "
         f"{end['lasted_s']:,.0f} s: {end['reason']}{why}."
     ]
     if end["row_count"] >= FLAPS_MIN:
@@ -139,5 +141,8 @@ def _from_log(log: FromLog, now_s: float) -> str:
     return f"{count(log['messages'], 'message')} came from the durable log{rest}.{lost}"
 
 
-def clock_text(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s).strftime("%H:%M:%S")
+def clock_text(at_s: float, now_s: float) -> str:
+    """Return the time of day, with the date if it is not that of `now_s`."""
+    at = datetime.fromtimestamp(at_s)
+    is_today = at.date() == datetime.fromtimestamp(now_s).date()
+    return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")

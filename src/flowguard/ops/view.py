@@ -66,4 +66,4 @@ class View:
         end = last_end(self.node.counters.lives, client_id)
         if end is None:
             return None
-        return {"error": f"{NO_SESSION}. {' '.join(end_sentences(end))}"}
+        return {"error": f"{NO_SESSION}. {' '.join(end_sentences(end, self.clock()))}"}

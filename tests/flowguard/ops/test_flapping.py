@@ -1,6 +1,7 @@
 """Clients whose connections end again and again, and messages that a client may not publish."""
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_last_end_of_a_client_without_session_is_known() -> None:
     assert explain(stage.node, "van", stage.now_s) is None
     end = last_end(stage.node.counters.lives, "van")
     assert end is not None
-    assert end_sentences(end)[1] == "4 of its connections ended within 3 s."
+    assert end_sentences(end, stage.now_s)[1] == "4 of its connections ended within 3 s."
     assert last_end(stage.node.counters.lives, "nobody") is None
 
 
@@ -106,7 +107,7 @@ def test_rejected_messages_of_a_client_are_explained() -> None:
         client.publish(f"other/{number}", b"x", qos=1)
     (line,) = [line for line in said(stage) if line.startswith("Rejected and dropped: 3 messages")]
     assert line.endswith("to other/2 (not_authorized).")
-    assert clock_text(stage.now_s) in line
+    assert clock_text(stage.now_s, stage.now_s) in line
 
 
 def said(stage: Stage) -> list[str]:
@@ -123,3 +124,9 @@ def test_remembered_rejections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     found = stage.node.state.rejections.last
     assert list(found) == ["b", "c"]
     assert len(found["b"].topic) == node_state.REJECTED_TEXT_MAX
+
+
+def test_time_of_another_day_has_its_date() -> None:
+    noon_s = datetime(2026, 11, 30, 12).timestamp()
+    assert clock_text(noon_s, noon_s + 60) == "12:00:00"
+    assert clock_text(noon_s, noon_s + 86_400) == "2026-11-30 12:00:00"

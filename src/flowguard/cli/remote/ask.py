@@ -13,7 +13,7 @@ import typer
 
 from flowguard.cli.console import refused, shown
 
-DEFAULT_URL: Final = "http://127.0.0.1:9883"
+DEFAULT_URL: Final = os.environ.get("FLOWGUARD_URL", "http://127.0.0.1:9883")
 PATIENCE_S: Final = 5.0
 POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
 """Headers of a request for a change; no form of a web page can send the second one."""

@@ -68,7 +68,7 @@ def show(explanation: Explained, console: Console) -> None:
         console.print(sentence, soft_wrap=True)
     console.print(_numbers(explanation))
     if explanation["decisions"]:
-        console.print(_decisions(explanation["decisions"]))
+        console.print(_decisions(explanation["decisions"], explanation["now_s"]))
 
 
 def _numbers(explanation: Explained) -> Table:
@@ -100,7 +100,7 @@ def _use(table: Table, name: str, use: Use, what: str) -> None:
     table.add_row(name, f"{use['used']:,}", f"{limit}{what}")
 
 
-def _decisions(decisions: list[Decision]) -> Table:
+def _decisions(decisions: list[Decision], now_s: float) -> Table:
     table = Table(
         title="Latest decisions of the broker", title_justify="left", box=box.SIMPLE, pad_edge=False
     )
@@ -109,7 +109,7 @@ def _decisions(decisions: list[Decision]) -> Table:
     table.add_column("why", overflow="fold")
     for decision in decisions:
         table.add_row(
-            clock_text(decision["at_s"]),
+            clock_text(decision["at_s"], now_s),
             f"{decision['window']:.3g}",
             decision["signal"] or "",
             value_text(decision["value"], decision["unit"]),

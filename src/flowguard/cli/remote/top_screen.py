@@ -9,7 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.lines import count
-from flowguard.ops.condition import NO_ROOM, NO_STORE, duration, outages, progress
+from flowguard.ops.condition import (
+    NO_ROOM,
+    NO_STORE,
+    condition_of,
+    duration,
+    outages,
+    progress,
+)
 from flowguard.ops.status import Status, Use
 
 PAST_S: Final = 60.0
@@ -77,7 +84,10 @@ def frame(history: StatusHistory, width: int) -> RenderableType:
     status = history.now
     assert status is not None
     width = min(width, WIDTH_MAX) - 1
-    return Group(_heading(history, status, width), Text(), *body(history, status, width))
+    _, sentence = condition_of(status)
+    return Group(
+        _heading(history, status, width), Text(sentence), Text(), *body(history, status, width)
+    )
 
 
 def body(history: StatusHistory, status: Status, width: int) -> list[Text]:

@@ -82,7 +82,7 @@ clients.command("show")(explain)
 def kick(client_id: Name, url: Url = DEFAULT_URL) -> None:
     """Disconnect a client, with reason 0x98 (administrative action), but keep its session."""
     _change("kick", client_id, url)
-    typer.echo(f"disconnected {shown(client_id)}; its session stays if it is to survive")
+    typer.echo(f"disconnected {shown(client_id)}; a stored session stays")
 
 
 @clients.command()
