@@ -69,7 +69,10 @@ def simulate(
         bool, typer.Option("--keys", help="Print the keys of a scenario file and exit.")
     ] = False,
 ) -> None:
-    """Replay a crowd in virtual time against the policies of flowguard and other brokers."""
+    """Replay a crowd in virtual time against several policies.
+
+    They are those of flowguard and of other brokers.
+    """
     width = None if sys.stdout.isatty() else 80
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     try:

@@ -39,7 +39,9 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print the number of runs and exit.")
     ] = False,
 ) -> None:
-    """Simulate a grid, or a Latin hypercube, of limits and scenarios on Spark.
+    """Simulate many limits and scenarios on Spark.
+
+    They are a grid or a Latin hypercube.
 
     The defaults are always among them. Finished runs in DIR are not repeated, so the
     same command continues a sweep. A failed run is reported, and the others continue.

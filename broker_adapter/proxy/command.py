@@ -75,10 +75,11 @@ def proxy(
     ] = None,
     http: options.Http = None,
 ) -> None:
-    """Run a proxy that protects MQTT 3.1.1 or 5.0 brokers from overload.
+    """Run a proxy that protects MQTT brokers from overload.
 
-    It limits the CONNECTs in process and the unfinished PUBLISH packets of each client. A rejected
-    client gets CONNACK 0x89 (Server busy) with a time to retry. Other packets pass unchanged.
+    The brokers speak MQTT 3.1.1 or 5.0. It limits the CONNECTs in process and the unfinished
+    PUBLISH packets of each client. A rejected client gets CONNACK 0x89 (Server busy) with a time to
+    retry. Other packets pass unchanged.
     """
     log_to_stderr(LogSettings())
     given: dict[str, tuple[str, object]] = {

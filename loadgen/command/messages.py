@@ -102,7 +102,9 @@ def subscribe(
     cert: Cert = None,
     key: Key = None,
 ) -> None:
-    """Subscribe to a filter, and print each message; Ctrl-C ends it.
+    """Subscribe to a filter, and print each message.
+
+    Ctrl-C ends it.
 
     The exit code is 1 if the broker rejects the filter, or if `--timeout` ends it before `--count`
     messages.

@@ -200,7 +200,9 @@ def demo(
     rate: Annotated[float, typer.Option(min=0.1, hidden=True)] = 30.0,
     calm: Annotated[float, typer.Option(min=0.0, hidden=True)] = 4.0,
 ) -> None:
-    """Watch a small broker under a flash crowd, all on this machine; it takes under a minute.
+    """Watch a small broker under a flash crowd.
+
+    It runs on this machine, and takes under a minute.
 
     The exit code is 1 if a connection or an acknowledged message was lost.
     """

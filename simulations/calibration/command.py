@@ -49,7 +49,9 @@ def calibrate(
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the arrivals of --check.")] = 1,
 ) -> None:
-    """Measure what a broker's work costs on this machine, for `simulate --costs`.
+    """Measure what a broker's work costs on this machine.
+
+    The result is for `simulate --costs`.
 
     A real broker and its clients run on this machine for about a minute. --check takes four more,
     and exits with 1 if ratios of the simulator and of the broker differ too much.

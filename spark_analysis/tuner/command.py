@@ -42,7 +42,9 @@ def tune(
     memory: Memory = None,
     partitions: Partitions = PARTITIONS,
 ) -> None:
-    """Choose limits by recorded runs; write limits.toml and a page with the reasons.
+    """Choose limits by recorded runs.
+
+    It writes limits.toml and a page with the reasons.
 
     Runs whose parameters have a key of section `flow` try other limits; those without are the
     defaults, and everything is compared with them, seed by seed. Limits are chosen on one part of

@@ -18,10 +18,10 @@ def import_conf(
         Path | None, typer.Option(help="File to write; default: standard output.")
     ] = None,
 ) -> None:
-    """Translate a mosquitto.conf into settings, and report the outcome of each line.
+    """Translate a mosquitto.conf into settings.
 
-    The exit code is 1 if a listener is left out. An existing file is not overwritten. `flowguard
-    check` judges the result.
+    It reports the outcome of each line. The exit code is 1 if a listener is left out. An existing
+    file is not overwritten. `flowguard check` judges the result.
     """
     try:
         found = MosquittoImport(conf.read_bytes(), str(conf))

@@ -55,10 +55,11 @@ def check(
     limits: Annotated[Path | None, typer.Option(help="As `serve --limits`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
+    """Check settings, certificates, users, keys and rules.
 
-    It opens no listener and no store. The exit code is 2 if something is wrong: a setting, a file,
-    an expired certificate, a missing extra, or too few descriptors or too little memory.
+    It reads them as `serve --config CONFIG` would, but opens no listener and no store. The exit
+    code is 2 if something is wrong: a setting, a file, an expired certificate, a missing extra, or
+    too few descriptors or too little memory.
     """
     if config == DEFAULT_CONFIG and not config.exists():
         raise refused(

@@ -20,14 +20,19 @@ from typer.main import get_command
 from flowguard.app.extras import DISTRIBUTION, needs_extra
 
 GROUP: Final = "flowguard.commands"
-OWN: Final = {
-    name: EntryPoint(name, place, GROUP)
-    for name, place in {
+PANELS: Final = {
+    "A broker": {
         "serve": "flowguard.cli.serve:serve",
+        "settings": "flowguard.cli.settings:settings",
+        "check": "flowguard.cli.check:check",
+        "capacity": "flowguard.cli.capacity.command:capacity",
+        "passwd": "flowguard.cli.passwd:passwd",
+        "import": "store_tools.mosquitto.command:import_conf",
+        "store": "store_tools.command.store:store",
+    },
+    "A running broker": {
         "top": "flowguard.cli.remote.top:top",
         "explain": "flowguard.cli.remote.explain:explain",
-        "cluster": "flowguard.cli.remote.cluster:cluster",
-        "drain": "flowguard.cli.remote.drain:drain",
         "clients": "flowguard.cli.remote.lists.clients:clients",
         "subscriptions": "flowguard.cli.remote.lists.subscriptions:subscriptions",
         "topics": "flowguard.cli.remote.lists.topics:topics",
@@ -36,19 +41,25 @@ OWN: Final = {
         "acl": "flowguard.cli.remote.acl:acl",
         "publish": "loadgen.command.messages:publish",
         "subscribe": "loadgen.command.messages:subscribe",
+        "log": "flowguard.cli.remote.log:log",
+        "reload": "flowguard.cli.remote.reload:reload",
+        "drain": "flowguard.cli.remote.drain:drain",
+        "cluster": "flowguard.cli.remote.cluster:cluster",
+    },
+    "Load": {
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
-        "settings": "flowguard.cli.settings:settings",
-        "check": "flowguard.cli.check:check",
-        "log": "flowguard.cli.remote.log:log",
-        "capacity": "flowguard.cli.capacity.command:capacity",
-        "reload": "flowguard.cli.remote.reload:reload",
-        "import": "store_tools.mosquitto.command:import_conf",
-        "passwd": "flowguard.cli.passwd:passwd",
-        "store": "store_tools.command.store:store",
-    }.items()
+    },
 }
-"""Own commands in the order of `--help`: each is a function or a group of commands."""
+"""Own commands in the order of `--help`, by its panels: each is a function or a group of commands.
+"""
+PLUGGED_IN: Final = "Before other brokers, and on data"
+"""Panel of the commands of other packages."""
+OWN: Final = {
+    name: EntryPoint(name, place, GROUP)
+    for places in PANELS.values()
+    for name, place in places.items()
+}
 HIDDEN: Final = {"worker": EntryPoint("worker", "flowguard.cli.worker:worker", GROUP)}
 """A command that only a program starts: `serve --workers` does."""
 HELP: Final = ["-h", "--help"]
@@ -75,9 +86,12 @@ class Commands(TyperGroup):
             self.commands = names  # typer suggests the nearest of these names.
             return None
         try:
-            return _readable(_with_token(_command_at(plug)))
+            command = _readable(_with_token(_command_at(plug)))
         except ModuleNotFoundError as error:
-            return _command_without(error, plug)
+            command = _command_without(error, plug)
+        panels = [panel for panel, names in PANELS.items() if cmd_name in names]
+        command.rich_help_panel = (*panels, PLUGGED_IN)[0]
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a package that only some options need may be missing."""

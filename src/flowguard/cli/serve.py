@@ -64,7 +64,10 @@ def serve(
     record: options.Record = None,
     http: options.Http = None,
 ) -> None:
-    """Run the broker; SIGTERM or Ctrl-C finishes the work in process and ends it."""
+    """Run the broker.
+
+    SIGTERM or Ctrl-C finishes the work in process and ends it.
+    """
     log_to_stderr(LogSettings())
     given = {
         "flow.policy": ("--policy", policy),

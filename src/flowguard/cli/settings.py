@@ -197,9 +197,10 @@ def settings(
         Path | None, typer.Option(help="As `serve --limits`: show what it sets.")
     ] = None,
 ) -> None:
-    """Print every setting with its meaning and default, as a TOML file for `serve --config`.
+    """Print all settings with meanings and defaults, as TOML.
 
-    Defaults are comments. A value from a file or a variable is set, and its source follows it.
+    It is a file for `serve --config`. Defaults are comments. A value from a file or a variable is
+    set, and its source follows it.
     """
     try:
         loaded = load(config, os.environ, read_limits(limits))

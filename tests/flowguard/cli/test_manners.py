@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from flowguard.cli import app
+from flowguard.cli.plugins import PANELS
 from tests.flowguard.cli.http_port import http_address, run
 from tests.interop.broker import environment_with, running_broker
 from tests.support.patience import HANG_S
@@ -39,6 +40,17 @@ def test_each_command_has_short_help_without_names_of_types(words: tuple[str, ..
     assert run(*words, "--help")[1] == short
     for name in ("<bool>", "<str>", "<path>", "<int", "<float", "list["):
         assert name not in short
+
+
+def test_summary_of_each_command_fits_in_a_line_of_help() -> None:
+    code, shown, _ = run("--help")
+    assert code == 0
+    for name in PANELS:
+        assert f" {name} " in shown
+    for name in ROOT.list_commands(None):
+        summary = ROOT.get_command(None, name).help.partition("\n")[0]
+        assert len(summary) <= 61, (name, summary)
+        assert summary in shown
 
 
 def test_each_option_has_help_that_is_shown_whole() -> None:

@@ -26,10 +26,10 @@ def capacity(
     config: Annotated[Path | None, typer.Option(help="As `serve --config`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure for a few seconds how many clients this machine can serve.
+    """Measure how many clients this machine can serve.
 
-    It starts a small broker of its own on a free port, and needs no running one. It counts what
-    the settings allow, and measures with their certificate and users.
+    It takes a few seconds. It starts a small broker of its own on a free port, and needs no running
+    one. It counts what the settings allow, and measures with their certificate and users.
     """
     try:
         found = _measured(config)

@@ -30,7 +30,7 @@ def drain(
     ],
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """End a running broker slowly: its clients are disconnected one after the other.
+    """End a broker slowly, by disconnecting clients one by one.
 
     New clients are rejected from the beginning. A second SIGTERM ends the broker at once. The
     command waits until the broker has ended; after Ctrl-C the broker drains on.

@@ -36,7 +36,9 @@ def explain(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a client is paused or gets no messages, and what the broker dropped.
+    """Explain why a client is paused or gets no messages.
+
+    The messages that the broker dropped are counted by reason.
 
     The exit code is 1 if there is no such client or the broker does not answer.
     """

@@ -18,7 +18,7 @@ def reload(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Reload certificates, users, keys and rules of a running broker, as SIGHUP does.
+    """Reload certificates, users, keys and rules, as SIGHUP does.
 
     Connections stay. If a file is invalid nothing changes, and the exit code is 1.
     """

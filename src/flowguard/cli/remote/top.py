@@ -27,9 +27,9 @@ def top(
         bool, typer.Option("--json", help="Print the status once, as JSON, and exit.")
     ] = False,
 ) -> None:
-    """Watch a broker: load, limits, waiting clients, rejections and drops; Ctrl-C ends it.
+    """Watch a broker: load, limits, waiting clients, drops.
 
-    It prints one frame if the output is not a terminal.
+    Ctrl-C ends it. It prints one frame if the output is not a terminal.
     """
     console = Console(highlight=False)
     screen = _Screen(url)

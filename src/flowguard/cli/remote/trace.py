@@ -33,7 +33,9 @@ def trace(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
-    """Show the packets of clients, and what the broker decides about them; Ctrl-C ends it.
+    """Show packets of clients, and decisions of the broker.
+
+    Ctrl-C ends it.
 
     Clients that connect later are shown, too. Payloads and values of user properties are shown with
     --payload, passwords never. Lines that come too fast are dropped and counted.
