@@ -226,6 +226,16 @@ def test_bytes_that_are_no_client_of_a_node_end_the_connection(cluster: Nodes) -
     client.close()
 
 
+def test_silent_connection_to_a_port_of_links_disturbs_nothing(cluster: Nodes) -> None:
+    first, _, _ = cluster
+    name = first.get("/cluster")["node"]
+    wait_until(lambda: len(shards_of(first, name)) == 1)
+    port = int(name.rpartition(":")[2]) + 2 * shards_of(first, name)[0]
+    with tcp(("127.0.0.1", port)):
+        time.sleep(0.5)  # Several ticks.
+    assert "tick failed" not in first.broker.log.read_text()
+
+
 def test_nothing_acknowledged_is_lost_when_a_node_is_killed(tmp_path: Path) -> None:
     with (
         redis_server(tmp_path / "redis", ALWAYS) as redis,

@@ -70,7 +70,7 @@ class Links:
         for listener in self._listeners:
             listener.tick()
         for link in list(self._open.values()):
-            if link.place not in (None, self._places[link.connection.peer]):
+            if link.place is not None and link.place != self._places[link.connection.peer]:
                 self._lose(link)
         for peer in self._mesh.undialled():
             place = self._places[peer]
