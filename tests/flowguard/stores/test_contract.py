@@ -20,6 +20,7 @@ import pytest
 
 from flowguard.config import StoreSettings
 from flowguard.flow.load.signals import StoreState
+from flowguard.node.peers.peer import POSITION_BITS
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -52,6 +53,7 @@ from tests.flowguard.stores.redis.benches import moving, new_prefix, patient_sto
 from tests.support.redis_cluster import RedisCluster, redis_cluster
 from tests.support.redis_server import RedisServer
 
+YEAR_2200_MS = 7_258_118_400_000
 SESSION_FIELDS = [
     "client_id",
     "expiry_interval_s",
@@ -341,6 +343,20 @@ def test_settled_positions_are_never_used_again(bench: Bench) -> None:
     bench.reopen()
     found = session_of(bench.store)
     assert (found.next_pos, found.sent_pos) == (6, 5)
+
+
+def test_positions_of_messages_that_a_node_owes_to_a_peer_are_exact(bench: Bench) -> None:
+    """A node whose incarnation is not its first one begins with large positions."""
+    first = YEAR_2200_MS << POSITION_BITS
+    positions = range(first, first + 4)
+    appends = [Append("c", pos, delivery(b"%d" % pos)) for pos in positions]
+    bench.store.commit([PutSession("c", 10, None), *appends])
+    bench.store.commit([Sent("c", first + 1), Settle("c", first + 1)])
+    bench.reopen()
+    found = session_of(bench.store)
+    assert (found.next_pos, found.sent_pos) == (first + 4, first + 1)
+    left = (first, first + 2, first + 3)
+    assert queue_of(bench.store) == [entry(pos, delivery(b"%d" % pos)) for pos in left]
 
 
 def test_the_sent_mark_never_goes_back(bench: Bench) -> None:

@@ -25,8 +25,11 @@ from flowguard.types import SESSION_NEVER_EXPIRES, Publish
 
 PAGE: Final = 1_000
 """Number of owed messages that are read together."""
-POSITION_BITS: Final = 16
-"""Binary digits that the positions of one incarnation take, which is its start in milliseconds."""
+POSITION_BITS: Final = 10
+"""Binary digits that the positions of a millisecond take; an incarnation is its start in these.
+
+So positions have 53 binary digits until the year 2248. Redis calculates with no more: its functions
+and its sorted sets have numbers of type double."""
 
 
 @final
