@@ -210,6 +210,9 @@ class Ledger:
         for account in self._accounts.values():
             account.keeps_order = not account.shared
 
+    def accounts(self) -> set[Account]:
+        return set(self._accounts.values())
+
     def forget(self, peer: Peer) -> None:
         """This one is out."""
         account = self._accounts.pop(peer.client_id, None)
@@ -233,7 +236,7 @@ class Ledger:
         return Publish(topic, payload_of(message.number, publisher, size_bytes), qos, retain)
 
     def owe(self, message: Message) -> None:
-        for account in set(self._accounts.values()):
+        for account in self.accounts():
             if account.wants(message.line[1]):
                 account.owe(message)
 
@@ -246,7 +249,7 @@ class Ledger:
     def killed(self) -> None:
         """The broker is dead, and all that it had said has been heard: what was on its way to
         applications may be in Kafka, and comes from its publisher again."""
-        for account in set(self._accounts.values()):
+        for account in self.accounts():
             if account.is_application:
                 account.again.update(self._unacknowledged.keys())
                 if account.shared:
@@ -284,7 +287,7 @@ class Ledger:
         number = message_of(publish).number
         del self._unacknowledged[number]
         self.refused_count += 1
-        for account in set(self._accounts.values()):
+        for account in self.accounts():
             account.refuse(number)
 
     def _on_delivered(self, peer: Peer, publish: Publish) -> None:
@@ -319,7 +322,7 @@ class Ledger:
 
     def close(self) -> None:
         """Nothing comes any more: what was acknowledged, is owed and not there, is lost."""
-        for account in set(self._accounts.values()):
+        for account in self.accounts():
             for message in [*account.overtaken.values(), *account.awaited.values()]:
                 if message.acknowledged:
                     self.find(f"{account.name}: {message} was acknowledged and is lost")
@@ -330,4 +333,4 @@ class Ledger:
         verdict.acknowledged = self._acknowledged_count
         verdict.delivered = self._delivered_count
         verdict.repeated = len(self.repeated)
-        verdict.torn = sum(account.again_count for account in set(self._accounts.values()))
+        verdict.torn = sum(account.again_count for account in self.accounts())
