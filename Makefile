@@ -23,7 +23,7 @@ PEERS := scripts/setup-test-peers.sh
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis serve-kafka kafka demo simulate wheels test quick soak mixed torture attack drill fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis serve-kafka cluster kafka demo simulate wheels test quick soak mixed torture attack drill fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -46,6 +46,11 @@ serve-kafka: $(RUN)  ## run it with a Kafka of its own, in flowguard-kafka; clie
 	@scripts/setup-kafka.sh kafka
 	@$(COMPILE_LATER)
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-with.sh kafka $(ARGS)
+
+cluster: $(RUN)  ## run three nodes as one broker on a redis-server of their own, in flowguard-cluster
+	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
+	@$(COMPILE_LATER)
+	@$(if $(PURE),FLOWGUARD_PURE=1) exec $(PY) scripts/cluster.py $(ARGS)
 
 wheels: $(DEV)  ## build wheels and source archives of flowguard-mqtt and flowguard-guard, in dist
 	@$(PY) -m hatchling build -d dist

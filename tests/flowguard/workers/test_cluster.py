@@ -153,6 +153,22 @@ def test_messages_reach_clients_of_all_shards_at_all_nodes(cluster: Nodes) -> No
         client.close()
 
 
+def test_status_shows_nodes_and_shards(cluster: Nodes) -> None:
+    first, second, _ = cluster
+    nodes = [running.get("/cluster")["node"] for running in (first, second)]
+    words = ("cluster", "status", "--url", f"http://{first.http}")
+    with start(*words) as command:
+        printed, errors = command.communicate(timeout=PATIENCE_S)
+    assert command.returncode == 0, errors
+    rows = [line.split() for line in printed.splitlines() if "127.0.0.1" in line]
+    assert [row[0] for row in rows] == sorted(nodes)
+    assert sorted(row[5] for row in rows) == ["0", "1"]
+    with start(*words, "--json") as command:
+        printed, _ = command.communicate(timeout=PATIENCE_S)
+    assert json.loads(printed)["down"] == []
+    assert json.loads(printed)["nodes"].keys() == set(nodes)
+
+
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_client_that_connects_to_another_node_takes_over_its_session(
     cluster: Nodes, shard: int

@@ -12,10 +12,11 @@ no signs. So a node judges others only when it has given its own without a gap f
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypedDict, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
+from typing_extensions import TypedDict
 
 from flowguard.address import parse_address
 from flowguard.app.workers.process import Worker
