@@ -176,9 +176,8 @@ class ClusterDuty:
         living = [table.nodes[name] for name in sorted(self._living)]
         duties = assigned(living, homes, len(self._workers))
         mine = {shard for shard, name in duties.items() if name == self.node.name}
-        self._is_stuck = self.node.is_leaving and mine == {
-            worker.index for worker in self._workers if worker.process is not None
-        }
+        own = {shard for shard, name in homes.items() if name == self.node.name}
+        self._is_stuck = self.node.is_leaving and own <= mine
         for worker in self._workers:
             is_wanted = worker.index in mine
             if is_wanted is not worker.is_wanted:
