@@ -72,13 +72,20 @@ def free_block() -> int:
 class Node:
     """One node, over all its processes."""
 
-    def __init__(self, folder: Path, redis: RedisServer, name: str) -> None:
+    def __init__(self, folder: Path, redis: RedisServer, name: str, taken: set[int]) -> None:
+        """`taken` are the ports of the other nodes; those of this one are added."""
         self.name = name
         self.folder = folder / name
         self.folder.mkdir()
         self.log = self.folder / "log"
-        self.port, self.http = free_ports(2)
-        self.address = f"{HOST}:{free_block()}"
+        while True:
+            first = free_block()
+            self.port, self.http = free_ports(2)
+            ports = [*range(first, first + 2 * SHARDS), self.port, self.http]
+            if len(set(ports)) == len(ports) and taken.isdisjoint(ports):
+                break
+        taken.update(ports)
+        self.address = f"{HOST}:{first}"
         self._redis = redis
         self._process: Any = None
         self.is_stopped = False
@@ -283,7 +290,8 @@ class ClusterTorture(Torture):
         self.verdict.store = "redis"
         self._ledger = Ledger(refuses=True)
         self._redis = redis
-        self._nodes = [Node(folder, redis, f"n{index}") for index in range(NODES)]
+        taken: set[int] = set()
+        self._nodes = [Node(folder, redis, f"n{index}", taken) for index in range(NODES)]
         ports = [node.port for node in self._nodes]
         self._players = cast(ports, self._selector, self._ledger, self._random)
         self._due: list[tuple[float, Callable[[], None]]] = []
