@@ -51,6 +51,10 @@ openssl req -new -key server.key -subj /CN=localhost \\
     -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -out server.csr
 openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial \\
     -days {days} -copy_extensions copy -out server.pem"""
+SERIAL = (
+    "openssl s_client -connect 127.0.0.1:8883 -CAfile ca.pem </dev/null 2>/dev/null |\n"
+    "    openssl x509 -noout -serial -enddate"
+)
 PROGRAMS = ("curl", "openssl", "redis-server", "prometheus", "promtool")
 """Programs that the drill needs beside flowguard."""
 SERVE = "flowguard serve --config flowguard.toml --http 127.0.0.1:9883"
@@ -82,9 +86,11 @@ class Scene:
             terminal.quiet(f"printf '{words}' | flowguard passwd add {user.name} --file users")
 
     @contextmanager
-    def broker(self, command: str = SERVE) -> Iterator["subprocess.Popen[bytes]"]:
+    def broker(
+        self, command: str = SERVE, log_name: str = LOG
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         """Start a broker; it must end by itself or by SIGTERM, without an error."""
-        with (self.folder / LOG).open("ab") as log:
+        with (self.folder / log_name).open("ab") as log:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {self.terminal.real(command)}"],
                 cwd=self.folder,
@@ -98,7 +104,7 @@ class Scene:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            assert process.wait(HANG_S) == 0, self.log()
+            assert process.wait(HANG_S) == 0, (self.folder / log_name).read_text()
         finally:
             process.kill()
             process.wait()
@@ -106,9 +112,6 @@ class Scene:
     def context(self) -> ssl.SSLContext:
         """Return the context of a client that trusts the authority."""
         return ssl.create_default_context(cafile=str(self.ca))
-
-    def log(self) -> str:
-        return (self.folder / LOG).read_text()
 
     def missing(self) -> list[str]:
         """Return the programs of the drill that this machine lacks."""
