@@ -5,42 +5,34 @@ connects to any node, and some connect to another one while they are connected. 
 """
 
 import json
-import os
 import socket
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from selectors import BaseSelector
-from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from benchmarks.brokers import free_ports
 from flowguard.cluster import Members
 from flowguard.codec.packets import Disconnect
 from flowguard.types import MQTT_5, MQTT_311
-from tests.interop.broker import start
 from tests.support.reaper import reap_at_the_end
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 from tests.torture.ledger import Account, Ledger
+from tests.torture.nodes import SHARDS, Node, has_ended
 from tests.torture.players import Mortal, Player, Publisher, Reader, Subscriber
 from tests.torture.run import Found, Torture
 from tests.torture.wire import HOST, Line, TcpWire
-from tests.torture.workers import wait_for_end
 
 NODES = 3
 NO_STORE = 73
 """Exit code of a node that starts while Redis is away."""
-SHARDS = 3
 STOP_S = 8.0
 """Longer than a lease."""
 REDIS_S = 5.0
@@ -51,137 +43,7 @@ CALM_S = (0.5, 7.0)
 PATIENCE_S = 90.0
 CONNACK_S = 4.0
 """Time after which a client tries another node."""
-SETTINGS: dict[str, dict[str, Any]] = {
-    "session": {"queue_messages_max": 1_000_000, "queue_bytes_max": 2**28, "inflight_max": 100},
-    "node": {"queue_bytes_max": 2**30},
-    "cluster": {"shards": SHARDS},
-}
 FAULTS = ("kill", "stop", "term", "worker", "redis")
-
-
-def free_block() -> int:
-    """Return the first of consecutive free ports, two for each shard."""
-    while True:
-        (port,) = free_ports(1)
-        with ExitStack() as opened, suppress(OSError):
-            for each in range(port, port + 2 * SHARDS):
-                opened.enter_context(socket.socket()).bind((HOST, each))
-            return port
-
-
-class Node:
-    """One node, over all its processes."""
-
-    def __init__(self, folder: Path, redis: RedisServer, name: str, taken: set[int]) -> None:
-        """`taken` are the ports of the other nodes; those of this one are added."""
-        self.name = name
-        self.folder = folder / name
-        self.folder.mkdir()
-        self.log = self.folder / "log"
-        while True:
-            first = free_block()
-            self.port, self.http = free_ports(2)
-            ports = [*range(first, first + 2 * SHARDS), self.port, self.http]
-            if len(set(ports)) == len(ports) and taken.isdisjoint(ports):
-                break
-        taken.update(ports)
-        self.address = f"{HOST}:{first}"
-        self._redis = redis
-        self._process: Any = None
-        self.is_stopped = False
-        self.is_ending = False
-        self._pids: list[int] = []
-
-    def start(self) -> None:
-        variables = {
-            f"FLOWGUARD_{section.upper()}__{name.upper()}": str(value)
-            for section, values in SETTINGS.items()
-            for name, value in values.items()
-        }
-        with self.log.open("a") as log:
-            self._process = start(
-                *("serve", "--workers", str(SHARDS), "--listen", f"{HOST}:{self.port}"),
-                *("--data", str(self.folder / "data"), "--http", f"{HOST}:{self.http}"),
-                *("--cluster", self.address, "--store", "redis", "--redis-url", self._redis.url),
-                environment=variables,
-                stderr=log,
-            )
-        self.is_ending = False
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def has_to_be_reaped(self) -> bool:
-        return self._process is not None and not self.is_alive
-
-    @property
-    def serves(self) -> bool:
-        return self.is_alive and not self.is_stopped and not self.is_ending
-
-    def workers(self) -> list[int]:
-        pid = self._process.pid
-        with suppress(OSError):
-            return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return []
-
-    def kill(self) -> None:
-        pids = self.workers()
-        self._process.kill()
-        for pid in pids:
-            wait_for_end(pid)
-        self._process.communicate()
-        self._process = None
-
-    def kill_worker(self, random: Random) -> bool:
-        pids = self.workers()
-        if pids:
-            os.kill(random.choice(sorted(pids)), SIGKILL)
-        return bool(pids)
-
-    def stop(self) -> None:
-        self._pids = [self._process.pid, *self.workers()]
-        self.is_stopped = True
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, SIGSTOP)
-
-    def resume(self) -> None:
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, SIGCONT)
-        self.is_stopped = False
-
-    def terminate(self) -> None:
-        self.is_ending = True
-        self._process.send_signal(SIGTERM)
-
-    def reap(self) -> int:
-        code = int(self._process.wait(1))
-        self._process.communicate()
-        self._process = None
-        return code
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.http}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
-
-    @property
-    def is_whole(self) -> bool:
-        """Ready, and it sees no shard that is down."""
-        ready, _ = self.get("/ready")
-        found, text = self.get("/cluster")
-        return ready == 200 and found == 200 and not json.loads(text)["down"]
-
-
-def _has_ended(node: Node) -> bool:
-    return not node.is_alive
 
 
 class ClusterLine(Line):
@@ -445,7 +307,7 @@ class ClusterTorture(Torture):
         # An orderly end of one node after the other; nobody may see anything twice at QoS 2.
         for node in self._nodes[:-1]:
             node.terminate()
-            self._turns(partial(_has_ended, node), f"{node.name} does not end")
+            self._turns(partial(has_ended, node), f"{node.name} does not end")
             self._turns(lambda: self._nodes[-1].is_whole, "the rest is not whole")
         for player in self._players:
             if isinstance(player, Publisher) and player.peer.online:

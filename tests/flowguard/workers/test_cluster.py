@@ -6,33 +6,23 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.brokers import free_ports
 from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.workers.clients import Client, Machine, machine, names, tcp
 from tests.interop.broker import PATIENCE_S, start
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
+from tests.torture.nodes import free_block
 
 pytestmark = pytest.mark.slow
 SHARDS = 2
 KEPT = Properties(session_expiry_interval=1_000)
 KILLED = -signal.SIGKILL
-
-
-def free_block() -> int:
-    """Return the first of consecutive free ports, two for each shard."""
-    while True:
-        (port,) = free_ports(1)
-        with ExitStack() as opened, suppress(OSError):
-            for each in range(port, port + 2 * SHARDS):
-                opened.enter_context(socket.socket()).bind(("127.0.0.1", each))
-            return port
 
 
 def arguments_of(redis: RedisServer, port: int) -> list[str]:
@@ -72,7 +62,7 @@ def two_nodes(
     folder: Path, redis: RedisServer, exit_code: int = 0
 ) -> Iterator[tuple[Machine, Machine]]:
     """Yield nodes with one shard each; the first one ends with `exit_code`."""
-    ports = [free_block(), free_block()]
+    ports = [free_block(2 * SHARDS), free_block(2 * SHARDS)]
     with (
         node(folder / "a", redis, ports[0], exit_code) as first,
         node(folder / "b", redis, ports[1]) as second,
@@ -224,6 +214,7 @@ def test_no_shard_moves_while_redis_is_away_for_longer_than_a_lease(cluster: Nod
 
 def test_bytes_that_are_no_client_of_a_node_end_the_connection(cluster: Nodes) -> None:
     first, _, _ = cluster
+    wait_until(lambda: sum(is_here(first, shard) for shard in range(SHARDS)) == 1)
     found = first.get("/cluster")
     (shard,) = found["nodes"][found["node"]]["shards"]
     port = int(found["node"].rpartition(":")[2]) + 2 * shard + 1
@@ -278,6 +269,23 @@ def test_nothing_acknowledged_is_lost_when_a_node_is_killed(tmp_path: Path) -> N
         assert "node lost" in second.broker.log.read_text()
 
 
+def test_node_whose_cluster_port_is_taken_does_not_start(tmp_path: Path) -> None:
+    port = free_block(2 * SHARDS)
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        socket.create_server(("127.0.0.1", port + 3)),
+        start(
+            "serve",
+            *("--listen", "127.0.0.1:0", "--http", "none", "--data", str(tmp_path / "a")),
+            *arguments_of(redis, port),
+            environment={"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS)},
+        ) as node,
+    ):
+        _, errors = node.communicate(timeout=PATIENCE_S)
+    assert node.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port + 3}" in errors
+
+
 def test_node_that_ends_gives_its_shards_away_first(tmp_path: Path) -> None:
     with (
         redis_server(tmp_path / "redis", ALWAYS) as redis,
@@ -301,7 +309,7 @@ def test_node_that_ends_gives_its_shards_away_first(tmp_path: Path) -> None:
         with start(
             "serve",
             *("--listen", "127.0.0.1:0", "--http", "none", "--data", str(tmp_path / "c")),
-            *arguments_of(redis, free_block()),
+            *arguments_of(redis, free_block(2 * SHARDS)),
             environment=environment,
         ) as other:
             _, errors = other.communicate(timeout=PATIENCE_S)

@@ -106,6 +106,17 @@ class Seat:
         return listeners
 
 
+def check_ports(node: tuple[str, int], count: int) -> None:
+    """Raise OSError with the address if a port of one of `count` shards is not free."""
+    for index in range(count):
+        for purpose in PURPOSES:
+            host, port = port_of(node, index, purpose)
+            try:
+                listen_tcp((host, port)).close()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+
+
 def port_of(node: tuple[str, int], index: int, purpose: str) -> tuple[str, int]:
     """Return the address of a shard for a purpose, on a node with this host and first port."""
     host, port = node

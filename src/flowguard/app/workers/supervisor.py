@@ -19,14 +19,14 @@ from typing import Any, Final, cast, final
 import structlog
 import trio
 
-from flowguard.address import Address
+from flowguard.address import Address, parse_address
 from flowguard.app.failures import listen_error, store_error
 from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
 from flowguard.app.workers.data_folder import Incarnations, lock, take
 from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of
-from flowguard.app.workers.seat import remove_sockets
+from flowguard.app.workers.seat import check_ports, remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
 from flowguard.broker.memory import missing_memory
@@ -76,6 +76,8 @@ def build_supervisor(
             log.warning("capacity lacking", why=why)
         try:
             doorways = open_doorways(settings.network)
+            if settings.cluster.address is not None:
+                check_ports(parse_address(settings.cluster.address), settings.cluster.shards)
         except OSError as error:
             raise listen_error(error) from error
         opened.callback(_close, doorways)
