@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from tests.drill.page import page
+from tests.drill.proxy_steps import ProxyDrill
 from tests.drill.scene import Scene
 from tests.drill.steps import BrokerDrill
 from tests.drill.store_steps import StoreDrill
@@ -34,6 +35,7 @@ def main(
         try:
             BrokerDrill(scene, clients, drain).run()
             StoreDrill(scene, away_s).run()
+            ProxyDrill(scene, max(10, clients // 4), drain).run()
         except BaseException:
             typer.echo(page(terminal.steps, clients), err=True)
             raise

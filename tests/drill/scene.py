@@ -55,7 +55,7 @@ SERIAL = (
     "openssl s_client -connect 127.0.0.1:8883 -CAfile ca.pem </dev/null 2>/dev/null |\n"
     "    openssl x509 -noout -serial -enddate"
 )
-PROGRAMS = ("curl", "openssl", "redis-server", "prometheus", "promtool")
+PROGRAMS = ("curl", "openssl", "redis-server", "prometheus", "promtool", "mosquitto")
 """Programs that the drill needs beside flowguard."""
 SERVE = "flowguard serve --config flowguard.toml --http 127.0.0.1:9883"
 LOG = "broker.log"

@@ -6,6 +6,7 @@ import pytest
 
 from tests.drill.__main__ import PAGE
 from tests.drill.page import page
+from tests.drill.proxy_steps import ProxyDrill
 from tests.drill.scene import Scene
 from tests.drill.steps import BrokerDrill
 from tests.drill.store_steps import StoreDrill
@@ -23,10 +24,13 @@ def test_each_step_finds_its_fault(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     scene = Scene(terminal)
     if missing := scene.missing():
-        pytest.skip(f"missing: {', '.join(missing)} (apt-get install prometheus redis-server)")
+        pytest.skip(
+            f"missing: {', '.join(missing)} (apt-get install prometheus redis-server mosquitto)"
+        )
     scene.prepare()
     BrokerDrill(scene, CLIENTS, "1s").run()
     StoreDrill(scene, AWAY_S).run()
+    ProxyDrill(scene, CLIENTS, "1s").run()
     written = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
     named = [f"## {step.title}" for step in terminal.steps]
     assert [line.replace("2,000", str(CLIENTS)) for line in written] == named, "run make drill"
