@@ -41,12 +41,13 @@ class ProxyDrill:
         terminal.quiet("mosquitto_passwd -U mosquitto-users")
         terminal.quiet(CERTIFICATE.format(days=10))
         with Fleet(scene.mqtt_port, self._clients, scene.ca, USERS["meter"]), self._mosquitto():
-            with scene.broker(SERVE, LOG):
+            with scene.broker(SERVE, LOG) as proxy:
                 self._look()
                 self._find_flapping_client()
                 self._find_rejected_client()
                 self._renew_certificate()
                 self._drain_slowly()
+                proxy.wait(HANG_S)  # A signal would kill it now.
             with scene.broker(SERVE, LOG):
                 self._lose_upstream()
 
@@ -63,7 +64,7 @@ class ProxyDrill:
         terminal = self._terminal
         terminal.step(
             "The proxy: look",
-            "The same commands ask `flowguard proxy`, here in front of Mosquitto.",
+            "`flowguard proxy`, here in front of Mosquitto, answers the same commands.",
         )
         terminal.until("flowguard top --once | head -2", f"calm: {self._clients:,} clients")
         assert "127.0.0.1:1884" in terminal.run("flowguard explain meter-0003 | head -4")

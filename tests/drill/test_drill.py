@@ -30,7 +30,7 @@ def test_each_step_finds_its_fault(tmp_path: Path) -> None:
     scene.prepare()
     BrokerDrill(scene, CLIENTS, "1s").run()
     StoreDrill(scene, AWAY_S).run()
-    ProxyDrill(scene, CLIENTS, "1s").run()
+    ProxyDrill(scene, CLIENTS, "5s").run()
     written = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
     named = [f"## {step.title}" for step in terminal.steps]
     assert [line.replace("2,000", str(CLIENTS)) for line in written] == named, "run make drill"
