@@ -80,6 +80,9 @@ class ClusterDuty:
         """Why the last sign of life failed, or ""."""
         self._is_stuck = False
         """True if this node is leaving, and no other one can take its shards."""
+        self._asking = trio.Lock()
+        """Held while Redis is asked: one thread at a time uses the connection."""
+        self._has_left = False
 
     def use(self, workers: Sequence[Worker]) -> None:
         """Take the workers, one for each shard of the cluster; none runs before `run`."""
@@ -94,7 +97,12 @@ class ClusterDuty:
         while True:
             await trio.sleep(INTERVAL_S)
             try:
-                await self._apply(await trio.to_thread.run_sync(self._meet))
+                async with self._asking:
+                    if self._has_left:
+                        return
+                    table = await trio.to_thread.run_sync(self._meet)
+                await self._apply(table)
+                await self._forget_dead(table)
             except (ConfigError, StoreError) as error:
                 if not self._trouble:
                     log.warning("cluster table unavailable", why=str(error))
@@ -113,9 +121,11 @@ class ClusterDuty:
                 break
 
     async def leave(self) -> None:
-        """Leave the table, so that no other node waits."""
+        """Leave the table, so that no other node waits; `run` gives no more signs of life."""
         with trio.move_on_after(GAP_S):
-            await trio.to_thread.run_sync(self._forget, self.node.name, abandon_on_cancel=True)
+            async with self._asking:
+                self._has_left = True
+                await trio.to_thread.run_sync(self._forget, self.node.name, abandon_on_cancel=True)
 
     async def greet(self, worker: Worker) -> None:
         """Tell a worker that starts what the others know already."""
@@ -168,6 +178,13 @@ class ClusterDuty:
         except (ConfigError, StoreError) as error:
             log.warning("node not removed from the cluster table", name=name, why=str(error))
 
+    async def _forget_dead(self, table: "ClusterView") -> None:
+        """Remove the nodes that have been dead for long."""
+        for name, age_s in table.ages_s.items():
+            if age_s > FORGET_S and name not in self._living:
+                async with self._asking:
+                    await trio.to_thread.run_sync(self._forget, name)
+
     async def _apply(self, table: "ClusterView") -> None:
         """Decide by a table, and let it take effect."""
         before, self.table = self.table, table
@@ -208,9 +225,6 @@ class ClusterDuty:
             else:
                 log.info("node left", node=name)
         self._living = living
-        for name, age_s in table.ages_s.items():
-            if age_s > FORGET_S and can_judge:
-                self._forget(name)
 
     async def _tell_places(self, homes: dict[int, str]) -> None:
         """Tell the workers the places of shards on other nodes, if these have changed."""
