@@ -98,7 +98,7 @@ def test_a_storm_that_could_not_subscribe_says_so_and_is_no_success(tmp_path: Pa
         (["127.0.0.1:1", "connect", "--html", "x.html"], "needs --kit or --compare"),
         (["127.0.0.1:1", "connect", "--pid", "1"], "--pid: only with --kit"),
         (["--compare", "a.json", "--json", "b.json"], "cannot be used with --compare"),
-        (["unix:/run/mqtt.sock", "connect"], "not to a Unix socket"),
+        (["unix:/run/mqtt.sock", "connect"], "not a Unix socket"),
         (["a..b:1", "connect"], "a..b is no name of a machine"),
         (["127.0.0.1:1", "connect"], "no broker listens on 127.0.0.1:1"),
         (["127.0.0.1:1", "pairs", "--qos", "3"], "qos"),

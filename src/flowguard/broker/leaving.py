@@ -13,7 +13,6 @@ import structlog
 import trio
 
 from flowguard.flow import AdmissionWindow
-from flowguard.node.connect.accept_state import DrainProgress
 
 STEP_S: Final = 0.1
 BUSY_S: Final = 1.0
@@ -60,7 +59,9 @@ class Departures(Generic[C]):
         """Number of clients that are still to be disconnected."""
         return len(self._waiting) + len(self._busy)
 
-    def progress(self, now_s: float) -> DrainProgress:
+    def progress(self, now_s: float) -> dict[str, float]:
+        """Return the number of clients at the beginning and of those that are disconnected, and the
+        time until the last one is (`flowguard.ops.status.DrainProgress`)."""
         rest_s = max(0.0, self._began_s + self.over_s - now_s) if self.left else 0.0
         return {"clients": self._count, "gone": self._count - self.left, "rest_s": rest_s}
 

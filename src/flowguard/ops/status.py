@@ -9,7 +9,6 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from flowguard.node.connect.accept_state import DrainProgress
 from flowguard.node.node import Node
 from flowguard.ops.catalogue import CATALOGUE
 from flowguard.ops.common.measurement import Look, Measurement, MemoryStatus
@@ -84,6 +83,17 @@ class UpstreamsStatus(TypedDict):
     away_s: float
     why: str
     each: dict[str, UpstreamStatus]
+
+
+class DrainProgress(TypedDict):
+    """Progress of a drain that disconnects clients one after the other."""
+
+    clients: int
+    """Number of clients at its beginning."""
+    gone: int
+    """Number of them that are disconnected."""
+    rest_s: float
+    """Time until the last one is disconnected, seconds."""
 
 
 class Status(TypedDict):

@@ -32,8 +32,8 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
 READ: Final = (
     *("version", "policy", "now_s", "started_s", "draining", "drain", "why", "dropped", "traffic"),
-    *("window.granted", "window.limit_max", "window.closed", "window.shared"),
-    *("pressure.signals", "pressure.cause", "decisions.at_s", "decisions.window"),
+    *("window.granted", "window.limit", "window.limit_max", "window.closed", "window.shared"),
+    *("pressure.value", "pressure.signals", "pressure.cause", "decisions.at_s", "decisions.window"),
     *("gate.in_process", "gate.limit", "gate.buffered", "gate.rung", "gate.refused"),
     *("clients.connected", "clients.paused", "clients.sessions", "unfinished.packets"),
     *("journal.operations", "memory.held_bytes", "memory.limit_bytes", "store.read_only"),

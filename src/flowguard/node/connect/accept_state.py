@@ -7,8 +7,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, final
 
-from typing_extensions import TypedDict
-
 from flowguard.flow.policy import Gate
 
 
@@ -79,17 +77,6 @@ class CheckOutcome(StrEnum):
     """No user name was sent; the settings decide whether the client may connect."""
 
 
-class DrainProgress(TypedDict):
-    """Progress of a drain that disconnects clients one after the other."""
-
-    clients: int
-    """Number of clients at its beginning."""
-    gone: int
-    """Number of them that are disconnected."""
-    rest_s: float
-    """Time until the last one is disconnected, seconds."""
-
-
 OnFault = Callable[[LayerFault, object, str], None]
 """Called with the reason, the stream that failed, and a detail for the log; "" means that the fault
 is only counted."""
@@ -106,7 +93,7 @@ class Door:
         """Reason why a listener rests now, or None if all accept."""
         self.leaving = False
         """True if clients are disconnected one after the other, because the broker ends."""
-        self.drain: Callable[[float], DrainProgress] | None = None
+        self.drain: Callable[[float], dict[str, float]] | None = None
         """Progress of that at a time, or None before it begins."""
         self.rests: Final = dict.fromkeys(Rest, 0)
         self.handshakes: Gate[Any] | None = None
