@@ -69,6 +69,7 @@ def two_nodes(
     ):
         for running in (first, second):
             wait_until(lambda running=running: is_ready(running, 1))
+            wait_until(lambda running=running: not running.get("/cluster")["down"])
         yield first, second
 
 

@@ -54,7 +54,7 @@ def workers_of(settings: Settings) -> int:
                 "cluster.address needs store.kind redis: the sessions of a node that is down go on "
                 "at another one, so both must reach them"
             )
-        if settings.node.workers != "auto" and "workers" not in settings.node.model_fields_set:
+        if "workers" not in settings.node.model_fields_set:
             return settings.cluster.shards
         return min(count, settings.cluster.shards)
     if count > 1 and settings.store.kind == "redis":

@@ -177,7 +177,7 @@ class Supervisor:
                 nursery.start_soon(self._end_start_on_stop)
                 if self._duty is not None:
                     await nursery.start(self._duty.run)
-                    self._started.set()  # Its shards may have to wait for other nodes.
+                    self._started.set()  # The shards may have to wait for other nodes.
                 await self._started.wait()
                 if not self.stop.is_set():
                     log.info("all workers started", pid=os.getpid(), workers=len(self.workers))

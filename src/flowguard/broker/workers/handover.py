@@ -127,7 +127,7 @@ class Handover:
         for peer in self._peers.values():
             if peer.sock is None:
                 self._connect(peer, now_s)
-            elif not isinstance(self._places[peer.name], Path):  # Its shard has moved.
+            elif not isinstance(self._places[peer.name], Path):  # The shard has moved.
                 self._disconnect(peer)
             while peer.waiting and now_s - peer.waiting[0][1] > patience_s:
                 self._reject(peer.waiting.popleft()[0], peer, now_s)
@@ -297,8 +297,8 @@ class Handover:
         now_s: float,
         first: bytes = b"",
     ) -> None:
-        """The connection is another worker's. Its bytes pass through `sock`, after `first`, or it
-        has got the descriptor (None)."""
+        """The connection is another worker's. With `sock` the bytes pass through it, after
+        `first`; without one the other worker has the descriptor."""
         self._reactor.sockets.release(link)
         self._node.attempts.handed_over(connection)
         connection.end(None, now_s)
