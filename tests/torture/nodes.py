@@ -5,6 +5,7 @@ import os
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
@@ -29,10 +30,16 @@ def free_block(count: int) -> int:
     """Return the first of `count` consecutive free ports."""
     while True:
         (port,) = free_ports(1)
-        with ExitStack() as opened, suppress(OSError):
-            for each in range(port, port + count):
-                opened.enter_context(socket.socket()).bind((HOST, each))
+        if are_free(range(port, port + count)):
             return port
+
+
+def are_free(ports: Iterable[int]) -> bool:
+    with ExitStack() as opened, suppress(OSError):
+        for port in ports:
+            opened.enter_context(socket.socket()).bind((HOST, port))
+        return True
+    return False
 
 
 class Node:
