@@ -9,7 +9,10 @@ nodes read it at different moments, the lease of the shard decides (`flowguard.s
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
+
+GAP_S: Final = 2.0
+"""Time between two signs of life after which this node judges no other for a while, seconds."""
 
 
 @final
@@ -22,6 +25,32 @@ class NodeRecord:
     shards_max: int
     is_leaving: bool = False
     """True if it gives its shards away and takes none."""
+
+
+@final
+class SignsOfLife:
+    """The living nodes, by the ages of their last signs and by the signs of this node.
+
+    A node is dead if its last sign of life is older than a lease. While Redis is unavailable, there
+    are no signs. So a node judges others only when it has given its own without a gap for a lease.
+    """
+
+    def __init__(self, lease_s: float, now_s: float) -> None:
+        """This node has just given its first sign of life."""
+        self._lease_s = lease_s
+        self._met_s = self._steady_since_s = now_s
+
+    def met(self, now_s: float) -> None:
+        """This node has given a sign of life."""
+        if now_s - self._met_s > GAP_S:
+            self._steady_since_s = now_s
+        self._met_s = now_s
+
+    def living(self, ages_s: Mapping[str, float]) -> set[str]:
+        """Return the living nodes; those that cannot be judged yet are among them."""
+        if self._met_s - self._steady_since_s < self._lease_s:
+            return set(ages_s)
+        return {name for name, age_s in ages_s.items() if age_s <= self._lease_s}
 
 
 def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int) -> dict[int, str]:

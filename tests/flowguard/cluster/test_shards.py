@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.cluster.shards import NodeRecord, assigned
+from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned
 
 A, B, C = (NodeRecord(name, 6) for name in "abc")
 NODES = st.dictionaries(
@@ -73,3 +73,19 @@ def test_decision_does_not_depend_on_the_order_and_comes_to_rest(
     lacking = count - len(after)
     taken = Counter(after.values())
     assert not lacking or all(taken[name] >= most[name] for name in most)
+
+
+def test_node_is_dead_when_its_last_sign_of_life_is_older_than_a_lease() -> None:
+    signs = SignsOfLife(3.0, 0.0)
+    for tenths in range(0, 35, 5):
+        signs.met(tenths / 10)
+    assert signs.living({"a": 0.1, "b": 3.0, "c": 3.1}) == {"a", "b"}
+
+
+def test_no_node_is_dead_for_one_that_has_lacked_redis_itself() -> None:
+    signs = SignsOfLife(3.0, 0.0)
+    for tenths in [*range(0, 35, 5), *range(100, 130, 5)]:
+        signs.met(tenths / 10)
+    assert signs.living({"a": 0.1, "b": 10.0}) == {"a", "b"}
+    signs.met(13.0)
+    assert signs.living({"a": 0.1, "b": 10.0}) == {"a"}

@@ -4,9 +4,6 @@ Twice a second it notes a sign of life in the table in Redis, reads the table, a
 shards are this node's (`flowguard.cluster.shards`). A worker runs for each of them, and learns the
 places of the others. A worker waits for the lease of its shard. So it does not matter that the last
 owner still finishes its work.
-
-A node is dead if its last sign of life is older than a lease. While Redis is unavailable, there are
-no signs. So a node judges others only when it has given its own without a gap for a lease.
 """
 
 import time
@@ -20,7 +17,7 @@ from typing_extensions import TypedDict
 
 from flowguard.address import parse_address
 from flowguard.app.workers.process import Worker
-from flowguard.cluster.shards import NodeRecord, assigned
+from flowguard.cluster.shards import GAP_S, NodeRecord, SignsOfLife, assigned
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, StoreError
 
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 
 INTERVAL_S: Final = 0.5
 """Interval of signs of life, seconds."""
-GAP_S: Final = 2.0
-"""Time between two signs of life after which this node judges no other for a while, seconds."""
 FORGET_S: Final = 3_600.0
 """Time after which a dead node leaves the table, seconds."""
 
@@ -70,8 +65,7 @@ class ClusterDuty:
         self._access = ClusterTable(settings, time.monotonic, time.sleep)
         self.table: ClusterView = self._access.meet(self.node, {})
         """The last answer of Redis."""
-        self._lease_s = settings.redis.lease_s
-        self._met_s = self._steady_since_s = time.monotonic()
+        self._signs = SignsOfLife(settings.redis.lease_s, time.monotonic())
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
         self._remote: dict[int, tuple[str, int]] = {}
@@ -166,10 +160,7 @@ class ClusterDuty:
             if worker.process is not None and worker.incarnation
         }
         table = self._access.meet(self.node, claimed)
-        now_s = time.monotonic()
-        if now_s - self._met_s > GAP_S:
-            self._steady_since_s = now_s
-        self._met_s = now_s
+        self._signs.met(time.monotonic())
         return table
 
     def _forget(self, name: str) -> None:
@@ -213,10 +204,7 @@ class ClusterDuty:
 
     def _judge(self, table: "ClusterView") -> None:
         """Find the living nodes. Those that cannot be judged yet are among them."""
-        can_judge = self._met_s - self._steady_since_s >= self._lease_s
-        living = {
-            name for name, age_s in table.ages_s.items() if age_s <= self._lease_s or not can_judge
-        }
+        living = self._signs.living(table.ages_s)
         for name in sorted(living - self._living):
             log.info("node joined", node=name, shards_max=table.nodes[name].shards_max)
         for name in sorted(self._living - living):
