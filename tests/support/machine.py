@@ -39,8 +39,7 @@ class Worker(Stage):
         self.name = name
         self.is_paused = False
         """True: it neither reads nor writes."""
-        addresses = {each: f"{each}.sock" for each in machine.names}
-        members = Members(name, incarnation, addresses)
+        members = Members(name, incarnation, machine.names)
         super().__init__(machine.settings, store=store, now_s=machine.now_s, members=members)
 
     @property

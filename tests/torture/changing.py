@@ -84,7 +84,7 @@ class ChangingTorture(WorkersTorture):
         shutil.rmtree(data)
         out.rename(data)
         self._workers = count
-        self._members = Members("worker-0", 1, {f"worker-{index}": "" for index in range(count)})
+        self._members = Members("worker-0", 1, [f"worker-{index}" for index in range(count)])
         self.changes_count += 1
 
 

@@ -107,7 +107,7 @@ class SlowPublisher(Publisher):
 
 
 def cast(ports: list[int], selector: BaseSelector, ledger: Ledger, random: Random) -> list[Player]:
-    members = Members("worker-0", 1, {f"worker-{each}": "" for each in range(SHARDS)})
+    members = Members("worker-0", 1, [f"worker-{each}" for each in range(SHARDS)])
 
     def named(prefix: str, shard: int, version: int = 5) -> tuple[Any, ...]:
         client_id = next(

@@ -142,7 +142,7 @@ class WorkersTorture(Torture):
         if workers > 2:
             self._use_limits_of_three()
         self._workers = workers
-        names = {f"worker-{index}": "" for index in range(workers)}
+        names = [f"worker-{index}" for index in range(workers)]
         self._members = Members("worker-0", 1, names)
         self._killed: set[int] = set()
         """Process ids of workers that were killed."""

@@ -9,7 +9,7 @@ and client id. If a node is added or removed, only sessions of its own share mov
 down keeps its sessions, because they are in its own store.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from hashlib import blake2b
 from math import inf
@@ -32,12 +32,10 @@ class MemberState(Enum):
 
 @final
 class Member:
-    __slots__ = ("name", "address", "incarnation", "heard_s", "is_dead")
+    __slots__ = ("name", "incarnation", "heard_s", "is_dead")
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.address = address
-        """Address of its listener for links."""
         self.incarnation = 0
         """The highest known; 0 if none is known."""
         self.heard_s = -inf
@@ -58,16 +56,14 @@ def owner_among(names: Iterable[str], key: str) -> str:
 class Members:
     """All nodes, by name; `peers` are the nodes besides this one."""
 
-    def __init__(self, name: str, incarnation: int, addresses: Mapping[str, str]) -> None:
-        """`addresses` has all nodes with their addresses, also this one."""
-        assert name in addresses
+    def __init__(self, name: str, incarnation: int, names: Iterable[str]) -> None:
+        """`names` has all nodes, also this one."""
+        self._names = sorted(names)
+        assert name in self._names
         assert incarnation > 0
         self.name = name
         self.incarnation = incarnation
-        self.peers = {
-            each: Member(each, address) for each, address in addresses.items() if each != name
-        }
-        self._names = sorted(addresses)
+        self.peers = {each: Member(each) for each in self._names if each != name}
 
     def owner_of(self, client_id: str) -> str:
         """Return the node that owns the session of a client. Cost: one hash per node."""

@@ -84,7 +84,7 @@ class Node:
         self._messages_max = messages_max
         self.store = store
         self.ledger = ledger
-        members = Members(name, incarnation, {each: f"{each}.sock" for each in names})
+        members = Members(name, incarnation, names)
         peers = list(members.peers)
         self.mesh = parts.mesh(
             members,

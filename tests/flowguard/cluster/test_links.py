@@ -26,7 +26,7 @@ from flowguard.cluster.frames import (
 from flowguard.cluster.links import Then
 from flowguard.errors import PeerError, ProtocolViolation
 
-NAMES = {"w1": "", "w2": ""}
+NAMES = ("w1", "w2")
 
 
 def stream(messages_max: int = 100, bytes_max: int = 1_000) -> OutgoingStream:

@@ -8,8 +8,7 @@ from flowguard.cluster import Members, MemberState
 
 
 def members(name: str = "w1", count: int = 4) -> Members:
-    addresses = {f"w{number}": f"w{number}.sock" for number in range(1, count + 1)}
-    return Members(name, 5, addresses)
+    return Members(name, 5, [f"w{number}" for number in range(1, count + 1)])
 
 
 def test_all_nodes_agree_on_the_owner_of_a_session() -> None:

@@ -239,7 +239,7 @@ def wait_until_ended(pids: Iterable[int]) -> None:
 
 def owner(client_id: str) -> int:
     """Return the index of the worker that owns the session of a client."""
-    members = Members("worker-0", 1, {f"worker-{each}": "" for each in range(WORKERS)})
+    members = Members("worker-0", 1, [f"worker-{each}" for each in range(WORKERS)])
     return int(members.owner_of(client_id).removeprefix("worker-"))
 
 

@@ -18,7 +18,7 @@ from flowguard.stores import MemoryStore
 
 
 async def test_worker_that_has_drained_ignores_the_end_of_another_one(tmp_path: Path) -> None:
-    members = Members("worker-0", 1, {f"worker-{each}": str(tmp_path) for each in (0, 1)})
+    members = Members("worker-0", 1, ["worker-0", "worker-1"])
     async with trio.open_nursery() as nursery:
         run = partial(
             serve, bounds_of(Settings()), MemoryStore(), listen("127.0.0.1", 0), members=members

@@ -2,8 +2,8 @@
 
 Twice a second it notes a sign of life in the table in Redis, reads the table, and decides which
 shards are this node's (`flowguard.cluster.shards`). A worker runs for each of them, and learns the
-places of the others. A worker waits for the lease of its shard. So it does not matter that the last
-owner still finishes its work.
+addresses of the others. A worker waits for the lease of its shard. So it does not matter that the
+last owner still finishes its work.
 """
 
 import time
@@ -200,7 +200,7 @@ class ClusterDuty:
             last = before.shards.get(shard)
             if last is not None and last.incarnation < home.incarnation:
                 await self._tell_death(self._workers[shard], last.incarnation)
-        await self._tell_places(homes)
+        await self._tell_addresses(homes)
 
     def _judge(self, table: "ClusterView") -> None:
         """Find the living nodes. Those that cannot be judged yet are among them."""
@@ -214,8 +214,8 @@ class ClusterDuty:
                 log.info("node left", node=name)
         self._living = living
 
-    async def _tell_places(self, homes: dict[int, str]) -> None:
-        """Tell the workers the places of shards on other nodes, if these have changed."""
+    async def _tell_addresses(self, homes: dict[int, str]) -> None:
+        """Tell the workers the addresses of shards on other nodes, if these have changed."""
         remote: dict[int, tuple[str, int]] = {}
         for shard, name in homes.items():
             if name != self.node.name and name in self._living:
@@ -225,8 +225,8 @@ class ClusterDuty:
                 except OSError as error:
                     log.warning("host of a node not found", node=name, why=error.strerror)
                     continue
-                place = found[0][4]
-                remote[shard] = (str(place[0]), int(place[1]))
+                address = found[0][4]
+                remote[shard] = (str(address[0]), int(address[1]))
         if remote != self._remote:
             self._remote = remote
             for worker in self._workers:

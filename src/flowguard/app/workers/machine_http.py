@@ -127,8 +127,7 @@ class MachineAnswers:
         self._on_level = on_level
         self._stop = stop
         self._cluster = cluster
-        names = {worker.name: "" for worker in workers}
-        self._members = Members(name_of(0), 1, names)
+        self._members = Members(name_of(0), 1, [worker.name for worker in workers])
         self._is_copying = False
         self._changes: dict[str, Change] = {
             BACKUP: self._copy,

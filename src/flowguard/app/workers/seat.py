@@ -10,8 +10,8 @@ from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
 from flowguard.broker.workers.links import Links
-from flowguard.broker.workers.places import Place, listen_tcp
 from flowguard.broker.workers.unix_sockets import listen_unix
+from flowguard.broker.workers.worker_addresses import WorkerAddress, listen_tcp
 from flowguard.cluster.members import Members
 from flowguard.network_settings import PORTS_PER_SHARD
 
@@ -47,8 +47,8 @@ class Seat:
     """The data directory that all workers of this machine share."""
     address: tuple[str, int] | None = None
     """In a cluster: the host and the first port at which other nodes reach this one."""
-    places: dict[str, dict[str, Place]] = field(default_factory=dict)
-    """The place of each worker, by purpose and name; see `move`."""
+    addresses: dict[str, dict[str, WorkerAddress]] = field(default_factory=dict)
+    """The address of each worker, by purpose and name; see `move`."""
 
     @property
     def name(self) -> str:
@@ -59,8 +59,7 @@ class Seat:
         return self.data / self.name
 
     def members(self) -> Members:
-        names = [name_of(index) for index in range(self.count)]
-        return Members(self.name, self.incarnation, dict.fromkeys(names, ""))
+        return Members(self.name, self.incarnation, map(name_of, range(self.count)))
 
     def listen_http(self) -> socket:
         """Return a listening socket for the supervisor. Raises OSError."""
@@ -72,7 +71,7 @@ class Seat:
         node, reactor = running.node, running.reactor
         handover = Handover(
             self.members(),
-            self.places[HANDOVER],
+            self.addresses[HANDOVER],
             self._listen(HANDOVER),
             node,
             reactor,
@@ -83,20 +82,20 @@ class Seat:
         running.onlookers.append(lambda now_s, _: handover.tick(now_s))
         if node.router.peers.mesh is not None:
             listeners = self._listen(LINKS)
-            mesh, places = node.router.peers.mesh, self.places[LINKS]
-            links = Links(mesh, places, listeners, reactor, running.clock, node.broke)
+            mesh, addresses = node.router.peers.mesh, self.addresses[LINKS]
+            links = Links(mesh, addresses, listeners, reactor, running.clock, node.broke)
             running.onlookers.append(lambda now_s, _: links.tick(now_s))
 
     def move(self, remote: Mapping[int, tuple[str, int]]) -> None:
-        """Take over the places of shards on other nodes, each a host and its node's first port. All
-        other workers are on this machine, or down."""
+        """Take over the addresses of shards on other nodes, each a host and its node's first
+        port. All other workers are on this machine, or down."""
         for purpose in PURPOSES:
-            places = self.places.setdefault(purpose, {})
+            addresses = self.addresses.setdefault(purpose, {})
             for index in range(self.count):
-                place: Place = socket_path(self.data, index, purpose)
+                address: WorkerAddress = socket_path(self.data, index, purpose)
                 if index in remote:
-                    place = port_of(remote[index], index, purpose)
-                places[name_of(index)] = place
+                    address = port_of(remote[index], index, purpose)
+                addresses[name_of(index)] = address
 
     def _listen(self, purpose: str) -> list[socket]:
         """Return a Unix socket, and in a cluster one for the other nodes. Raises OSError."""

@@ -1,10 +1,10 @@
 """Workers of a machine or a cluster, each of them a process: what they exchange, in their loops.
 
-- `unix_sockets`  sockets between workers, in the data directory
-- `fd_frames`     frames that carry a descriptor
-- `handover`      connections whose session another worker owns
-- `places`        where other workers can be reached
-- `arrivals`      clients that another node has accepted
-- `pipes`         bytes of TLS and WebSocket clients that another worker serves
-- `links`         the connections of a mesh (`flowguard.cluster`)
+- `worker_addresses`  where other workers can be reached
+- `unix_sockets`      sockets between workers, in the data directory
+- `fd_frames`         frames that carry a descriptor
+- `handover`          connections whose session another worker owns
+- `arrivals`          clients that another node has accepted
+- `pipes`             bytes of TLS and WebSocket clients that another worker serves
+- `links`             the connections of a mesh (`flowguard.cluster`)
 """

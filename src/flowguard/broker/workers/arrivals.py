@@ -17,7 +17,7 @@ import structlog
 from flowguard.broker.layers.layer import FLAGS
 from flowguard.broker.sockets.other_sockets import OtherSockets
 from flowguard.broker.workers.fd_frames import READ_BYTES, SIZES
-from flowguard.broker.workers.places import lose_silent
+from flowguard.broker.workers.worker_addresses import lose_silent
 
 ARRIVALS_MAX: Final = 4_096
 """Maximum number of connections whose frame is incomplete."""

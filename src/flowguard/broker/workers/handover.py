@@ -36,8 +36,8 @@ from flowguard.broker.workers.fd_frames import (
     send_fd,
 )
 from flowguard.broker.workers.pipes import Pipes
-from flowguard.broker.workers.places import Place, connect
 from flowguard.broker.workers.unix_sockets import WorkerListener, connect_unix
+from flowguard.broker.workers.worker_addresses import WorkerAddress, connect
 from flowguard.cluster.members import Members
 from flowguard.codec.packets import Connect
 from flowguard.flow import Reason
@@ -76,17 +76,17 @@ class Handover:
     def __init__(
         self,
         members: Members,
-        places: Mapping[str, Place],
+        addresses: Mapping[str, WorkerAddress],
         listeners: Sequence[socket],
         node: Node,
         reactor: Reactor,
         doorways: Sequence[Doorway],
         clock: Callable[[], float],
     ) -> None:
-        """`places` has the place of each other worker, which may change. The first of `listeners`
-        is a Unix socket; one for workers of other nodes may follow. Raises OSError."""
+        """`addresses` has the address of each other worker, which may change. The first of
+        `listeners` is a Unix socket; one for workers of other nodes may follow. Raises OSError."""
         self._members = members
-        self._places = places
+        self._addresses = addresses
         self._node = node
         self._reactor = reactor
         self._doorways = doorways
@@ -127,7 +127,7 @@ class Handover:
         for peer in self._peers.values():
             if peer.sock is None:
                 self._connect(peer, now_s)
-            elif not isinstance(self._places[peer.name], Path):  # The shard has moved.
+            elif not isinstance(self._addresses[peer.name], Path):  # The shard has moved.
                 self._disconnect(peer)
             while peer.waiting and now_s - peer.waiting[0][1] > patience_s:
                 self._reject(peer.waiting.popleft()[0], peer, now_s)
@@ -139,11 +139,11 @@ class Handover:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
 
     def _connect(self, peer: OtherWorker, now_s: float) -> None:
-        place = self._places[peer.name]
-        if not isinstance(place, Path):
-            self._relay(peer, place, now_s)
+        address = self._addresses[peer.name]
+        if not isinstance(address, Path):
+            self._relay(peer, address, now_s)
             return
-        sock = connect_unix(place)
+        sock = connect_unix(address)
         if sock is None:
             return
         on_event = partial(self._on_event, peer)
@@ -178,9 +178,9 @@ class Handover:
     def _send(self, peer: OtherWorker, now_s: float) -> None:
         """Send the connections that wait, as many as the worker takes now."""
         if peer.sock is None:
-            place = self._places[peer.name]
-            if not isinstance(place, Path):
-                self._relay(peer, place, now_s)
+            address = self._addresses[peer.name]
+            if not isinstance(address, Path):
+                self._relay(peer, address, now_s)
             return
         try:
             if peer.unsent:
@@ -202,12 +202,12 @@ class Handover:
             peer.sock.fileno(), EPOLLIN | EPOLLOUT if is_blocked else EPOLLIN
         )
 
-    def _relay(self, peer: OtherWorker, place: Place, now_s: float) -> None:
+    def _relay(self, peer: OtherWorker, address: WorkerAddress, now_s: float) -> None:
         """Pass on the connections that wait to a worker of another node, each over its own one."""
         while peer.waiting:
             connection, since_s = peer.waiting[0]
             if not connection.ended:
-                sock = connect(place) if self._reactor.sockets.listeners.has_descriptor else None
+                sock = connect(address) if self._reactor.sockets.listeners.has_descriptor else None
                 if sock is None:
                     return  # The next tick tries again, or rejects it.
                 frame = self._frame_of(connection, since_s, now_s, is_remote=True)

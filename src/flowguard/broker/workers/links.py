@@ -13,8 +13,8 @@ from typing import Final, final
 import structlog
 
 from flowguard.broker.sockets.reactor import Reactor
-from flowguard.broker.workers.places import Place, connect
 from flowguard.broker.workers.unix_sockets import WorkerListener
+from flowguard.broker.workers.worker_addresses import WorkerAddress, connect
 from flowguard.cluster.mesh import LinkConnection, Mesh
 from flowguard.errors import PeerError
 
@@ -28,13 +28,15 @@ log = structlog.get_logger()
 class LinkSocket:
     """A socket with the state of its connection."""
 
-    __slots__ = ("connection", "place", "sock", "unsent")
+    __slots__ = ("connection", "address", "sock", "unsent")
 
-    def __init__(self, sock: socket, connection: LinkConnection, place: Place | None) -> None:
+    def __init__(
+        self, sock: socket, connection: LinkConnection, address: WorkerAddress | None
+    ) -> None:
         self.sock = sock
         self.connection = connection
-        self.place = place
-        """The place that was dialled, or None if the connection was accepted."""
+        self.address = address
+        """The address that was dialled, or None if the connection was accepted."""
         self.unsent = b""
         """Output that the socket has not taken."""
 
@@ -44,16 +46,16 @@ class Links:
     def __init__(
         self,
         mesh: Mesh,
-        places: Mapping[str, Place],
+        addresses: Mapping[str, WorkerAddress],
         listeners: Sequence[socket],
         reactor: Reactor,
         clock: Callable[[], float],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`places` has the place of each peer, which may change. Raises OSError."""
+        """`addresses` has the address of each peer, which may change. Raises OSError."""
         self._on_error = on_error
         self._mesh = mesh
-        self._places = places
+        self._addresses = addresses
         self._sockets = reactor.sockets
         self._clock = clock
         self._open: dict[LinkConnection, LinkSocket] = {}
@@ -66,19 +68,19 @@ class Links:
         reactor.on_slice = self._end_slice
 
     def tick(self, now_s: float) -> None:
-        """Every 100 ms: dial peers that are not connected, or are at another place now."""
+        """Every 100 ms: dial peers that are not connected, or are at another address now."""
         for listener in self._listeners:
             listener.tick()
         for link in list(self._open.values()):
-            if link.place is not None and link.place != self._places[link.connection.peer]:
+            if link.address is not None and link.address != self._addresses[link.connection.peer]:
                 self._lose(link)
         for peer in self._mesh.undialled():
-            place = self._places[peer]
-            sock = connect(place)
+            address = self._addresses[peer]
+            sock = connect(address)
             if sock is None:
                 continue
             try:
-                self._add(sock, self._mesh.dial(peer), place)
+                self._add(sock, self._mesh.dial(peer), address)
             except OSError:  # The kernel has no memory for another watch.
                 sock.close()
         self._flush()
@@ -97,9 +99,11 @@ class Links:
             if not link.unsent:
                 self._send(link)
 
-    def _add(self, sock: socket, connection: LinkConnection, place: Place | None = None) -> None:
+    def _add(
+        self, sock: socket, connection: LinkConnection, address: WorkerAddress | None = None
+    ) -> None:
         """Watch a connection. Raises OSError; then the connection is lost."""
-        link = LinkSocket(sock, connection, place)
+        link = LinkSocket(sock, connection, address)
         try:
             self._sockets.others.watch(sock.fileno(), EPOLLIN, partial(self._on_event, link))
         except OSError:

@@ -1,7 +1,7 @@
-"""Places: how to reach the workers that own other sessions.
+"""Addresses of the workers that own other sessions, and connections to them.
 
-A place is a socket in the data directory of this machine, or an address of another node. In a
-cluster the place of a worker changes when its shard moves.
+An address is a socket in the data directory of this machine, or a port of another node. In a
+cluster the address of a worker changes when its shard moves.
 """
 
 from errno import EINPROGRESS
@@ -25,24 +25,24 @@ from typing import Final
 
 from flowguard.broker.workers.unix_sockets import BACKLOG, connect_unix
 
-Place = Path | tuple[str, int]
+WorkerAddress = Path | tuple[str, int]
 """A Unix socket, or an IP address and a port."""
 
 LOST_S: Final = 5
 """Time without an answer of the other machine after which a connection is lost, seconds."""
 
 
-def connect(place: Place) -> socket | None:
+def connect(address: WorkerAddress) -> socket | None:
     """Return a socket that is connected or will be, or None if there is no listener now.
 
     Until it is connected, it takes and gives no bytes (BlockingIOError).
     """
-    if isinstance(place, Path):
-        return connect_unix(place)
-    sock = socket(_family(place), SOCK_STREAM | SOCK_NONBLOCK)
+    if isinstance(address, Path):
+        return connect_unix(address)
+    sock = socket(_family(address), SOCK_STREAM | SOCK_NONBLOCK)
     try:
         lose_silent(sock)
-        error = sock.connect_ex(place)
+        error = sock.connect_ex(address)
     except OSError:
         sock.close()
         return None
@@ -52,12 +52,12 @@ def connect(place: Place) -> socket | None:
     return sock
 
 
-def listen_tcp(place: tuple[str, int]) -> socket:
+def listen_tcp(address: tuple[str, int]) -> socket:
     """Return a listening socket. Raises OSError."""
-    sock = socket(_family(place), SOCK_STREAM | SOCK_NONBLOCK)
+    sock = socket(_family(address), SOCK_STREAM | SOCK_NONBLOCK)
     try:
         sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        sock.bind(place)
+        sock.bind(address)
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()
@@ -74,5 +74,5 @@ def lose_silent(sock: socket) -> None:
     sock.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, 1)
 
 
-def _family(place: tuple[str, int]) -> int:
-    return AF_INET6 if ":" in place[0] else AF_INET
+def _family(address: tuple[str, int]) -> int:
+    return AF_INET6 if ":" in address[0] else AF_INET
