@@ -59,8 +59,8 @@ def _open_redis(settings: Settings, data: Path, on_wait: OnWait | None) -> Store
         token=secrets.token_urlsafe(TOKEN_BYTES),
         name=f"{socket.gethostname()}, process {os.getpid()}",
         clock=time.monotonic,
-        wall_s=time.time,
         sleep=time.sleep,
+        keeps_time=True,
         on_wait=on_wait,
     )
 

@@ -5,6 +5,7 @@
 3. A process that is killed loses at most `INTERVAL_S`, and nothing if the wall clock is right.
 """
 
+import struct
 import time
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowguard.app.stores import open_store
 from flowguard.codec.packets import Connack
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
@@ -25,6 +27,7 @@ from store_tools.rocks.merge import merge
 from store_tools.transfer import transfer
 from tests.flowguard.stores.redis.benches import new_prefix, settings_for, shared_server
 from tests.flowguard.stores.rocks.rows import crashed
+from tests.support.patience import HANG_S
 from tests.support.real import broker, connect_packet, open_wire, until
 
 DAY_S = 86_400.0
@@ -191,35 +194,32 @@ def test_stores_whose_clocks_are_apart_are_not_merged(tmp_path: Path, jump_s: fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_s", JUMPS[:2])
-@pytest.mark.parametrize("killed", [False, True])
-def test_lives_in_redis_outlast_a_jump_and_a_restart(jump_s: float, killed: bool) -> None:
-    from flowguard.stores.redis import RedisStore
+def test_lives_in_redis_do_not_depend_on_the_clocks_of_brokers(
+    jump_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(shared_server(), new_prefix(), lease_s=1.0)
+    with closing(open_store(settings, tmp_path)) as store:
+        store.maintain()
+        put(store)
+    wall_s = time.time
+    monkeypatch.setattr("time.time", lambda: wall_s() + jump_s)  # Another machine.
+    with closing(open_store(settings, tmp_path)) as store:
+        assert lives_s(store) == pytest.approx([DAY_S] * 3, abs=HANG_S)
 
-    machine, prefix = Machine(), new_prefix()
 
-    def opened(token: str) -> RedisStore:
-        return RedisStore(
-            settings_for(shared_server(), prefix, lease_s=1.0),
-            token=token,
-            name="here",
-            clock=lambda: machine.monotonic_s,
-            sleep=time.sleep,
-            wall_s=lambda: machine.wall_s,
-        )
-
-    store = opened("first")
-    store.maintain()
-    put(store)
-    machine.pass_by(0.1)
-    machine.wall_s += jump_s
-    store.maintain()
-    if killed:
-        store._link.close()
-    else:
-        store.close()
-    restarted(machine)
-    with closing(opened("second")) as store:
-        assert lives_s(store) == pytest.approx([DAY_S - 3_600.1] * 3, abs=0.01)
+@pytest.mark.slow
+def test_time_without_an_owner_counts_in_redis(tmp_path: Path) -> None:
+    server, prefix = shared_server(), new_prefix()
+    settings = settings_for(server, prefix, lease_s=1.0)
+    with closing(open_store(settings, tmp_path)) as store:
+        store.maintain()
+        put(store)
+    meta = f"{prefix}:meta"
+    with server.client() as client:
+        now_s, wall_s = struct.unpack(">dd", client.hget(meta, "clock"))
+        client.hset(meta, "clock", struct.pack(">dd", now_s, wall_s - 3_600))
+    with closing(open_store(settings, tmp_path)) as store:
+        assert lives_s(store) == pytest.approx([DAY_S - 3_600] * 3, abs=HANG_S)
 
 
 class Running(Machine):

@@ -42,6 +42,10 @@ class Lease:
         self._name = name
         self._lease_s = lease_s
         self._due_s = 0.0
+        self._asked_s = 0.0
+        """Time of the last renewal."""
+        self.server_ahead_s = 0.0
+        """How far Redis's clock was ahead of this broker's at the last renewal, seconds."""
         self.epoch = 0
         """Number of owners that the prefix has had, including this one."""
 
@@ -101,6 +105,7 @@ class Lease:
 
     def renewal(self, now_s: float) -> tuple[bytes | str | int, ...]:
         """Return the command that renews the lease; `check` takes its answer."""
+        self._asked_s = now_s
         self._due_s = now_s + self._lease_s / RENEWALS
         return (b"FCALL", HOLD, 1, self._meta, self._token)
 
@@ -109,7 +114,7 @@ class Lease:
 
     def check(self, answer: Any) -> None:
         """Raises `LeasedError` if another broker has the lease, `DataLostError` if none has."""
-        is_mine, other = answer
+        is_mine, other, *server_ms = answer
         if not (is_mine or other):
             raise DataLostError(
                 f"{self._link.where} has {self._meta.decode()} no more: what was stored with it "
@@ -120,6 +125,7 @@ class Lease:
                 f"{other.decode()} has taken over {self._meta.decode()} in "
                 f"{self._link.where} while this broker was silent"
             )
+        self.server_ahead_s = int(server_ms[0]) / 1_000 - self._asked_s
 
     def leave(self, *, is_done: bool = True) -> None:
         """Release the lease, so that the next broker need not wait. `is_done` is True if the last

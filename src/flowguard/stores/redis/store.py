@@ -75,15 +75,16 @@ class RedisStore:
         name: str,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
-        wall_s: Callable[[], float] | None = None,
+        keeps_time: bool = False,
         on_wait: Callable[[str, bool], None] | None = None,
     ) -> None:
         """Take over the configured prefix with all its sessions.
 
         `token` is a unique name of this owner, `name` one for people. `clock` returns monotonic
-        seconds; `wall_s` reads the wall clock, or is None if nothing expires. `on_wait` is called
-        ten times a second with the broker that this one waits for. Raises `ConfigError` if the
-        server cannot provide the durability, `LockedError`, `FormatError` and other `StoreError`.
+        seconds; with `keeps_time` the clock of stored data goes on between two owners. `on_wait` is
+        called ten times a second with the broker that this one waits for. Raises `ConfigError` if
+        the server cannot provide the durability, `LockedError`, `FormatError` and other
+        `StoreError`.
         """
         self._settings = settings.redis
         self._reserve_bytes = settings.store.disk_reserve_bytes
@@ -125,7 +126,7 @@ class RedisStore:
             self._adopt()
             self._confirm_all()
             self._look(self._link.memory())
-            self._go_on(wall_s)
+            self._go_on(keeps_time=keeps_time)
         except StallError as error:
             self._link.close()
             raise StoreError(f"{error}. Is it running, and not overloaded?") from error
@@ -139,14 +140,19 @@ class RedisStore:
         """Number of this owner of the prefix, above those of all owners before."""
         return self._lease.epoch
 
-    def _go_on(self, wall_s: Callable[[], float] | None) -> None:
-        """Make the clock of stored data, which continues from the clock of the last owner."""
+    def _go_on(self, *, keeps_time: bool) -> None:
+        """Make the clock of stored data, which continues from the clock of the last owner. Redis's
+        clock says how long there was no owner, since the clocks of two machines may differ."""
         self._time: StoreClock | None = None
         self.clock: Callable[[], float] | None = None
-        if wall_s is not None:
+        if keeps_time:
+            self._check_lease()
             (stored,) = self._link.ask([(b"HGET", self._names.meta, b"clock")])
-            self._time = StoreClock(stored, wall_s, self._clock)
+            self._time = StoreClock(stored, self._server_s, self._clock)
             self.clock = self._time.now_s
+
+    def _server_s(self) -> float:
+        return self._clock() + self._lease.server_ahead_s
 
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""

@@ -328,8 +328,9 @@ end
 local function hold(keys, argv)
   local found = redis.call('HMGET', keys[1], 'token', 'name')
   if found[1] ~= argv[1] then return {0, found[2] or ''} end
-  redis.call('HSET', keys[1], 'beat', string.format('%.0f', now_ms()))
-  return {1, found[2]}
+  local now = string.format('%.0f', now_ms())
+  redis.call('HSET', keys[1], 'beat', now)
+  return {1, found[2], now}
 end
 
 local function leave(keys, argv)
