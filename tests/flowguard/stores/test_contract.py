@@ -19,6 +19,7 @@ from typing import Literal
 import pytest
 
 from flowguard.config import StoreSettings
+from flowguard.errors import LockedError
 from flowguard.flow.load.signals import StoreState
 from flowguard.node.peers.peer import POSITION_BITS
 from flowguard.records import (
@@ -47,9 +48,16 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores import MemoryStore, Store
+from flowguard.stores.base import POS_MAX
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
-from tests.flowguard.stores.redis.benches import moving, new_prefix, patient_store, shared_server
+from tests.flowguard.stores.redis.benches import (
+    end_lease,
+    moving,
+    new_prefix,
+    patient_store,
+    shared_server,
+)
 from tests.support.redis_cluster import RedisCluster, redis_cluster
 from tests.support.redis_server import RedisServer
 
@@ -84,6 +92,21 @@ class Bench:
         self.store = self.open()
 
 
+class TakingBench(Bench):
+    """A store in a cluster, which is opened again by taking it from an owner that lives on."""
+
+    def __init__(self, open_store: Callable[[], Store], end_lease: Callable[[], None]) -> None:
+        super().__init__(open_store)
+        self._end_lease = end_lease
+
+    def reopen(self) -> None:
+        former = self.store
+        self._end_lease()
+        self.store = self.open()
+        with pytest.raises(LockedError):
+            former.commit([PutSession("c", 1, None), Settle("c", POS_MAX)])
+
+
 def memory(folder: Path) -> Bench:
     store = MemoryStore()  # It survives the broker object, so opening again gives the same one.
     return Bench(lambda: store)
@@ -107,6 +130,13 @@ def redis(layout: str, server: RedisServer | RedisCluster) -> Bench:
     return Bench(lambda: patient_store(server, prefix, layout=layout))
 
 
+def redis_cluster_taken(layout: str, cluster: RedisCluster) -> Bench:
+    prefix = new_prefix()
+    return TakingBench(
+        lambda: patient_store(cluster, prefix, layout=layout), lambda: end_lease(cluster, prefix)
+    )
+
+
 STORES: dict[str, Callable[[Path], Bench]] = {
     "memory": memory,
     "window": rocks("window"),
@@ -127,10 +157,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 @pytest.fixture(params=ALL)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """A store; one on a cluster sees slots move from one of three primaries to another."""
+    """A store; one on a cluster sees slots move from one of three primaries to another, and each
+    new owner takes it from one that does not know this."""
     if isinstance(request.param, str):
         with moving(request.getfixturevalue("cluster")) as cluster:
-            yield redis(request.param, cluster)
+            yield redis_cluster_taken(request.param, cluster)
     else:
         yield request.param(tmp_path)
 
