@@ -264,7 +264,12 @@ class Peer:
         for message in messages:
             packet_id = self.next_packet_id() if message.qos else 0
             packet = Publish(
-                message.topic, message.payload, message.qos, message.retain, packet_id=packet_id
+                message.topic,
+                message.payload,
+                message.qos,
+                message.retain,
+                packet_id=packet_id,
+                properties=message.properties if self.version == MQTT_5 else NO_PROPERTIES,
             )
             if packet_id:
                 self.unacked[packet_id] = Outgoing(packet)

@@ -2,165 +2,99 @@
 
 `python -m tests.torture.cluster --faults 30 --seed 1`: players as in `tests.torture.run`. Each
 connects to any node, and some connect to another one while they are connected. Faults overlap.
+`--fault NAME` chooses faults (`tests.torture.cluster_faults`); those of a network need namespaces.
 """
 
 import json
-import socket
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from random import Random
-from selectors import BaseSelector
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from flowguard.cluster import Members
 from flowguard.codec.packets import Disconnect
-from flowguard.types import MQTT_5, MQTT_311
+from flowguard.types import Properties
 from tests.support.reaper import reap_at_the_end
-from tests.support.redis_server import ALWAYS, RedisServer, redis_server
-from tests.torture.ledger import Account, Ledger
-from tests.torture.nodes import SHARDS, Node, has_ended
-from tests.torture.players import Mortal, Player, Publisher, Reader, Subscriber
+from tests.torture.cluster_cast import cast
+from tests.torture.cluster_faults import (
+    FAULTS,
+    LEVEL_OF,
+    NODES,
+    Nemesis,
+    Place,
+    kind_of,
+    mount,
+    place_of,
+)
+from tests.torture.ledger import Ledger
+from tests.torture.network import enter
+from tests.torture.nodes import SHARDS, Node, Setup, has_ended
+from tests.torture.players import Mortal, Player, Publisher, Reader
 from tests.torture.run import Found, Torture
-from tests.torture.wire import HOST, Line, TcpWire
+from tests.torture.wire import TcpWire
 
-NODES = 3
 NO_STORE = 73
 """Exit code of a node that starts while Redis is away."""
-STOP_S = 8.0
-"""Longer than a lease."""
-REDIS_S = 5.0
-AWAY_S = (0.0, 8.0)
-"""Time between the end of a node and its next start."""
 CALM_S = (0.5, 7.0)
 """Time between the beginnings of two faults."""
 PATIENCE_S = 90.0
 CONNACK_S = 4.0
 """Time after which a client tries another node."""
-FAULTS = ("kill", "stop", "term", "worker", "redis")
-
-
-class ClusterLine(Line):
-    """A client's way to any node."""
-
-    def __init__(self, ports: list[int], selector: BaseSelector, random: Random) -> None:
-        super().__init__(0, selector)
-        self._ports = ports
-        self._random = random
-        self.dialled_s = 0.0
-        self.port = 0
-        self.former: list[TcpWire] = []
-        """Connections that the client has left open."""
-
-    def dial(self) -> bool:
-        if time.monotonic() < self.dialled_s + 0.1:
-            return False
-        self.hang_up()
-        self.dialled_s = time.monotonic()
-        self.port = self._random.choice(self._ports)
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.settimeout(0.3)
-        try:
-            sock.connect((HOST, self.port))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:
-            sock.close()
-            return False
-        sock.setblocking(False)
-        self._dialled = sock
-        return True
-
-    def leave_open(self) -> None:
-        """The next connection begins while this one is open."""
-        if self.wire is not None:
-            self.wire.flush()
-            self.former.append(self.wire)
-            self.wire = None
-        while len(self.former) > 3:
-            self.former.pop(0).close()
-
-    def hang_up_all(self) -> None:
-        self.hang_up()
-        for wire in self.former:
-            wire.close()
-        self.former.clear()
-
-
-class SlowPublisher(Publisher):
-    """As many messages as three nodes and Redis take on two busy cores."""
-
-    share = 0.3
-
-    def listen(self) -> None:
-        calm = self.calm
-        self.calm = calm or self.random.random() > self.share
-        try:
-            super().listen()
-        finally:
-            self.calm = calm
-
-
-def cast(ports: list[int], selector: BaseSelector, ledger: Ledger, random: Random) -> list[Player]:
-    members = Members("worker-0", 1, [f"worker-{each}" for each in range(SHARDS)])
-
-    def named(prefix: str, shard: int, version: int = 5) -> tuple[Any, ...]:
-        client_id = next(
-            name
-            for name in (f"{prefix}-{number}v{version}" for number in range(10_000))
-            if members.owner_of(name) == f"worker-{shard % SHARDS}"
-        )
-        line = ClusterLine(ports, selector, Random(random.random()))
-        kind = MQTT_5 if version == 5 else MQTT_311
-        return client_id, kind, line, ledger, Random(random.random())
-
-    group = Account("group g", shared=True)
-    topics = ["t/0", "t/1", "t/2"]
-    every = {"t/#": 2, "w/#": 2}
-    players: list[Player] = []
-    for shard in range(SHARDS):
-        players += [
-            SlowPublisher(*named("p", shard, 5 - shard % 2), topics=topics),
-            Subscriber(*named("s", shard, 5 - shard % 2), filters=every),
-            Subscriber(*named("lazy", shard), filters=every, laziness=0.5, receive_maximum=20),
-            Mortal(*named("mortal", shard), topic=f"w/{shard}", qos=1 + shard % 2),
-            Subscriber(*named("member", shard), filters={"$share/g/t/#": 2}, account=group),
-        ]
-    players += [
-        SlowPublisher(*named("keeper", 1), topics=["r/0", "r/1", "r/2"], retain=True),
-        Subscriber(*named("one", 0), filters={"t/#": 1, "w/#": 1}),
-        Subscriber(*named("sleeper", 1), filters=every, sleeps=True),
-        Subscriber(*named("sleeper", 2, 4), filters=every, sleeps=True),
-        Reader(*named("reader", 0), filter="r/#"),
-        Reader(*named("reader", 2), filter="r/#"),
-    ]
-    for player in players:
-        if isinstance(player, Reader):
-            player.repeats = True
-    ledger.ignore_order_of_groups()
-    return players
+ORDINARY = ("kill", "stop", "term", "worker", "redis")
+EXPIRY = Properties(message_expiry_interval=3_600)
+"""Less than the difference of two clocks."""
 
 
 class ClusterTorture(Torture):
-    def __init__(self, folder: Path, redis: RedisServer, *, faults: int, seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        place: Place,
+        *,
+        names: list[str],
+        faults: int,
+        seed: int,
+        level: str = "fsync",
+        layout: str = "stream",
+        qos: int = 2,
+    ) -> None:
+        """`names` are those of the faults; `qos` is that of subscriptions."""
         super().__init__(folder, kills=faults, seed=seed, refuses=True, patience_s=PATIENCE_S)
-        self.verdict.store = "redis"
+        self.verdict.store = f"redis {layout} {level}"
         self._ledger = Ledger(refuses=True)
-        self._redis = redis
+        if "clock" in names:
+            self._ledger.properties = EXPIRY
+        redis = {"layout": layout, "replicas": 1}
+        settings: dict[str, dict[str, Any]] = {"redis": redis, "store": {"durability": level}}
+        if place.network is not None:
+            settings["network"] = {"allow_plaintext": True, "allow_anonymous": True}
         taken: set[int] = set()
-        self._nodes = [Node(folder, redis, f"n{index}", taken) for index in range(NODES)]
-        ports = [node.port for node in self._nodes]
-        self._players = cast(ports, self._selector, self._ledger, self._random)
-        self._due: list[tuple[float, Callable[[], None]]] = []
+        nodes = []
+        for index in range(NODES):
+            setup = Setup(place.url, settings=settings, has_clock="clock" in names)
+            if place.network is not None:
+                host, program = place.network.host(index), place.network.program(index)
+                setup = replace(setup, host=host, program=program)
+            nodes.append(Node(folder, setup, f"n{index}", taken))
+            if "disk" in names:
+                data = folder / f"n{index}" / "data"
+                data.mkdir()
+                mount(data)
+        self._nodes = nodes
+        self._nemesis = Nemesis(place, nodes, self._random)
+        self._nemesis.tell = self._tell
+        addresses = [node.for_clients for node in nodes]
+        self._players = cast(addresses, self._selector, self._ledger, self._random, qos=qos)
+        self._names = names
         self._faults_left = faults
         self.faults: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
-        self._redis_paused = False
         self._is_over = False
         self._asked_s = 0.0
         self.began_s = time.monotonic()
@@ -192,7 +126,7 @@ class ClusterTorture(Torture):
         return self.verdict
 
     def _finish(self) -> None:
-        self._redis.resume()
+        self._nemesis.finish()
         for node in self._nodes:
             if node.is_alive:
                 node.resume()
@@ -230,39 +164,10 @@ class ClusterTorture(Torture):
 
     # --- faults ----------------------------------------------------------------------------------
 
-    def _after(self, seconds: float, act: Callable[[], None]) -> None:
-        self._due.append((time.monotonic() + seconds, act))
-
     def _fault(self) -> None:
-        random = self._random
-        name = random.choice(FAULTS)
-        serving = [node for node in self._nodes if node.serves]
-        if name == "redis":
-            if self._redis_paused:
-                return
-            self._redis_paused = True
-            self._redis.pause()
-            self._after(REDIS_S, self._resume_redis)
-            self._tell("redis paused")
-        else:
-            if len(serving) < 2:
-                return
-            node = random.choice(serving)
-            if name == "kill":
-                node.kill()
-                self._tell(f"killed {node.name}")
-                self._after(random.uniform(*AWAY_S), partial(self._restart, node))
-            elif name == "stop":
-                node.stop()
-                self._tell(f"stopped {node.name}")
-                self._after(STOP_S, partial(self._resume, node))
-            elif name == "term":
-                node.terminate()
-                self._tell(f"terminated {node.name}")
-            elif not node.kill_worker(random):
-                return
-            else:
-                self._tell(f"killed a worker of {node.name}")
+        name = self._random.choice(self._names)
+        if not self._nemesis.begin(name):
+            return
         self.faults[name] += 1
         self._faults_left -= 1
         self._is_found()
@@ -270,22 +175,10 @@ class ClusterTorture(Torture):
         for player in self._players:
             player.night()
 
-    def _restart(self, node: Node) -> None:
-        self._tell(f"starts {node.name}")
-        node.start()
-
-    def _resume(self, node: Node) -> None:
-        self._tell(f"resumes {node.name}")
-        node.resume()
-
-    def _resume_redis(self) -> None:
-        self._redis.resume()
-        self._redis_paused = False
-        self._tell("redis resumes")
-
     def _heal(self) -> None:
         self._tell("healing")
-        self._turns(lambda: not self._due and all(n.serves for n in self._nodes), "no rest")
+        due = self._nemesis.due
+        self._turns(lambda: not due and all(n.serves for n in self._nodes), "no rest")
         began_s = time.monotonic()
         self._turns(self._all_whole, "not all nodes are ready after healing")
         self._tell(f"whole after {time.monotonic() - began_s:.1f} s")
@@ -335,24 +228,26 @@ class ClusterTorture(Torture):
 
     def _turn(self, timeout_s: float) -> None:
         now_s = time.monotonic()
-        for item in [each for each in self._due if each[0] <= now_s]:
-            self._due.remove(item)
-            item[1]()
+        nemesis = self._nemesis
+        nemesis.act()
+        for finding in nemesis.findings:
+            self._ledger.find(finding)
+        nemesis.findings.clear()
         for node in self._nodes:
             if node.has_to_be_reaped:
                 is_due = node.is_ending
                 code = node.reap()
                 self.ends[f"code {code}"] += 1
-                if code == NO_STORE and self._redis_paused:
+                if code == NO_STORE and self._may_lack_redis(node):
                     self._tell(f"{node.name} has not started: no Redis")
-                    self._after(1.0, partial(self._restart, node))
+                    nemesis.after(1.0, partial(nemesis.start, node))
                     continue
                 if not is_due or code:
                     self._ledger.find(f"{node.name} has ended with code {code}")
                     raise Found
-                if self._faults_left or self._due or not self._is_over:
+                if self._faults_left or nemesis.due or not self._is_over:
                     self._tell(f"{node.name} has ended")
-                    self._after(self._random.uniform(*AWAY_S), partial(self._restart, node))
+                    nemesis.start_later(node)
         for player in self._players:
             self._grow_impatient(player, now_s)
         time.sleep(0.003)
@@ -362,15 +257,14 @@ class ClusterTorture(Torture):
         line: Any = player.line
         if player.peer.wire is None:
             return
-        stopped = any(n.is_stopped and n.port == line.port for n in self._nodes)
         if not player.peer.online:
             if (
                 now_s > line.dialled_s + CONNACK_S
-                and not self._redis_paused
+                and not self._nemesis.redis_is_away
                 and not self._is_first(player)
             ):
                 self._part(player, killed=True)
-        elif (stopped and player.random.random() < 0.005) or (
+        elif self._nemesis.leaves(player, line.address) or (
             not player.calm
             and not isinstance(player, (Mortal, Reader))
             and player.random.random() < 0.002
@@ -381,11 +275,18 @@ class ClusterTorture(Torture):
             if player.random.random() < 0.6:
                 line.leave_open()
                 line.dialled_s = 0.0
+                if isinstance(player, Mortal):
+                    player.dies()
                 player.peer.lost()
                 self.ends["left open"] += 1
             else:
                 self._part(player, killed=True)
                 self.ends["cut"] += 1
+
+    def _may_lack_redis(self, node: Node) -> bool:
+        network = self._nemesis.network
+        is_cut = network is not None and network.is_cut(node.host)
+        return self._nemesis.redis_is_away or is_cut
 
     def _is_first(self, player: Player) -> bool:
         return player.peer.must_start_clean
@@ -401,18 +302,38 @@ class ClusterTorture(Torture):
         wire.inbox[:] = [each for each in wire.inbox if not isinstance(each, Disconnect)]
 
 
+def row_of(torture: ClusterTorture) -> str:
+    """Return a row of a table: what was done, and what came of it."""
+    verdict = torture.verdict
+    faults = ", ".join(f"{name} {count}" for name, count in sorted(torture.faults.items()))
+    found = len(verdict.findings)
+    counts = (verdict.acknowledged, verdict.delivered, verdict.repeated, found)
+    return f"| {faults} | {verdict.store} | " + " | ".join(f"{each:,}" for each in counts) + " |"
+
+
 def main(
     faults: Annotated[int, typer.Option(min=0, help="Number of faults.")] = 30,
     seed: Annotated[int, typer.Option(help="Seed of the players and moments.")] = 1,
+    fault: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
+    layout: Annotated[str, typer.Option(help="Layout of queues: stream or zset.")] = "stream",
+    level: Annotated[str, typer.Option(help="Durability, if it is not one that suffices.")] = "",
+    qos: Annotated[int, typer.Option(help="QoS of subscriptions.")] = 2,
 ) -> None:
     """Exit code 1: something was found, and the directory is kept."""
+    names = fault or list(ORDINARY)
+    kind = kind_of(names)
+    if kind == "network":
+        enter("tests.torture.cluster", sys.argv[1:])
+    level = level or LEVEL_OF[kind]
     kept_in = tempfile.gettempdir()
     reap_at_the_end()
     folder = Path(tempfile.mkdtemp(prefix="torture-cluster-", dir=kept_in))
-    with redis_server(folder / "redis", ALWAYS) as redis:
-        torture = ClusterTorture(folder, redis, faults=faults, seed=seed)
+    with place_of(kind, level, folder / "redis") as place:
+        how: Any = {"faults": faults, "seed": seed, "level": level, "layout": layout, "qos": qos}
+        torture = ClusterTorture(folder, place, names=names, **how)
         verdict = torture.run()
     print(verdict, dict(torture.ends))
+    print(row_of(torture))
     shown = 0
     for finding in verdict.findings:
         if "came before" not in finding or shown < 12:

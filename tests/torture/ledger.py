@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from flowguard.types import Publish
+from flowguard.types import NO_PROPERTIES, Publish
 from tests.support.peer import Peer
 from tests.torture.verdict import Verdict
 
@@ -180,6 +180,8 @@ class Ledger:
         self._refuses = refuses
         self.refused_count = 0
         self._applications = applications
+        self.properties = NO_PROPERTIES
+        """Properties of all messages of MQTT 5.0 clients."""
         self.findings: list[str] = []
         self.repeated: list[Message] = []
         """Deliveries of what had come before."""
@@ -233,7 +235,8 @@ class Ledger:
         message = self.message(publisher, topic, qos, size_bytes)
         self._unacknowledged[message.number] = message
         self.owe(message)
-        return Publish(topic, payload_of(message.number, publisher, size_bytes), qos, retain)
+        payload = payload_of(message.number, publisher, size_bytes)
+        return Publish(topic, payload, qos, retain, properties=self.properties)
 
     def owe(self, message: Message) -> None:
         for account in self.accounts():

@@ -5,16 +5,16 @@ import os
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 
 from benchmarks.brokers import free_ports
-from tests.interop.broker import start
-from tests.support.redis_server import RedisServer
+from tests.interop.broker import OURS, start
 from tests.torture.wire import HOST
 from tests.torture.workers import wait_for_end
 
@@ -42,12 +42,30 @@ def are_free(ports: Iterable[int]) -> bool:
     return False
 
 
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+"""Debian's package libfaketime."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Facts about a node besides its ports."""
+
+    url: str
+    """The address of Redis."""
+    host: str = HOST
+    program: Sequence[str] = OURS
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    has_clock: bool = False
+    """True if the wall clock of the node can be set."""
+
+
 class Node:
     """One node, over all its processes."""
 
-    def __init__(self, folder: Path, redis: RedisServer, name: str, taken: set[int]) -> None:
+    def __init__(self, folder: Path, setup: Setup, name: str, taken: set[int]) -> None:
         """`taken` are the ports of the other nodes; those of this one are added."""
         self.name = name
+        self.host = setup.host
         self.folder = folder / name
         self.folder.mkdir()
         self.log = self.folder / "log"
@@ -58,28 +76,50 @@ class Node:
             if len(set(ports)) == len(ports) and taken.isdisjoint(ports):
                 break
         taken.update(ports)
-        self.address = f"{HOST}:{first}"
-        self._redis = redis
+        self.address = f"{self.host}:{first}"
+        self._setup = setup
+        self._clock = self.folder / "clock"
+        self.set_clock("+0")
         self._process: Any = None
         self.is_stopped = False
         self.is_ending = False
         self._pids: list[int] = []
 
+    def set_clock(self, offset: str) -> None:
+        """Set the wall clock, as libfaketime reads it; the monotonic clock goes on."""
+        fresh = self._clock.with_suffix(".new")
+        fresh.write_text(offset)
+        fresh.replace(self._clock)
+
     def start(self) -> None:
+        setup = self._setup
         variables = {
             f"FLOWGUARD_{section.upper()}__{name.upper()}": str(value)
-            for section, values in SETTINGS.items()
+            for settings in (SETTINGS, setup.settings)
+            for section, values in settings.items()
             for name, value in values.items()
         }
+        if setup.has_clock:
+            variables |= {
+                "LD_PRELOAD": str(FAKETIME),
+                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+                "FAKETIME_CACHE_DURATION": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
         with self.log.open("a") as log:
             self._process = start(
-                *("serve", "--workers", str(SHARDS), "--listen", f"{HOST}:{self.port}"),
-                *("--data", str(self.folder / "data"), "--http", f"{HOST}:{self.http}"),
-                *("--cluster", self.address, "--store", "redis", "--redis-url", self._redis.url),
+                *("serve", "--workers", str(SHARDS), "--listen", f"{self.host}:{self.port}"),
+                *("--data", str(self.folder / "data"), "--http", f"{self.host}:{self.http}"),
+                *("--cluster", self.address, "--store", "redis", "--redis-url", setup.url),
                 environment=variables,
                 stderr=log,
+                program=setup.program,
             )
         self.is_ending = False
+
+    @property
+    def for_clients(self) -> tuple[str, int]:
+        return self.host, self.port
 
     @property
     def is_alive(self) -> bool:
@@ -138,7 +178,9 @@ class Node:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.http}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{self.host}:{self.http}{path}", timeout=5
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

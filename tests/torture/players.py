@@ -130,12 +130,18 @@ class Subscriber(Player):
         laziness: float = 0.0,
         sleeps: bool = False,
         receive_maximum: int = 65_535,
+        expiry_s: int = SESSION_NEVER_EXPIRES,
     ) -> None:
         """`filters` with the QoS asked for; `laziness`: turns without acknowledgements, 0 to 1;
         `sleeps`: away for whole lives of brokers."""
         account = account or Account(str(given[0]))
         peer = Member if account.shared else Peer
-        super().__init__(*given, receive_maximum=receive_maximum, peer=peer)  # type: ignore[arg-type]
+        super().__init__(
+            *given,  # type: ignore[arg-type]
+            receive_maximum=receive_maximum,
+            peer=peer,
+            expiry_s=expiry_s,
+        )
         self.ledger.watch(self.peer, account)
         self._filters = filters
         self._laziness = laziness
