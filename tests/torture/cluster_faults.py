@@ -58,7 +58,7 @@ LINE_S = 0.5
 """Time without replication before a fail-over."""
 NODE_TIMEOUT_MS = 3_000
 SLOTS = 20
-DAY = ("+0", "+1d", "-1d")
+WRONG_S = (0.0, 86_400.0, -86_400.0)
 
 
 @dataclass
@@ -227,9 +227,9 @@ class Nemesis:
 
     def set_clock(self) -> bool:
         node = self.random.choice(self.nodes)
-        offset = self.random.choice(DAY)
-        node.set_clock(offset)
-        self.tell(f"the clock of {node.name} is {offset}")
+        offset_s = self.random.choice(WRONG_S)
+        node.set_clock(offset_s)
+        self.tell(f"the clock of {node.name} is wrong by {offset_s} s")
         if self.random.random() < 0.5:  # A shard moves between clocks.
             self.kill()
         return True
