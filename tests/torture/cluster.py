@@ -238,7 +238,7 @@ class ClusterTorture(Torture):
                 is_due = node.is_ending
                 code = node.reap()
                 self.ends[f"code {code}"] += 1
-                if code == NO_STORE and self._may_lack_redis(node):
+                if code == NO_STORE and nemesis.may_lack_redis(node):
                     self._tell(f"{node.name} has not started: no Redis")
                     nemesis.after(1.0, partial(nemesis.start, node))
                     continue
@@ -282,11 +282,6 @@ class ClusterTorture(Torture):
             else:
                 self._part(player, killed=True)
                 self.ends["cut"] += 1
-
-    def _may_lack_redis(self, node: Node) -> bool:
-        network = self._nemesis.network
-        is_cut = network is not None and network.is_cut(node.host)
-        return self._nemesis.redis_is_away or is_cut
 
     def _is_first(self, player: Player) -> bool:
         return player.peer.must_start_clean

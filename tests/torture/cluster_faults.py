@@ -128,6 +128,8 @@ class Nemesis:
         self.due: list[tuple[float, Callable[[], None]]] = []
         """Acts to come, and their times."""
         self.redis_is_away = False
+        self._back_s = 0.0
+        """The time when Redis was away last."""
         self.duel_until_s = 0.0
         self.tell: Callable[[str], None] = lambda text: None
         self.findings: list[str] = []
@@ -143,9 +145,15 @@ class Nemesis:
     def act(self) -> None:
         """Do what is due."""
         now_s = time.monotonic()
+        if self.redis_is_away or (self.network is not None and self.network.is_cut(REDIS)):
+            self._back_s = now_s
         for item in [each for each in self.due if each[0] <= now_s]:
             self.due.remove(item)
             item[1]()
+
+    def may_lack_redis(self, node: Node) -> bool:
+        """Return True if a node that has ended had no Redis when it started."""
+        return self._back_s > node.started_s
 
     def finish(self) -> None:
         """End all faults; nothing may fail."""

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +81,7 @@ class Node:
         self._clock = self.folder / "clock"
         self.set_clock(0.0)
         self._process: Any = None
+        self.started_s = 0.0
         self.is_stopped = False
         self.is_ending = False
         self._pids: list[int] = []
@@ -92,6 +94,7 @@ class Node:
 
     def start(self) -> None:
         setup = self._setup
+        self.started_s = time.monotonic()
         variables = {
             f"FLOWGUARD_{section.upper()}__{name.upper()}": str(value)
             for settings in (SETTINGS, setup.settings)
