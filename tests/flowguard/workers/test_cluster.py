@@ -161,6 +161,61 @@ def test_status_shows_nodes_and_shards(cluster: Nodes) -> None:
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
+def test_each_node_finds_and_ends_the_clients_of_both(cluster: Nodes, shard: int) -> None:
+    first, second, _ = cluster
+    for number, asked in enumerate((first, second)):
+        (name,) = names(shard, 1, f"face-{number}")
+        client, _ = connect(first, name)
+        subscribe(client, "t")
+        assert asked.get(f"/explain/{name}")["connected"] is not None
+        with start("clients", "kick", name, "--url", f"http://{asked.http}") as command:
+            assert command.wait(PATIENCE_S) == 0
+        ending = client.read()
+        assert isinstance(ending, Disconnect)
+        assert ending.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+        assert asked.get(f"/explain/{name}")["connected"] is None
+        with start("clients", "forget", name, "--url", f"http://{asked.http}") as command:
+            assert command.wait(PATIENCE_S) == 0
+        with start("explain", name, "--url", f"http://{asked.http}") as command:
+            _, errors = command.communicate(timeout=PATIENCE_S)
+        assert "has no session" in errors
+        client.close()
+
+
+def test_lists_of_a_node_have_the_clients_of_all_nodes(cluster: Nodes) -> None:
+    first, second, _ = cluster
+    every = [names(shard, 1, "listed")[0] for shard in range(SHARDS)]
+    clients = [connect(first, name)[0] for name in every]
+    for asked in (first, second):
+        with start("clients", "list", "--json", "--url", f"http://{asked.http}") as command:
+            printed, errors = command.communicate(timeout=PATIENCE_S)
+        assert command.returncode == 0, errors
+        assert all(name in printed for name in every)
+        assert None not in asked.connected()
+    for client in clients:
+        client.close()
+
+
+def test_trace_shows_packets_of_clients_of_other_nodes(cluster: Nodes) -> None:
+    first, second, _ = cluster
+    for shard in range(SHARDS):
+        (name,) = names(shard, 1, "traced")
+        client, _ = connect(first, name)
+        for asked in (first, second):
+            words = ("trace", "traced*", "--count", "1", "--url", f"http://{asked.http}")
+            with start(*words) as command:
+                assert command.stdout is not None
+                deadline_s = time.monotonic() + PATIENCE_S
+                while command.poll() is None:
+                    assert time.monotonic() < deadline_s
+                    client.send(Publish("nobody", b"", 1, packet_id=1))
+                    assert isinstance(client.read(), Puback)
+                    time.sleep(0.05)
+                assert name in command.stdout.read()
+        client.close()
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
 def test_client_that_connects_to_another_node_takes_over_its_session(
     cluster: Nodes, shard: int
 ) -> None:

@@ -68,7 +68,7 @@ class ClusterDuty:
         self._signs = SignsOfLife(settings.redis.lease_s, time.monotonic())
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
-        self._remote: dict[int, tuple[str, int]] = {}
+        self.remote: dict[int, tuple[str, int]] = {}
         """Host and first port of the node of each shard that is on another node."""
         self._trouble = ""
         """Why the last sign of life failed, or ""."""
@@ -125,7 +125,7 @@ class ClusterDuty:
         """Tell a worker that starts what the others know already."""
         if worker.process is None:
             return
-        await worker.process.control.tell(moved=self._remote)
+        await worker.process.control.tell(moved=self.remote)
         for other in self._workers:
             if other is not worker and other.index not in self.table.shards:  # It never ran.
                 await worker.process.control.tell(died=[other.name, 0])
@@ -227,8 +227,8 @@ class ClusterDuty:
                     continue
                 address = found[0][4]
                 remote[shard] = (str(address[0]), int(address[1]))
-        if remote != self._remote:
-            self._remote = remote
+        if remote != self.remote:
+            self.remote = remote
             for worker in self._workers:
                 if worker.process is not None:
                     await worker.process.control.tell(moved=remote)

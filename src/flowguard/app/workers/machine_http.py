@@ -19,8 +19,9 @@
     POST /reload               see `flowguard.ops.web.reload`
     POST /backup               a copy of each store, in subdirectories of the folder
 
-Each worker answers on a Unix socket in the data directory. The supervisor judges callers, and the
-workers trust it.
+Each worker answers on a Unix socket in the data directory, or at another node (`cluster_http`). The
+supervisor judges callers, and the workers trust it. In a cluster all shards are the workers, except
+for what one node does: /metrics, /ready, /log, and POST.
 """
 
 import json
@@ -36,7 +37,9 @@ from urllib.parse import quote, urlencode
 import h11
 import trio
 
+from flowguard.app.workers.cluster_http import OtherNodes
 from flowguard.app.workers.data_folder import take
+from flowguard.app.workers.machine_metrics import metrics_response
 from flowguard.app.workers.machine_trace import trace_all
 from flowguard.app.workers.process import Worker, sentence_of
 from flowguard.app.workers.seat import HTTP, name_of, socket_path
@@ -116,17 +119,17 @@ class MachineAnswers:
         keys: Keys,
         on_level: Callable[[str, str], None],
         stop: trio.Event,
-        cluster: Callable[[], object] | None = None,
+        others: OtherNodes | None = None,
     ) -> None:
         """`on_level` is called with the kind and the level of a changed log level; `stop` ends the
-        broker; `cluster` returns the table of the cluster, as values of JSON."""
+        broker; `others`: the nodes of the cluster, if this is one of them."""
         self._workers = workers
         self._data = data
         self._reload = reload
         self._keys = keys
         self._on_level = on_level
         self._stop = stop
-        self._cluster = cluster
+        self._others = others
         self._members = Members(name_of(0), 1, [worker.name for worker in workers])
         self._is_copying = False
         self._changes: dict[str, Change] = {
@@ -180,7 +183,8 @@ class MachineAnswers:
 
     async def _read(self, path: str) -> Response:
         if path == PAGE:
-            statuses = [_json(answer) for answer in await self._ask_all("/status")]
+            answers = await self._ask_all("/status", everywhere=True)
+            statuses = [_json(answer) for answer in answers]
             names = [(each.name, each.elsewhere or "down") for each in self._workers]
             return workers_page(sentence_of(self._workers), names, statuses)
         if path == LOG:
@@ -191,12 +195,12 @@ class MachineAnswers:
             return text_response("alive")
         if path == READY:
             return await self._ready()
-        if path == CLUSTER and self._cluster is not None:
-            return json_response(self._cluster())
+        if path == CLUSTER and self._others is not None:
+            return json_response(self._others.status())
         if path == "/metrics":
-            return await self._metrics()
+            return metrics_response(self._workers, await self._ask_all(path))
         if path in ("/status", "/limits"):
-            answers = await self._ask_all(path)
+            answers = await self._ask_all(path, everywhere=True)
             return json_response({"workers": [_json(answer) for answer in answers]})
         if path.startswith(EXPLAIN):
             return await self._forward(self._owner_of(path.removeprefix(EXPLAIN)), path)
@@ -223,18 +227,16 @@ class MachineAnswers:
         """Return a page of one worker; the cursor names the worker and its own cursor."""
         number, _, cursor = request.query.get("cursor", "").partition("-")
         least = int(number) if number.isascii() and number.isdecimal() else 0
-        mine = [worker.index for worker in self._workers if worker.is_wanted]
-        index = next((each for each in mine if each >= least), None)
-        if index is None:
+        if least >= len(self._workers):
             return json_response({"error": "cursor: no such worker"}, 400)
-        answer = await self._forward(index, request.path, {**request.query, "cursor": cursor})
+        answer = await self._forward(least, request.path, {**request.query, "cursor": cursor})
         if answer.code != 200:
             return answer
         page = json.loads(answer.body)
         if page["next"] is not None:
-            page["next"] = f"{index}-{page['next']}"
-        elif index < mine[-1] and request.path != RETAINED:
-            page["next"] = f"{index + 1}-"
+            page["next"] = f"{least}-{page['next']}"
+        elif least < len(self._workers) - 1 and request.path != RETAINED:
+            page["next"] = f"{least + 1}-"
         return json_response(page)
 
     async def _drain(self, request: Request, connection: HttpConnection) -> Response:
@@ -272,7 +274,7 @@ class MachineAnswers:
         body = json.dumps({"filter": filter}).encode()
         deleted, goes_on = 0, False
         asked = (request.path, body, DELETION_S, caller_of(request))
-        for index, answer in enumerate(await self._ask_all(*asked)):
+        for index, answer in enumerate(await self._ask_all(*asked, everywhere=True)):
             if answer is None:
                 return self._unavailable(index)
             if answer.code != 200:
@@ -293,31 +295,6 @@ class MachineAnswers:
         mine = [worker.serves for worker in self._workers if worker.is_wanted]
         is_ready = not reasons and bool(mine) and all(mine)
         return text_response(sentence_of(self._workers) + reasons, 200 if is_ready else 503)
-
-    async def _metrics(self) -> Response:
-        answers = await self._ask_all("/metrics")
-        texts = {
-            str(index): answer.body.decode()
-            for index, answer in enumerate(answers)
-            if answer is not None and answer.code == 200
-        }
-        ready = "".join(
-            f'flowguard_worker_up{{worker="{worker.index}"}} {int(worker.serves)}\n'
-            for worker in self._workers
-            if worker.is_wanted
-        )
-        restarts = "".join(
-            f'flowguard_worker_restarts_total{{worker="{worker.index}"}} {worker.restarts_count}\n'
-            for worker in self._workers
-        )
-        own = (
-            "# HELP flowguard_worker_up 1 if the worker serves.\n"
-            f"# TYPE flowguard_worker_up gauge\n{ready}"
-            "# HELP flowguard_worker_restarts_total Restarts of the worker.\n"
-            f"# TYPE flowguard_worker_restarts_total counter\n{restarts}"
-        )
-        content_type = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(200, (own + merged(texts)).encode(), content_type)
 
     async def _read_again(self, request: Request, _: HttpConnection) -> Response:
         return await reload_response(self._reload, request)
@@ -365,22 +342,32 @@ class MachineAnswers:
         return json_response({"folder": str(folder)})
 
     async def _ask_all(
-        self, path: str, body: bytes = b"", timeout_s: float = ASK_S, caller: str = ""
+        self,
+        path: str,
+        body: bytes = b"",
+        timeout_s: float = ASK_S,
+        caller: str = "",
+        *,
+        everywhere: bool = False,
     ) -> list[Response | None]:
+        """Return the answer of each worker; with `everywhere` also of those on other nodes."""
         answers: list[Response | None] = [None] * len(self._workers)
 
         async def ask(index: int) -> None:
             answers[index] = await self._ask(index, path, body, timeout_s, caller)
 
         async with trio.open_nursery() as nursery:
-            for index in range(len(self._workers)):
-                nursery.start_soon(ask, index)
+            for worker in self._workers:
+                if everywhere or worker.process is not None:
+                    nursery.start_soon(ask, worker.index)
         return answers
 
-    def _connect(self, index: int) -> trio.SocketStream | None:
+    async def _connect(self, index: int) -> trio.SocketStream | None:
         """Return a connection to a worker, or None if it does not serve."""
-        serves = self._workers[index].serves
-        sock = connect_unix(socket_path(self._data, index, HTTP)) if serves else None
+        worker = self._workers[index]
+        if worker.process is None and self._others is not None:
+            return await self._others.connect(index)
+        sock = connect_unix(socket_path(self._data, index, HTTP)) if worker.serves else None
         return None if sock is None else trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
     async def _ask(
@@ -395,7 +382,7 @@ class MachineAnswers:
 
         `caller` is the caller of a change, for the audit.
         """
-        stream = self._connect(index)
+        stream = await self._connect(index)
         if stream is None:
             return None
         answer = None
@@ -412,7 +399,7 @@ class MachineAnswers:
         self, index: int, connection: HttpConnection, server: HttpServer
     ) -> Response | None:
         """Pass on the samples of a worker until it or the viewer ends."""
-        stream = self._connect(index)
+        stream = await self._connect(index)
         if stream is None:
             return self._unavailable(index)
         async with stream:
@@ -432,13 +419,12 @@ class MachineAnswers:
     async def _trace(
         self, index: int | None, request: Request, connection: HttpConnection, server: HttpServer
     ) -> Response | None:
-        """Pass on the lines of a worker, or of all of them."""
-        mine = [worker.index for worker in self._workers if worker.is_wanted]
-        chosen = mine if index is None else [index]
+        """Pass on the lines of a worker, or of all that may have the clients."""
+        chosen: Sequence[int] = range(len(self._workers)) if index is None else [index]
         async with AsyncExitStack() as opened:
             asked: list[WorkerRequest] = []
             for each in chosen:
-                stream = self._connect(each)
+                stream = await self._connect(each)
                 if stream is None:
                     return self._unavailable(each)
                 asked.append(WorkerRequest(await opened.enter_async_context(stream)))
@@ -467,31 +453,3 @@ async def serve_machine(
 
 def _json(answer: Response | None) -> Any:
     return None if answer is None or answer.code != 200 else json.loads(answer.body)
-
-
-def merged(texts: Mapping[str, str]) -> str:
-    """Return the metrics of all workers, by worker, with the label `worker` in each sample.
-
-    All samples of a metric follow its description.
-    """
-    families: dict[str, list[str]] = {}
-    for worker, text in texts.items():
-        samples: list[str] = []
-        for line in text.splitlines():
-            if line.startswith("# HELP "):
-                samples = families.setdefault(line, [])
-            elif line.startswith("#"):
-                if not samples:
-                    samples.append(line)
-            elif line:
-                samples.append(_labelled(line, worker))
-    return "".join(f"{line}\n" for head, lines in families.items() for line in (head, *lines))
-
-
-def _labelled(line: str, worker: str) -> str:
-    name, brace, labels = line.partition("{")
-    label = f'worker="{worker}"'
-    if brace:
-        return f"{name}{{{label},{labels}"
-    name, _, value = line.partition(" ")
-    return f"{name}{{{label}}} {value}"

@@ -200,8 +200,10 @@ class Worker:
 
     @property
     def elsewhere(self) -> str:
-        """The node that runs its shard, in words, or "" if it is this one."""
-        return "" if self.is_wanted else f"is on node {self.home}" if self.home else "is on no node"
+        """Why another node does not answer for its shard, or "" if it is this node's."""
+        if self.is_wanted:
+            return ""
+        return f"on node {self.home} does not answer" if self.home else "is on no node"
 
     @property
     def is_silent(self) -> bool:

@@ -78,6 +78,7 @@ class Seat:
             doorways,
             running.clock,
         )
+        handover.http = socket_path(self.data, self.index, HTTP)
         node.handshakes.placement = handover
         running.onlookers.append(lambda now_s, _: handover.tick(now_s))
         if node.router.peers.mesh is not None:

@@ -217,8 +217,12 @@ class Supervisor:
             self._spec = replace(self._spec, settings={**settings, "log": log_settings})
 
         keys = Keys(frozenset(self._spec.whole_settings.http.names), self._token)
-        cluster = None if self._duty is None else self._duty.status
-        seen = (self.workers, self.data, self.reload, keys, use_level, self.stop, cluster)
+        others = None
+        if self._duty is not None:
+            from flowguard.app.workers.cluster_http import OtherNodes
+
+            others = OtherNodes(self._duty)
+        seen = (self.workers, self.data, self.reload, keys, use_level, self.stop, others)
         answers = MachineAnswers(*seen)
         address: tuple[str, int] = await nursery.start(serve_machine, answers, self._http)
         return address

@@ -1,4 +1,4 @@
-"""A request of the supervisor to one worker, on its Unix socket."""
+"""A request of the supervisor to one worker, on its Unix socket or at another node."""
 
 from typing import Final, final
 

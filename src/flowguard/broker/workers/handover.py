@@ -48,6 +48,8 @@ from flowguard.types import ReasonCode
 
 WAITING_MAX: Final = 1_024
 """Maximum number of connections that wait for one worker."""
+HTTP_HEAD: Final = {"http": True}
+"""The head of a connection from another node that is not a client, but a request to HTTP."""
 HEAD_BYTES_MAX: Final = 16 * 1024
 AHEAD_BYTES_MAX: Final = LOOKAHEAD_BYTES + READ_BYTES_MAX
 """Maximum number of bytes that a connection reads behind its CONNECT."""
@@ -91,6 +93,8 @@ class Handover:
         self._reactor = reactor
         self._doorways = doorways
         self._clock = clock
+        self.http: Path | None = None
+        """The Unix socket of this worker's HTTP, which other nodes may ask, or None."""
         self._pipes = Pipes(reactor, clock)
         self._peers = {name: OtherWorker(name) for name in members.peers}
         self._incoming: dict[socket, FdFrameReader] = {}
@@ -341,12 +345,24 @@ class Handover:
 
     def _take_remote(self, sock: socket, head: Mapping[str, Any], data: bytes) -> None:
         """Serve a client that a worker of another node passes on. Raises as `Take`."""
+        if head == HTTP_HEAD:
+            self._answer(sock, data)
+            return
         layer, doorway = _known_client(sock, head), self._doorways[head["listener"]]
         waited_s, version = float(head["waited_s"]), int(head["version"])
         try:
             self._reactor.take_over(sock, doorway, layer, waited_s, version, data)
         except Exception as error:
             self._node.broke(error)
+
+    def _answer(self, sock: socket, data: bytes) -> None:
+        """Pass a request of another node on to the HTTP of this worker."""
+        has_descriptor = self._reactor.sockets.listeners.has_descriptor
+        http = connect_unix(self.http) if self.http is not None and has_descriptor else None
+        if http is None:
+            sock.close()
+        else:
+            self._pipes.add(ProxiedStream.handed_over(sock, None, None), http, data)
 
     def _end(self, sock: socket) -> None:
         self._incoming.pop(sock).close()
