@@ -22,16 +22,8 @@ from flowguard.codec.packets import Disconnect
 from flowguard.types import Properties
 from tests.support.reaper import reap_at_the_end
 from tests.torture.cluster_cast import cast
-from tests.torture.cluster_faults import (
-    FAULTS,
-    LEVEL_OF,
-    NODES,
-    Nemesis,
-    Place,
-    kind_of,
-    mount,
-    place_of,
-)
+from tests.torture.cluster_faults import FAULTS, LEVEL_OF, Nemesis, kind_of
+from tests.torture.cluster_places import NODES, Place, mount, place_of
 from tests.torture.ledger import Ledger
 from tests.torture.network import enter
 from tests.torture.nodes import SHARDS, Node, Setup, has_ended

@@ -22,27 +22,21 @@ primary      SIGKILL of a primary; its replica takes its place
 slots        slots move from primary to primary
 """
 
-import shutil
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from tests.support.redis_cluster import RedisCluster, redis_cluster
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_pair import RedisPair
-from tests.support.redis_server import RedisServer, redis_server
-from tests.torture.network import REDIS, Network
+from tests.support.redis_server import RedisServer
+from tests.torture.cluster_places import Place, fill, is_whole, role, slots_of
+from tests.torture.network import REDIS
 from tests.torture.nodes import Node
 from tests.torture.players import Player
-from tests.torture.redis_faults import LEVELS, until_whole
 
-NODES = 3
 STOP_S = 8.0
 """Longer than a lease."""
 REDIS_S = 5.0
@@ -52,69 +46,11 @@ CUT_S = (2.0, 10.0)
 """Shorter or longer than a lease, and than the time after which a silent connection is lost."""
 FULL_S = 2.0
 FULL_BYTES = 64 * 1024
-DISK_BYTES = 256 * 2**20
 DUEL_S = 2.0
 LINE_S = 0.5
 """Time without replication before a fail-over."""
-NODE_TIMEOUT_MS = 3_000
 SLOTS = 20
 WRONG_S = (0.0, 86_400.0, -86_400.0)
-
-
-@dataclass
-class Place:
-    """Redis, and the way to it."""
-
-    redis: Any
-    """A `RedisServer`, a `RedisPair` or a `RedisCluster`."""
-    url: str
-    network: Network | None = None
-
-
-@contextmanager
-def place_of(kind: str, level: str, folder: Path) -> Iterator[Place]:
-    """Start the servers of a kind: server, network, pair or cluster."""
-    settings: Mapping[str, str] = LEVELS[level]
-    if kind == "cluster":
-        with redis_cluster(folder, dict(settings)) as cluster:
-            cluster.set_node_timeout(NODE_TIMEOUT_MS)
-            yield Place(cluster, cluster.url)
-    elif kind == "pair":
-        pair = RedisPair(folder, dict(settings))
-        try:
-            pair.start()
-            until_whole(pair, time.sleep)
-            yield Place(pair, pair.unix_url)
-        finally:
-            pair.remove()
-    elif kind == "network":
-        network = Network(NODES)
-        folder.mkdir()
-        mount(folder)
-        try:
-            with redis_server(
-                folder, {**settings, "bind": "0.0.0.0", "protected-mode": "no"}
-            ) as server:
-                yield Place(server, f"redis://{REDIS}:{server.port}/0", network)
-        finally:
-            network.close()
-    else:
-        with redis_server(folder, dict(settings)) as server:
-            yield Place(server, server.url)
-
-
-def mount(folder: Path) -> None:
-    """Give the directory a small file system of its own, until this process ends."""
-    words = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder))
-    subprocess.run(words, check=True)
-
-
-def fill(folder: Path) -> None:
-    """Leave no byte of the file system of a directory."""
-    with suppress(OSError), (folder / "full").open("wb", buffering=0) as out:
-        while out.write(bytes(4096)):
-            pass
-    assert not shutil.disk_usage(folder).free
 
 
 class Nemesis:
@@ -374,11 +310,11 @@ class Nemesis:
             self.redis_is_away
             or not cluster.is_served()
             or self._is_moving
-            or not _is_whole(cluster)
+            or not is_whole(cluster)
         ):
             return False
-        node = self.random.choice([node for node in cluster.nodes if _role(node) == "master"])
-        slot = next(iter(_slots_of(cluster, node)))
+        node = self.random.choice([node for node in cluster.nodes if role(node) == "master"])
+        slot = next(iter(slots_of(cluster, node)))
         others = [each for each in cluster.nodes if each is not node]
         node.kill()
         self.redis_is_away = True
@@ -396,7 +332,7 @@ class Nemesis:
             self.after(0.2, wait)
 
         def wait() -> None:
-            if _is_whole(cluster):
+            if is_whole(cluster):
                 self.redis_is_away = False
                 self.tell("redis is whole")
             else:
@@ -417,7 +353,7 @@ class Nemesis:
 
         def move() -> None:
             try:
-                primaries = [node for node in cluster.nodes if _role(node) == "master"]
+                primaries = [node for node in cluster.nodes if role(node) == "master"]
                 for _ in range(SLOTS):
                     with chance.choice(primaries).client() as client:
                         key = client.randomkey()
@@ -433,35 +369,6 @@ class Nemesis:
         if self.random.random() < 0.5:  # A shard moves meanwhile.
             self.random.choice((self.kill, self.term))()
         return True
-
-
-def _role(server: RedisServer) -> str:
-    if not server.is_running:
-        return "dead"
-    with server.client() as client:
-        return str(client.info("replication")["role"])
-
-
-def _is_whole(cluster: RedisCluster) -> bool:
-    """Return True if each primary has a replica that has caught up."""
-    count = 0
-    for node in cluster.nodes:
-        with node.client() as client:
-            found = client.info("replication")
-        if found["role"] == "master":
-            count += found["connected_slaves"] == 1
-        elif found["master_link_status"] != "up":
-            return False
-    return count == len(cluster.nodes) // 2 and cluster.is_served()
-
-
-def _slots_of(cluster: RedisCluster, node: RedisServer) -> range:
-    with node.client() as client:
-        client.response_callbacks.clear()
-        for first, last, (_, port, *_), *_ in client.execute_command("CLUSTER", "SLOTS"):
-            if port == node.port:
-                return range(first, last + 1)
-    raise AssertionError("a primary without slots")
 
 
 FAULTS: Final[dict[str, tuple[str, Callable[[Nemesis], bool]]]] = {
@@ -498,6 +405,8 @@ LEVEL_OF: Final = {
 def kind_of(names: list[str]) -> str:
     """Return the kind of place for these faults. Raises ValueError if there is none for all."""
     kinds = {FAULTS[name][0] for name in names} - {""}
+    if kinds == {"server", "network"}:
+        return "network"
     if len(kinds) > 1:
         raise ValueError(f"no place has all of {', '.join(names)}")
     return kinds.pop() if kinds else "server"
