@@ -150,12 +150,17 @@ class PageInMaking:
         self.kept = kept
         self.position = position
         self.part = part
-        self.rows: list[str] = []
-        """The rows in JSON: to encode a whole page at once takes as long as five steps."""
+        self.count = 0
+        """Number of rows."""
+        self._rows = bytearray()
+        """The rows in JSON: to encode a page at once would take as long as five steps."""
         self._parts: Sequence[Any] | None = None
         self._limit = limit
         self._looks = LOOKS_MAX
-        self._bytes = PAGE_BYTES
+
+    def text(self) -> bytes:
+        """Return the rows as an array in JSON."""
+        return b"[%s]" % self._rows
 
     def is_last(self) -> bool:
         return self.kept.is_complete and self.position >= len(self.kept.entries)
@@ -170,7 +175,7 @@ class PageInMaking:
         return self._goes_on()
 
     def _goes_on(self) -> bool:
-        is_full = len(self.rows) >= self._limit or self._looks <= 0 or self._bytes <= 0
+        is_full = self.count >= self._limit or self._looks <= 0 or len(self._rows) >= PAGE_BYTES
         return not (is_full or self.is_last())
 
     def _look(self) -> None:
@@ -184,7 +189,9 @@ class PageInMaking:
             row = kept.listing.row(self._parts[self.part])
             self.part += 1
             if row is not None:
-                self.rows.append(json.dumps(row))
-                self._bytes -= len(self.rows[-1])
+                if self._rows:
+                    self._rows += b", "
+                self._rows += json.dumps(row).encode()
+                self.count += 1
         if self.part >= len(self._parts):
             self.position, self.part, self._parts = self.position + 1, 0, None

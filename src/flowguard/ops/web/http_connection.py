@@ -29,6 +29,8 @@ ANSWER_S: Final = 10.0
 LINGER_S: Final = 1.0
 """Time after the answer for a peer that still sends, seconds; an immediate close would discard the
 answer."""
+PIECE_BYTES: Final = 16 * 1024
+"""What is sent of an answer in one step of the event loop, bytes."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Kernel memory of a stream that its peer does not read, bytes."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
@@ -180,9 +182,12 @@ class HttpConnection:
                 *response.headers,
             ],
         )
-        content = [h11.Data(data=response.body)] if self._has_body else []
+        body = response.body if self._has_body else b""
         with trio.move_on_after(ANSWER_S):
-            await self._send(head, *content, h11.EndOfMessage())
+            await self._send(head, h11.Data(data=body[:PIECE_BYTES]))
+            for begin in range(PIECE_BYTES, len(body), PIECE_BYTES):
+                await self._send(h11.Data(data=body[begin : begin + PIECE_BYTES]))
+            await self._send(h11.EndOfMessage())
             await self._stream.send_eof()
             with trio.move_on_after(LINGER_S):
                 while await self._stream.receive_some(RECEIVE_BYTES):
