@@ -10,7 +10,7 @@
     GET /explain/{client_id}   the answer of the worker that owns the session
     GET /cluster               nodes and shards, if this is a node of a cluster
     GET /health                200 while the supervisor runs
-    GET /ready                 200 while all workers take clients, 503 otherwise
+    GET /ready                 200 while all workers take clients (in a cluster: one); else 503
     GET /workers/{K}/{path}    the answer of worker K
     GET, POST /log             the levels of the log of all workers
     POST /clients/kick         also /clients/forget: done by the worker that owns the session
@@ -42,6 +42,7 @@ from flowguard.app.workers.data_folder import take
 from flowguard.app.workers.machine_metrics import metrics_response
 from flowguard.app.workers.machine_trace import trace_all
 from flowguard.app.workers.process import Worker, sentence_of
+from flowguard.app.workers.readiness import ready_response
 from flowguard.app.workers.seat import HTTP, name_of, socket_path
 from flowguard.app.workers.worker_request import LOST, WorkerRequest
 from flowguard.broker.logs.error_log import ErrorLog
@@ -287,14 +288,8 @@ class MachineAnswers:
     async def _ready(self) -> Response:
         """Return the state of all workers, with the reason of each that takes no clients."""
         answers = await self._ask_all(READY)
-        reasons = "".join(
-            f"; {name_of(index)} is {answer.body.decode().strip()}"
-            for index, answer in enumerate(answers)
-            if answer is not None and answer.code != 200
-        )
-        mine = [worker.serves for worker in self._workers if worker.is_wanted]
-        is_ready = not reasons and bool(mine) and all(mine)
-        return text_response(sentence_of(self._workers) + reasons, 200 if is_ready else 503)
+        in_cluster, draining = self._others is not None, self._stop.is_set()
+        return ready_response(self._workers, answers, in_cluster=in_cluster, draining=draining)
 
     async def _read_again(self, request: Request, _: HttpConnection) -> Response:
         return await reload_response(self._reload, request)
