@@ -55,7 +55,7 @@ class ListenerSettings(Section):
     backlog."""
 
     proxies: Annotated[tuple[IPvAnyNetwork, ...], LISTED] = ()
-    """Proxies that send the client's address by PROXY protocol v2; other connections are closed."""
+    """Proxies that send the client's address by PROXY protocol; other connections are closed."""
     ipv6_only: bool = False
     """Exclude IPv4 clients from `[::]`."""
 

@@ -33,6 +33,9 @@ CLIENT_6 = ("2001:db8::9", 40_001, 0, 0)
 LOCAL = SIGNATURE + b"\x20\x00\x00\x00"
 WITH_MORE = SIGNATURE + b"\x21\x11" + (12 + 7).to_bytes(2, "big") + header(CLIENT, HERE)[16:]
 WITH_MORE += b"\x04\x00\x04abcd"
+LINE = b"PROXY TCP4 203.0.113.9 192.0.2.7 40001 8883\r\n"
+LINE_6 = b"PROXY TCP6 2001:db8::9 2001:db8::9 40001 8883\r\n"
+UNKNOWN = b"PROXY UNKNOWN\r\n"
 
 
 class Pipe:
@@ -73,7 +76,9 @@ def all_of(stream: ProxiedStream) -> bytes:
 
 
 @given(
-    st.sampled_from([header(CLIENT, HERE), header(CLIENT_6, CLIENT_6), LOCAL, WITH_MORE]),
+    st.sampled_from(
+        [header(CLIENT, HERE), header(CLIENT_6, CLIENT_6), LOCAL, WITH_MORE, LINE, LINE_6, UNKNOWN]
+    ),
     st.binary(max_size=40),
     st.lists(st.integers(1, 20), max_size=80),
 )
@@ -95,6 +100,10 @@ def test_what_follows_is_untouched_wherever_it_is_cut(
         (LOCAL, (HOST, 5_000)),
         (SIGNATURE + b"\x21\x00\x00\x00", (HOST, 5_000)),
         (SIGNATURE + b"\x21\x31\x00\x04abcd", (HOST, 5_000)),
+        (LINE, CLIENT),
+        (LINE_6, CLIENT_6[:2]),
+        (UNKNOWN, (HOST, 5_000)),
+        (b"PROXY UNKNOWN ffff::1 ffff::1 1 2\r\n", (HOST, 5_000)),
     ],
 )
 def test_the_other_end_is_the_client_where_the_proxy_says_so(head: bytes, name: object) -> None:
@@ -106,7 +115,12 @@ def test_the_other_end_is_the_client_where_the_proxy_says_so(head: bytes, name: 
 @pytest.mark.parametrize(
     "data",
     [
-        b"PROXY TCP4 203.0.113.9 192.0.2.7 40001 8883\r\n",
+        b"PROXY TCP4 203.0.113.9 192.0.2.7 40001\r\n",
+        b"PROXY TCP4 sensor-9 192.0.2.7 40001 8883\r\n",
+        b"PROXY TCP4 203.0.113.9 192.0.2.7 x 8883\r\n",
+        b"PROXY        \r\n",
+        b"PROXY TCP6 " + b"f" * 100,
+        b"PRIVATE KEYS\r\n",
         b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a",
         b"\x16\x03\x01\x02\x00\x01",
         SIGNATURE + b"\x11\x11\x00\x0c" + b"\0" * 12,
@@ -123,9 +137,15 @@ def test_what_says_it_in_another_way_is_closed(data: bytes) -> None:
     assert faults == [LayerFault.NOT_PROXIED]
 
 
-@given(st.binary(min_size=1, max_size=80), st.lists(st.integers(1, 9), max_size=40))
-def test_no_bytes_make_it_hold_more_than_a_header(data: bytes, cuts: list[int]) -> None:
-    stream, _ = stream_of(SIGNATURE + data, iter(cuts))
+@given(
+    st.sampled_from([SIGNATURE, b"PROXY ", b"PROXY TCP4 "]),
+    st.binary(min_size=1, max_size=80),
+    st.lists(st.integers(1, 9), max_size=40),
+)
+def test_no_bytes_make_it_hold_more_than_a_header(
+    first: bytes, data: bytes, cuts: list[int]
+) -> None:
+    stream, _ = stream_of(first + data, iter(cuts))
     try:
         all_of(stream)
     except ConnectionResetError:

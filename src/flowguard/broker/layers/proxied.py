@@ -1,10 +1,10 @@
-"""ProxiedStream: a socket that begins with the client's address, by PROXY protocol v2.
+"""ProxiedStream: a socket that begins with the client's address, by PROXY protocol v1 or v2.
 
 Only addresses that are configured as proxies may send this header; the kernel knows the address.
 Other connections are closed before a byte is read. No byte after the header is read before a layer
 asks for it, so that the layers above find their own first byte.
 
-https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
+https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2
 """
 
 from collections.abc import Collection
@@ -17,10 +17,15 @@ from flowguard.node.connect.accept_state import LayerFault, OnFault
 
 Network = IPv4Network | IPv6Network
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+FIRST_BYTES: Final = 12
+"""Size of the signature of v2, less than that of any header, bytes."""
 FIXED_BYTES: Final = 16
 BODY_BYTES_MAX: Final = 2_048
 """Maximum size of a header after its fixed part, bytes. Addresses take 36 bytes; extensions of a
 proxy may be much longer, and are ignored."""
+LINE: Final = b"PROXY "
+LINE_BYTES_MAX: Final = 107
+"""Maximum size of a header of v1, bytes."""
 LOCAL: Final = 0x20
 PROXY: Final = 0x21
 ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
@@ -108,15 +113,24 @@ class ProxiedStream(OnSocket):
 
     def _read_header(self) -> None:
         """Read the next part of the header. Raises BlockingIOError, ConnectionResetError."""
-        wanted_bytes = FIXED_BYTES
+        wanted_bytes = FIRST_BYTES
         if len(self._header) >= FIXED_BYTES:
-            wanted_bytes += int.from_bytes(self._header[14:16])
+            wanted_bytes = FIXED_BYTES + int.from_bytes(self._header[14:16])
+        elif len(self._header) >= FIRST_BYTES:
+            wanted_bytes = FIXED_BYTES
+        is_line = self._header.startswith(LINE)
+        if is_line:  # Its end is unknown.
+            wanted_bytes = max(FIRST_BYTES, len(self._header) + 1)
         data = self._sock.recv(wanted_bytes - len(self._header), MSG_DONTWAIT)
         if not data:
             self._refuse("the proxy closed before its PROXY header ended", LayerFault.LEFT)
         self._header += data
-        if not SIGNATURE.startswith(self._header[:12]):
-            self._refuse("the first bytes are no header of PROXY protocol v2")
+        if is_line:
+            self._take_line()
+            return
+        first = self._header[:FIRST_BYTES]
+        if not SIGNATURE.startswith(first) and not LINE.startswith(first[: len(LINE)]):
+            self._refuse("the first bytes are no header of the PROXY protocol")
         if len(self._header) < FIXED_BYTES:
             return
         body_bytes = int.from_bytes(self._header[14:16])
@@ -126,6 +140,22 @@ class ProxiedStream(OnSocket):
             )
         if len(self._header) == FIXED_BYTES + body_bytes:
             self._take(self._header[12], self._header[13], self._header[FIXED_BYTES:])
+
+    def _take_line(self) -> None:
+        """Use a header of v1 if it is complete; if it names no address, keep the proxy's own."""
+        if not self._header.endswith(b"\r\n"):
+            if len(self._header) >= LINE_BYTES_MAX:
+                self._refuse("the PROXY header of v1 has too many bytes")
+            return
+        _, *words = self._header.decode("ascii", "replace").split()
+        try:
+            if words[0] != "UNKNOWN":
+                _, host, _, port, _ = words
+                self._peer = (str(ip_address(host)), int(port))
+        except (IndexError, ValueError):
+            self._refuse("the PROXY header of v1 has no address of a client")
+        self._header = b""
+        self.established = True
 
     def _take(self, command: int, family: int, body: bytes) -> None:
         """Use the complete header; for anything but TCP, keep the proxy's own address."""

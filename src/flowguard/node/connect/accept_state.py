@@ -33,7 +33,7 @@ class LayerFault(StrEnum):
     UNTRUSTED = "untrusted"
     """The peer's address is not in the listener's `proxies`."""
     NOT_PROXIED = "not_proxied"
-    """The peer sent no valid header of PROXY protocol v2."""
+    """The peer sent no valid header of the PROXY protocol."""
     NOT_TLS = "not_tls"
     """The peer's bytes are not TLS."""
     NOT_AGREED = "not_agreed"
