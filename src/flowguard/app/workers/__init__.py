@@ -5,6 +5,7 @@
 - `data_folder`  what workers have in the data directory
 - `shares`       the settings of one worker, and its part of what they limit
 - `cluster_duty` what the supervisor does as a node of a cluster (docs/operate/cluster.md)
+- `node_hosts`   addresses of other nodes, looked up by name
 - `readiness`    whether load balancers should send clients
 - `seat`         one worker as it knows itself, and what connects it with the others
 - `machine_http` metrics and status of all workers on one port; `machine_trace`, `machine_metrics`:

@@ -15,7 +15,7 @@ import structlog
 import trio
 from typing_extensions import TypedDict
 
-from flowguard.address import parse_address
+from flowguard.app.workers.node_hosts import NodeHosts
 from flowguard.app.workers.process import Worker
 from flowguard.cluster.shards import GAP_S, NodeRecord, SignsOfLife, assigned
 from flowguard.config import Settings
@@ -68,6 +68,7 @@ class ClusterDuty:
         self._signs = SignsOfLife(settings.redis.lease_s, time.monotonic())
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
+        self._hosts = NodeHosts()
         self.remote: dict[int, tuple[str, int]] = {}
         """Host and first port of the node of each shard that is on another node."""
         self._trouble = ""
@@ -216,17 +217,9 @@ class ClusterDuty:
 
     async def _tell_addresses(self, homes: dict[int, str]) -> None:
         """Tell the workers the addresses of shards on other nodes, if these have changed."""
-        remote: dict[int, tuple[str, int]] = {}
-        for shard, name in homes.items():
-            if name != self.node.name and name in self._living:
-                host, port = parse_address(name)
-                try:
-                    found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-                except OSError as error:
-                    log.warning("host of a node not found", node=name, why=error.strerror)
-                    continue
-                address = found[0][4]
-                remote[shard] = (str(address[0]), int(address[1]))
+        others = {name for name in homes.values() if name in self._living} - {self.node.name}
+        known = await self._hosts.addresses(sorted(others))
+        remote = {shard: known[name] for shard, name in homes.items() if name in known}
         if remote != self.remote:
             self.remote = remote
             for worker in self._workers:
