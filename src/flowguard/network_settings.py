@@ -56,8 +56,18 @@ class ListenerSettings(Section):
 
     proxies: Annotated[tuple[IPvAnyNetwork, ...], LISTED] = ()
     """Proxies that send the client's address by PROXY protocol; other connections are closed."""
+    proxies_check_certificates: bool = False
+    """Take the name in a client's certificate from these proxies, which end TLS."""
     ipv6_only: bool = False
     """Exclude IPv4 clients from `[::]`."""
+
+    @model_validator(mode="after")
+    def _checked_once(self) -> Self:
+        if self.proxies_check_certificates and not self.proxies:
+            raise ValueError("proxies_check_certificates needs proxies, whose word is taken")
+        if self.proxies_check_certificates and Address.parse(self.address).scheme.has_tls:
+            raise ValueError("proxies_check_certificates is for listeners without TLS")
+        return self
 
     @field_validator("certs")
     @classmethod
@@ -144,6 +154,13 @@ class NetworkSettings(Section):
         """The kind of proof that the password of a CONNECT is, `password` or `token`."""
         only_tokens = self.token_keys is not None and self.password_file is None
         return self.password_is or ("token" if only_tokens else "password")
+
+    @property
+    def takes_certificates(self) -> bool:
+        """True if a client may prove its identity by a certificate."""
+        by_proxy = any([each.proxies_check_certificates for each in self.listeners])
+        authorities = [self.client_ca, *[each.client_ca for each in self.listeners]]
+        return by_proxy or any([each is not None for each in authorities])
 
     @property
     def asks(self) -> bool:

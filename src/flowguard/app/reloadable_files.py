@@ -175,8 +175,7 @@ def rules_of(network: NetworkSettings, workers_count: int = 1) -> Rules | None:
         rules = read_rules(path)
         rules.divide(workers_count)
         return rules
-    authorities = [network.client_ca, *(listener.client_ca for listener in network.listeners)]
-    if (network.asks or any(authorities)) and not network.allow_all_topics:
+    if (network.asks or network.takes_certificates) and not network.allow_all_topics:
         raise ConfigError(
             "clients authenticate, but there are no rules for topics: "
             "use --acl FILE, or --allow-all-topics if every user may use every topic"

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from broker_adapter.proxy.protocol import SIGNATURE, header
 from flowguard.broker.layers.proxied import BODY_BYTES_MAX, ProxiedStream
@@ -56,13 +57,21 @@ class Pipe:
 
 
 def stream_of(
-    data: bytes, cut: Iterator[int] | None = None, host: str = HOST, trusted: str = "127.0.0.0/8"
+    data: bytes,
+    cut: Iterator[int] | None = None,
+    host: str = HOST,
+    trusted: str = "127.0.0.0/8",
+    *,
+    takes_names: bool = False,
 ) -> tuple[ProxiedStream, list[LayerFault]]:
     faults: list[LayerFault] = []
     listener = {"address": "127.0.0.1:0", "proxies": trusted}
     (settings,) = NetworkSettings.model_validate({"listeners": [listener]}).listeners
     pipe: Any = Pipe(data, cut or iter([1_000_000] * 1_000), host)
-    return ProxiedStream(pipe, settings.proxies, lambda fault, *_: faults.append(fault)), faults
+    stream = ProxiedStream(
+        pipe, settings.proxies, lambda fault, *_: faults.append(fault), takes_names=takes_names
+    )
+    return stream, faults
 
 
 def all_of(stream: ProxiedStream) -> bytes:
@@ -110,6 +119,60 @@ def test_the_other_end_is_the_client_where_the_proxy_says_so(head: bytes, name: 
     stream, _ = stream_of(head)
     all_of(stream)
     assert stream.getpeername() == name
+
+
+def with_certificate(client: int, verify: int, *parts: tuple[int, bytes]) -> bytes:
+    """Return a header that says so much about the client's TLS and certificate."""
+    inner = b"".join(bytes((kind,)) + len(x).to_bytes(2, "big") + x for kind, x in parts)
+    value = bytes((client,)) + verify.to_bytes(4, "big") + inner
+    more = b"\x04\x00\x01x\x20" + len(value).to_bytes(2, "big") + value
+    return (
+        SIGNATURE
+        + b"\x21\x11"
+        + (12 + len(more)).to_bytes(2, "big")
+        + header(CLIENT, HERE)[16:]
+        + more
+    )
+
+
+VERSION, NAME = (0x21, b"TLSv1.3"), (0x22, "s\u00e9nsor".encode())
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (with_certificate(0b011, 0, VERSION, NAME), "s\u00e9nsor"),
+        (with_certificate(0b101, 0, NAME), "s\u00e9nsor"),
+        (with_certificate(0b001, 0, VERSION, NAME), None),
+        (with_certificate(0b011, 10, VERSION, NAME), None),
+        (with_certificate(0b011, 0, VERSION), None),
+        (with_certificate(0b011, 0, (0x22, b"")), None),
+        (with_certificate(0b011, 0, NAME)[:-7] + b"\xff" * 7, None),
+        (with_certificate(0b011, 0, (0x22, b"s\xff")), None),
+        (WITH_MORE, None),
+        (LINE, None),
+    ],
+)
+def test_name_in_the_certificate_is_taken_from_proxies_that_check_it(
+    head: bytes, name: str | None
+) -> None:
+    for takes_names in (True, False):
+        stream, _ = stream_of(head + b"data", takes_names=takes_names)
+        assert all_of(stream) == b"data"
+        assert stream.identity == (name if takes_names else None)
+
+
+@pytest.mark.parametrize(
+    ("listener", "why"),
+    [
+        ({"address": "127.0.0.1:0"}, "needs proxies"),
+        ({"address": "mqtts://127.0.0.1:0", "proxies": HOST}, "without TLS"),
+    ],
+)
+def test_listener_takes_the_word_of_proxies_only(listener: dict[str, Any], why: str) -> None:
+    given = {**listener, "proxies_check_certificates": True}
+    with pytest.raises(ValidationError, match=why):
+        NetworkSettings.model_validate({"listeners": [given]})
 
 
 @pytest.mark.parametrize(

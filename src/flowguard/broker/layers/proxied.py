@@ -28,6 +28,12 @@ LINE_BYTES_MAX: Final = 107
 """Maximum size of a header of v1, bytes."""
 LOCAL: Final = 0x20
 PROXY: Final = 0x21
+TLS: Final = 0x20
+COMMON_NAME: Final = 0x22
+"""Types of extensions: what the proxy knows of TLS, and within it the name in the certificate."""
+HAS_CERTIFICATE: Final = 0b110
+"""Bits of `TLS`: the client sent a certificate now, or earlier in a session that it resumes."""
+TLS_HEAD_BYTES: Final = 5
 ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 """Size of an address by family, bytes: TCP over IPv4 and IPv6."""
 
@@ -41,6 +47,7 @@ class ProxiedStream(OnSocket):
         "_is_trusted",
         "_on_fault",
         "_peer",
+        "_takes_names",
         "_trusted",
         "established",
         "identity",
@@ -51,17 +58,21 @@ class ProxiedStream(OnSocket):
         sock: ByteStream,
         trusted: Collection[Network],
         on_fault: OnFault,
+        *,
+        takes_names: bool = False,
     ) -> None:
         """`trusted`: the proxies that may name the client's address, besides those of this machine
-        that use a Unix socket."""
+        that use a Unix socket. `takes_names`: they check the certificates of clients, too."""
         super().__init__(sock)
         self._trusted = trusted
         self._on_fault = on_fault
+        self._takes_names = takes_names
         self._header = b""
         self._is_trusted = False
         self._peer: tuple[str, int] | None = None
         self.established = False
-        self.identity: str | None = None  # A proxy proves nothing about its client.
+        self.identity: str | None = None
+        """The name in the certificate that the proxy has checked, if it is to be taken."""
 
     @classmethod
     def handed_over(
@@ -165,12 +176,36 @@ class ProxiedStream(OnSocket):
                 self._refuse("the PROXY header ends within the client's address")
             port = int.from_bytes(body[2 * size_bytes : 2 * size_bytes + 2])
             self._peer = (str(ip_address(body[:size_bytes])), port)
+            if self._takes_names:
+                self.identity = _name_in(body[2 * size_bytes + 4 :])
         self._header = b""
         self.established = True
 
     def _refuse(self, why: str, fault: LayerFault = LayerFault.NOT_PROXIED) -> NoReturn:
         self._on_fault(fault, self, why)
         raise ConnectionResetError(why)
+
+
+def _name_in(extensions: bytes) -> str | None:
+    """Return the name in the client's certificate, or None if there is none that is valid."""
+    tls = _extension(extensions, TLS)
+    is_valid = len(tls) >= TLS_HEAD_BYTES and not any(tls[1:TLS_HEAD_BYTES])
+    if not is_valid or not tls[0] & HAS_CERTIFICATE:
+        return None
+    try:
+        return _extension(tls[TLS_HEAD_BYTES:], COMMON_NAME).decode() or None
+    except UnicodeDecodeError:
+        return None
+
+
+def _extension(data: bytes, wanted: int) -> bytes:
+    """Return the value of the first extension of a type, or b"" if there is none."""
+    while len(data) >= 3:
+        end = 3 + int.from_bytes(data[1:3])
+        if data[0] == wanted and len(data) >= end:
+            return data[3:end]
+        data = data[end:]
+    return b""
 
 
 def _no_fault(fault: LayerFault, stream: object, why: str) -> None:

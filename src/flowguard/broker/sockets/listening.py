@@ -73,7 +73,12 @@ class Doorway:
         """Return the top layer on a socket accepted by this listener, or None for plain MQTT."""
         below: Layer | None = None
         if self._proxies:
-            below = ProxiedStream(sock, self._proxies, self._on_layer_fault)
+            below = ProxiedStream(
+                sock,
+                self._proxies,
+                self._on_layer_fault,
+                takes_names=self.settings.proxies_check_certificates,
+            )
         if self.tls is not None:
             below = self.tls.accept(below or sock)
         if self._websocket is None:
@@ -137,8 +142,8 @@ def _wanted(network: NetworkSettings) -> list[_Wanted]:
     ]
     if all([files is None for _, _, files, _ in wanted]):
         _check_unused(network)
-    for _, address, files, _ in wanted:
-        _check_exposed(address, files, network)
+    for listener, address, files, _ in wanted:
+        _check_exposed(listener, address, files, network)
     for _, _, files, _ in wanted:
         if files is not None:
             files.load()
@@ -189,7 +194,9 @@ def shared_doorways(network: NetworkSettings, descriptors: Sequence[int]) -> lis
     ]
 
 
-def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSettings) -> None:
+def _check_exposed(
+    listener: ListenerSettings, address: Address, files: TlsFiles | None, network: NetworkSettings
+) -> None:
     """Raise ConfigError for a listener beyond loopback without TLS or authentication, unless the
     settings explicitly allow it."""
     if address.is_local:
@@ -199,7 +206,8 @@ def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSet
             f"{address}: other machines reach it, and passwords and messages could be read on the "
             "way: use mqtts:// or wss://, or say --allow-plaintext"
         )
-    asks = network.asks or (files is not None and files.client_ca is not None)
+    certificates = listener.proxies_check_certificates
+    asks = network.asks or certificates or (files is not None and files.client_ca is not None)
     if not (asks or network.allow_anonymous):
         raise ConfigError(
             f"{address}: other machines can connect without authentication: "
