@@ -2,8 +2,8 @@
 # Other people's programs that tests need: those marked `peers` speak with Mosquitto, its clients
 # (system packages), MQTT.js (npm, into .peers) and amqtt (pip, into .peers/amqtt); those of deploy/ use checkers of
 # its files (pip, into .peers/deploy); those marked `spark` need Java 17, those marked
-# `browser` Chromium, those of the store on Redis redis-server (system packages), those with Kafka its jars
-# (Maven, into .peers: setup-kafka.sh). Repeatable, and quick when all are there. Installs
+# `browser` Chromium, those of the store on Redis redis-server, those of load balancers HAProxy and nginx (system
+# packages), those with Kafka its jars (Maven, into .peers: setup-kafka.sh). Repeatable, and quick when all are there. Installs
 # system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
 # cannot be had is named, together with what is skipped for it; that is never an error.
 set -uo pipefail
@@ -31,6 +31,7 @@ have_java() {
     done
     return 1
 }
+have_nginx() { have nginx && [ -e /usr/lib/nginx/modules/ngx_stream_module.so ]; }
 have_chromium() { have chromium || have chromium-browser || have google-chrome; }
 
 packages=()
@@ -44,8 +45,10 @@ fi
 have_java || packages+=(openjdk-17-jre-headless)
 have_chromium || packages+=(chromium)
 have redis-server || packages+=(redis-server)
+have haproxy || packages+=(haproxy)
+have_nginx || packages+=(nginx libnginx-mod-stream)
 
-# The packages of Mosquitto, Redis and Prometheus start servers, now and at every boot;
+# The packages of Mosquitto, Redis, Prometheus, HAProxy and nginx start servers, now and at every boot;
 # here they are only wanted as programs.
 forbid_services() {
     [ -e /usr/sbin/policy-rc.d ] && return
@@ -66,7 +69,7 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 \
         install --no-install-recommends "${packages[@]}" >/dev/null
     allow_services
-    for service in mosquitto redis-server prometheus; do
+    for service in mosquitto redis-server prometheus haproxy nginx; do
         if [[ " ${packages[*]} " == *" $service "* ]] && [ -d /run/systemd/system ]; then
             as_root systemctl --quiet disable "$service"
         fi
@@ -124,6 +127,8 @@ fi
 have_java || missing+=("Java 17 (apt-get install openjdk-17-jre-headless): tests of the analysis")
 scripts/setup-kafka.sh || missing+=("Kafka's jars (make kafka): tests with a Kafka server")
 have redis-server || missing+=("redis-server (apt-get install redis-server): tests of the store on it")
+have haproxy && have_nginx \
+    || missing+=("haproxy, nginx (apt-get install haproxy nginx libnginx-mod-stream): tests with them before a cluster")
 have_chromium || missing+=("Chromium (apt-get install chromium): tests that look at the report")
 if [ ${#missing[@]} -gt 0 ]; then
     say "Missing here, and what is skipped for it:" "${missing[@]/#/  }"
