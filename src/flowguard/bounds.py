@@ -204,9 +204,10 @@ class Bounds:
 
 
 def _long(settings: Settings) -> tuple[Share, ...]:
-    """Return `LONG`, with more memory per connection if a listener uses TLS."""
+    """Return `LONG`, with more memory per connection if a listener or the cluster uses TLS."""
     listeners = settings.network.listeners
-    if not any(Address.parse(listener.address).scheme.has_tls for listener in listeners):
+    has_tls = any(Address.parse(listener.address).scheme.has_tls for listener in listeners)
+    if not has_tls and settings.cluster.cert is None:
         return LONG
     first = LONG[0]
     assert first.key == "node.connections_max"

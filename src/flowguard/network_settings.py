@@ -230,6 +230,16 @@ class ClusterSettings(Section):
     address: str | None = None
     """HOST:PORT at which the other nodes reach this one, also its name; if absent, there is no
     cluster. Each shard uses two ports: PORT + 2 x its number, and the next one."""
+    cert: Path | None = None
+    """Certificate for connections between nodes, which then use TLS: it must name the host of
+    `address`, PEM."""
+    key: Path | None = None
+    """Private key of this certificate, not encrypted, PEM."""
+    ca: Path | None = None
+    """Authorities that must have signed the certificates of all nodes, and of nothing else, PEM."""
+    allow_plaintext: bool = False
+    """Allow an address beyond loopback without TLS: programs that reach its ports can act as any
+    client."""
     shards: int = Field(6, ge=2, le=SHARDS_MAX)
     """Number of parts in which the cluster divides its sessions, fixed by the first start. A
     process runs each of them."""
@@ -243,6 +253,21 @@ class ClusterSettings(Section):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return address
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        files = (self.cert, self.key, self.ca)
+        if None in files and any(files):
+            raise ValueError("cluster.cert, cluster.key and cluster.ca go together")
+        if self.address is None or self.cert is not None or self.allow_plaintext:
+            return self
+        if not Address.parse(self.address).is_local:
+            raise ValueError(
+                f"cluster.address {self.address}: other machines reach its ports, and could act as "
+                "any client: set cluster.cert, cluster.key and cluster.ca, or "
+                "cluster.allow_plaintext = true"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ports(self) -> Self:

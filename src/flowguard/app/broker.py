@@ -23,7 +23,6 @@ from flowguard.app.reloadable_files import (
 )
 from flowguard.app.stores import OnWait, check_store, open_store
 from flowguard.bounds import PROCESS_BYTES, Bounds
-from flowguard.broker.layers.certificates import expiries
 from flowguard.broker.memory import memory_gauge, missing_memory, require_memory
 from flowguard.broker.server import Running, serve
 from flowguard.broker.sockets.descriptors import Descriptors, descriptors_for, shortfalls
@@ -92,7 +91,7 @@ class BrokerParts:
 
     async def _start_services(self, running: Running, nursery: trio.Nursery) -> None:
         """Start the recording and HTTP; connect with the other workers."""
-        running.node.door.certificates = expiries(self.files.settings.network)
+        running.node.door.certificates = self.files.expiries()
         if self.seat is not None:
             self.seat.join(running, self.files.doorways)
         progress = None
@@ -169,14 +168,15 @@ def build_broker(
         lacking = missing_memory(bounds.asked.flow.memory_max_bytes) if seat is None else []
         for why in (*shortfalls(bounds, descriptors), *lacking):
             log.warning("capacity lacking", why=why)
-        warn_of_expired(settings.network)
+        warn_of_expired(settings.network, settings.cluster)
         front.listen()
         if store is None:
             store = _open_store(settings, data, on_wait)
         opened.pop_all()
     asked = bounds.asked
     read_settings = read_settings or (lambda: asked)
-    files = ReloadableFiles(asked, list(listeners), checks, read_settings, workers_count)
+    tls = None if seat is None else seat.tls
+    files = ReloadableFiles(asked, list(listeners), checks, read_settings, workers_count, tls)
     if hooks.rules is None and rules is not None:
         hooks = replace(hooks, rules=rules)
     return BrokerParts(bounds, store, files, hooks, descriptors, shadow, runs, front, seat, origins)

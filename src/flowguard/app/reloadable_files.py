@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,14 +22,12 @@ from flowguard.broker.sockets.listening import Doorway
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, UnreadyError
 from flowguard.lines import read, text_of
-from flowguard.network_settings import NetworkSettings
+from flowguard.network_settings import ClusterSettings, NetworkSettings
 from flowguard.node.node import Node
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from flowguard.broker.identity.identity_checks import IdentityChecks, Proofs
-    from flowguard.broker.layers.tls import TlsKeeper
+    from flowguard.broker.workers.node_tls import NodeTls
     from flowguard.ops.web.reload import Reloaded
 
 KEY_BYTES: Final = 32
@@ -42,7 +41,8 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class _Read:
     settings: Settings
-    contexts: "list[tuple[TlsKeeper, SSLContext]]"
+    uses: list[Callable[[], None]]
+    """Let certificates be used, one each."""
     proofs: "Proofs | None"
     rules: Rules | None
 
@@ -58,8 +58,13 @@ class ReloadableFiles:
     """Reads the settings as they are now; raises ConfigError."""
     workers_count: int = 1
     """Number of workers that share the limits of roles."""
+    node_tls: "NodeTls | None" = None
     _reloading: trio.Lock = field(default_factory=trio.Lock)
     """Held while files are read, which are read once at a time."""
+
+    def expiries(self) -> dict[str, float]:
+        """Return the Unix time at which each file with certificates expires."""
+        return expiries(self.settings.network, self.settings.cluster)
 
     async def reload(self, node: Node) -> "Reloaded":
         """Read certificates, users, keys and rules again, and log the result. After a ConfigError
@@ -71,8 +76,8 @@ class ReloadableFiles:
             why = str(error).replace("\n", "; ")
             log.error("reload failed; nothing has changed", why=why)
             raise
-        warn_of_expired(self.settings.network)
-        node.door.certificates = expiries(self.settings.network)
+        warn_of_expired(self.settings.network, self.settings.cluster)
+        node.door.certificates = self.expiries()
         shown = {LOG_NAMES.get(name, name): value for name, value in read.items() if value}
         log.info("reloaded certificates, users, keys and rules", **shown)
         return read
@@ -94,23 +99,28 @@ class ReloadableFiles:
             return self._use(read, node)
 
     def _read(self) -> _Read:
+        uses: list[Callable[[], None]] = [
+            partial(each.tls.use, each.tls.read()) for each in self.doorways if each.tls
+        ]
+        if self.node_tls is not None:
+            uses.append(partial(self.node_tls.use, self.node_tls.read()))
         return _Read(
             self.read_settings(),
-            [(each.tls, each.tls.read()) for each in self.doorways if each.tls],
+            uses,
             None if self.checks is None else self.checks.read(),
             rules_of(self.settings.network, self.workers_count),
         )
 
     def _use(self, read: _Read, node: Node) -> "Reloaded":
         proofs, rules = read.proofs, read.rules
-        for keeper, context in read.contexts:
-            keeper.use(context)
+        for use in read.uses:
+            use()
         if self.checks is not None and proofs is not None:
             self.checks.use(proofs)
         if rules is not None:
             node.use_rules(rules, node.started_s)
         return {
-            "certificates": len(read.contexts),
+            "certificates": len(read.uses),
             "users": 0 if proofs is None or proofs.users is None else len(proofs.users.hashes),
             "keys": 0 if proofs is None or proofs.tokens is None else len(proofs.tokens.keys),
             "roles": 0 if rules is None else len(rules),
@@ -118,9 +128,9 @@ class ReloadableFiles:
         }
 
 
-def warn_of_expired(network: NetworkSettings) -> None:
+def warn_of_expired(network: NetworkSettings, cluster: ClusterSettings | None = None) -> None:
     """Log the certificates that have expired: they are used all the same."""
-    for why in expired(network, time.time()):
+    for why in expired(network, time.time(), cluster):
         log.warning("certificate expired", why=why)
 
 

@@ -19,6 +19,7 @@ from flowguard.broker.layers.certificates import expired
 from flowguard.broker.memory import missing_memory, require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for, shortfalls
 from flowguard.broker.sockets.listening import check_doorways
+from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.cli.console import AsJson, refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs
@@ -95,6 +96,7 @@ def _check(config: Path, limits: Path | None, found: Checked) -> None:
         found.listeners = check_doorways(network)
     with _collected(found.lacking):
         checks_of(network)
+    node_tls_of(settings.cluster)
     workers_count = workers_of(settings)
     rules = rules_of(network, workers_count)
     found.roles = None if rules is None else len(rules)
@@ -103,7 +105,7 @@ def _check(config: Path, limits: Path | None, found: Checked) -> None:
         _check_extras(settings)
     with _collected(found.lacking):
         found.lacking += _lacking_capacity(loaded, workers_count)
-    found.lacking += expired(network, time.time())
+    found.lacking += expired(network, time.time(), settings.cluster)
 
 
 def _lacking_capacity(loaded: LoadedSettings, workers_count: int) -> list[str]:

@@ -16,6 +16,8 @@ from flowguard.app.workers.shares import share_of
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import shared_doorways
+from flowguard.broker.workers.node_tls import node_tls_of
+from flowguard.broker.workers.worker_addresses import NodeAddress
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.log_lines import log_to_stderr
@@ -55,7 +57,7 @@ def _build(spec: WorkerSpec) -> BrokerParts:
             listeners=shared_doorways(settings.network, spec.listeners),
             shadow=shadow_of(read_limits(sources.shadow), settings),
             read_settings=lambda: _share(spec, sources.load().settings),
-            seat=spec.seat,
+            seat=replace(spec.seat, tls=node_tls_of(settings.cluster)),
             origins=sources.load().origins,
             own_process=True,
         )
@@ -105,7 +107,7 @@ async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
         if running.stop.is_set():  # Sockets and store may be closed already.
             continue
         if "moved" in message and broker.seat is not None:
-            broker.seat.move({int(k): (host, port) for k, (host, port) in message["moved"].items()})
+            broker.seat.move({int(k): NodeAddress(*each) for k, each in message["moved"].items()})
             running.reactor.wake()
         if "died" in message:
             name, incarnation = message["died"]

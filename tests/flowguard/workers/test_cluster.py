@@ -5,7 +5,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,15 @@ def arguments_of(redis: RedisServer, port: int) -> list[str]:
 
 
 @contextmanager
-def node(folder: Path, redis: RedisServer, port: int, exit_code: int = 0) -> Iterator[Machine]:
-    environment = {"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS)}
+def node(
+    folder: Path,
+    redis: RedisServer,
+    port: int,
+    exit_code: int = 0,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Machine]:
+    """Run a node; `settings` are variables of its environment."""
+    environment = {"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS), **(settings or {})}
     arguments = arguments_of(redis, port)
     with machine(folder, *arguments, environment=environment, exit_code=exit_code) as running:
         yield running
@@ -59,13 +66,16 @@ def is_ready(running: Machine, count: int) -> bool:
 
 @contextmanager
 def two_nodes(
-    folder: Path, redis: RedisServer, exit_code: int = 0
+    folder: Path,
+    redis: RedisServer,
+    exit_code: int = 0,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Machine, Machine]]:
     """Yield nodes with one shard each; the first one ends with `exit_code`."""
     ports = [free_block(2 * SHARDS), free_block(2 * SHARDS)]
     with (
-        node(folder / "a", redis, ports[0], exit_code) as first,
-        node(folder / "b", redis, ports[1]) as second,
+        node(folder / "a", redis, ports[0], exit_code, settings) as first,
+        node(folder / "b", redis, ports[1], settings=settings) as second,
     ):
         for running in (first, second):
             wait_until(lambda running=running: is_ready(running, 1))

@@ -13,6 +13,7 @@ from flowguard.broker.server import Running, listen, serve
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
 from flowguard.broker.workers.unix_sockets import listen_unix
+from flowguard.broker.workers.worker_ports import WorkerPorts
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.config import Settings
@@ -42,8 +43,7 @@ class InProcessWorker:
         node = self.running.node
         self.handover = Handover(
             self.members,
-            self.paths,
-            [listen_unix(self.paths[self.members.name])],
+            WorkerPorts(self.paths, [listen_unix(self.paths[self.members.name])]),
             node,
             self.running.reactor,
             self.doorways,

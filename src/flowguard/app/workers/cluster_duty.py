@@ -15,8 +15,11 @@ import structlog
 import trio
 from typing_extensions import TypedDict
 
+from flowguard.address import parse_address
 from flowguard.app.workers.node_hosts import NodeHosts
 from flowguard.app.workers.process import Worker
+from flowguard.broker.workers.node_tls import node_tls_of
+from flowguard.broker.workers.worker_addresses import NodeAddress
 from flowguard.cluster.shards import GAP_S, NodeRecord, SignsOfLife, assigned
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, StoreError
@@ -62,6 +65,7 @@ class ClusterDuty:
         address = settings.cluster.address
         assert address is not None
         self.node = NodeRecord(address, shards_max)
+        self.tls = node_tls_of(settings.cluster)
         self._access = ClusterTable(settings, time.monotonic, time.sleep)
         self.table: ClusterView = self._access.meet(self.node, {})
         """The last answer of Redis."""
@@ -69,8 +73,8 @@ class ClusterDuty:
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
         self._hosts = NodeHosts()
-        self.remote: dict[int, tuple[str, int]] = {}
-        """Host and first port of the node of each shard that is on another node."""
+        self.remote: dict[int, NodeAddress] = {}
+        """Each shard that is on another node, with the first port of its node."""
         self._trouble = ""
         """Why the last sign of life failed, or ""."""
         self._is_stuck = False
@@ -219,7 +223,11 @@ class ClusterDuty:
         """Tell the workers the addresses of shards on other nodes, if these have changed."""
         others = {name for name in homes.values() if name in self._living} - {self.node.name}
         known = await self._hosts.addresses(sorted(others))
-        remote = {shard: known[name] for shard, name in homes.items() if name in known}
+        remote = {
+            shard: NodeAddress(*known[name], parse_address(name)[0])
+            for shard, name in homes.items()
+            if name in known
+        }
         if remote != self.remote:
             self.remote = remote
             for worker in self._workers:

@@ -10,7 +10,7 @@ from typing import Final, final
 import trio
 
 from flowguard.app.workers.cluster_duty import ClusterDuty
-from flowguard.app.workers.seat import HANDOVER, port_of
+from flowguard.app.workers.seat import HANDOVER, address_of
 from flowguard.broker.workers.fd_frames import frame_bytes
 from flowguard.broker.workers.handover import HTTP_HEAD
 from flowguard.broker.workers.worker_addresses import connect
@@ -25,15 +25,19 @@ class OtherNodes:
         self._duty = duty
         self.status = duty.status
 
-    async def connect(self, index: int) -> trio.SocketStream | None:
+    async def connect(self, index: int) -> trio.abc.Stream | None:
         """Return a connection to the HTTP of a shard that another node runs, or None."""
         node = self._duty.remote.get(index)
         if node is None:
             return None
-        sock = connect(port_of(node, index, HANDOVER))
+        sock = connect(address_of(node, index, HANDOVER))
         if sock is None:
             return None
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        if (tls := self._duty.tls) is not None:
+            stream = trio.SSLStream(
+                stream, tls.connecting, server_hostname=node.name, https_compatible=True
+            )
         try:
             with trio.fail_after(CONNECT_S):
                 await stream.send_all(frame_bytes(HTTP_HEAD, b""))

@@ -357,7 +357,7 @@ class MachineAnswers:
                     nursery.start_soon(ask, worker.index)
         return answers
 
-    async def _connect(self, index: int) -> trio.SocketStream | None:
+    async def _connect(self, index: int) -> trio.abc.Stream | None:
         """Return a connection to a worker, or None if it does not serve."""
         worker = self._workers[index]
         if worker.process is None and self._others is not None:

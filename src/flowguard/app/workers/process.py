@@ -4,7 +4,7 @@ The command is `flowguard worker FD`. FD is one end of a pair of sockets. Each m
 JSON: first the supervisor's `WorkerSpec`, then
 
     supervisor   {"died": [name, incarnation]}   {"reload": true}   {"ping": true}
-                 {"moved": {shard: [host, port]}}  the shards of a cluster on other nodes
+                 {"moved": {shard: [host, port, name]}}  the shards of a cluster on other nodes
     worker       {"claimed": incarnation}   {"ready": true}   {"pong": true}
                  {"reloaded": {...}}   {"rejected": "why"}
 

@@ -10,8 +10,10 @@ from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
 from flowguard.broker.workers.links import Links
+from flowguard.broker.workers.node_tls import NodeTls
 from flowguard.broker.workers.unix_sockets import listen_unix
-from flowguard.broker.workers.worker_addresses import WorkerAddress, listen_tcp
+from flowguard.broker.workers.worker_addresses import NodeAddress, WorkerAddress, listen_tcp
+from flowguard.broker.workers.worker_ports import WorkerPorts
 from flowguard.cluster.members import Members
 from flowguard.network_settings import PORTS_PER_SHARD
 
@@ -47,6 +49,8 @@ class Seat:
     """The data directory that all workers of this machine share."""
     address: tuple[str, int] | None = None
     """In a cluster: the host and the first port at which other nodes reach this one."""
+    tls: NodeTls | None = None
+    """TLS between the nodes, or None without it."""
     addresses: dict[str, dict[str, WorkerAddress]] = field(default_factory=dict)
     """The address of each worker, by purpose and name; see `move`."""
 
@@ -71,8 +75,7 @@ class Seat:
         node, reactor = running.node, running.reactor
         handover = Handover(
             self.members(),
-            self.addresses[HANDOVER],
-            self._listen(HANDOVER),
+            self._ports(HANDOVER),
             node,
             reactor,
             doorways,
@@ -82,28 +85,30 @@ class Seat:
         node.handshakes.placement = handover
         running.onlookers.append(lambda now_s, _: handover.tick(now_s))
         if node.router.peers.mesh is not None:
-            listeners = self._listen(LINKS)
-            mesh, addresses = node.router.peers.mesh, self.addresses[LINKS]
-            links = Links(mesh, addresses, listeners, reactor, running.clock, node.broke)
+            mesh, ports = node.router.peers.mesh, self._ports(LINKS)
+            links = Links(mesh, ports, reactor, running.clock, node.broke)
             running.onlookers.append(lambda now_s, _: links.tick(now_s))
 
-    def move(self, remote: Mapping[int, tuple[str, int]]) -> None:
-        """Take over the addresses of shards on other nodes, each a host and its node's first
-        port. All other workers are on this machine, or down."""
+    def move(self, remote: Mapping[int, NodeAddress]) -> None:
+        """Take over the addresses of shards on other nodes, each with its node's first port. All
+        other workers are on this machine, or down."""
         for purpose in PURPOSES:
             addresses = self.addresses.setdefault(purpose, {})
             for index in range(self.count):
                 address: WorkerAddress = socket_path(self.data, index, purpose)
                 if index in remote:
-                    address = port_of(remote[index], index, purpose)
+                    address = address_of(remote[index], index, purpose)
                 addresses[name_of(index)] = address
 
-    def _listen(self, purpose: str) -> list[socket]:
-        """Return a Unix socket, and in a cluster one for the other nodes. Raises OSError."""
+    def _ports(self, purpose: str) -> WorkerPorts:
+        """Listen on a Unix socket, and in a cluster on a port for the other nodes.
+
+        Raises OSError.
+        """
         listeners = [listen_unix(socket_path(self.data, self.index, purpose))]
         if self.address is not None:
             listeners.append(listen_tcp(port_of(self.address, self.index, purpose)))
-        return listeners
+        return WorkerPorts(self.addresses[purpose], listeners, self.tls)
 
 
 def check_ports(node: tuple[str, int], count: int) -> None:
@@ -115,6 +120,11 @@ def check_ports(node: tuple[str, int], count: int) -> None:
                 listen_tcp((host, port)).close()
             except OSError as error:
                 raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+
+
+def address_of(node: NodeAddress, index: int, purpose: str) -> NodeAddress:
+    """Return the address of a shard for a purpose, on another node with this first port."""
+    return node._replace(port=port_of((node.host, node.port), index, purpose)[1])
 
 
 def port_of(node: tuple[str, int], index: int, purpose: str) -> tuple[str, int]:

@@ -349,6 +349,8 @@ class Supervisor:
             raise ConfigError("a reload is already running: repeat it later")
         answer: Reloaded = NOTHING_READ
         async with self._reloading:
+            if self._duty is not None and self._duty.tls is not None:
+                self._duty.tls.use(self._duty.tls.read())
             for worker in self.workers:
                 if worker.process is not None:  # Else it reads them when it starts.
                     answer = await self._reload(worker, worker.process)

@@ -16,7 +16,7 @@ LOST: Final = (trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolEr
 class WorkerRequest:
     """One request to a worker, and the parts of its answer."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT)
 
@@ -33,7 +33,7 @@ class WorkerRequest:
     async def next(self) -> object:
         """Return the next part. Raises trio's errors of a lost peer, and RemoteProtocolError."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._stream.receive_some(READ_BYTES))
+            self._http.receive_data(bytes(await self._stream.receive_some(READ_BYTES)))
         return event
 
     async def rest(self, head: h11.Response) -> Response | None:

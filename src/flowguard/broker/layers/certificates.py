@@ -8,7 +8,7 @@ from typing import Final
 
 from flowguard.errors import ConfigError
 from flowguard.lines import read
-from flowguard.network_settings import NetworkSettings
+from flowguard.network_settings import ClusterSettings, NetworkSettings
 
 PEM: Final = re.compile(r"-----BEGIN (?:CERTIFICATE|X509 CRL)-----(.+?)-----END ", re.DOTALL)
 VALIDITY: Final = re.compile(
@@ -17,11 +17,13 @@ VALIDITY: Final = re.compile(
 """Start and end of a certificate or a list, in the only forms that RFC 5280, 4.1.2.5, allows."""
 
 
-def expired(network: NetworkSettings, now_s: float) -> list[str]:
+def expired(
+    network: NetworkSettings, now_s: float, cluster: ClusterSettings | None = None
+) -> list[str]:
     """Return a sentence for each file of these settings in which something has expired."""
     lists = [str(each) for each in (network.crl, *[each.crl for each in network.listeners])]
     found: list[str] = []
-    for path, end_s in expiries(network).items():
+    for path, end_s in expiries(network, cluster).items():
         if end_s <= now_s:
             what, effect = "a certificate in it", "peers reject it"
             if path in lists:
@@ -31,10 +33,11 @@ def expired(network: NetworkSettings, now_s: float) -> list[str]:
     return found
 
 
-def expiries(network: NetworkSettings) -> dict[str, float]:
+def expiries(network: NetworkSettings, cluster: ClusterSettings | None = None) -> dict[str, float]:
     """Return the Unix time at which the first certificate or list of each file expires."""
     lists = [network.crl, *[listener.crl for listener in network.listeners]]
     paths = [network.cert, network.client_ca, *lists]
+    paths += [] if cluster is None else [cluster.cert, cluster.ca]
     for listener in network.listeners:
         paths += [listener.cert, listener.chain, listener.client_ca]
         paths += [each.cert for each in listener.certs]

@@ -80,10 +80,13 @@ class ProxiedStream(OnSocket):
     ) -> Self:
         """Return the stream of a client whose address and identity another worker has learned."""
         stream = cls(sock, (), _no_fault)
-        stream._peer = peer
-        stream.identity = identity
         stream.established = True
+        stream.introduce(peer, identity)
         return stream
+
+    def introduce(self, peer: tuple[str, int] | None, identity: str | None) -> None:
+        """Take the address and identity of the client from another worker."""
+        self._peer, self.identity = peer, identity
 
     @property
     def begun(self) -> bool:

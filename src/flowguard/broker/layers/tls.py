@@ -113,14 +113,21 @@ class TlsFiles:
             context.sni_callback = choose
         return context
 
-    def _load(self, cert: Path, key: Path) -> ssl.SSLContext:
+    def load_for_connecting(self) -> ssl.SSLContext:
+        """Load the files for connections that this end opens; raises ConfigError."""
+        return self._load(self.cert, self.key, ssl.PROTOCOL_TLS_CLIENT)
+
+    def _load(
+        self, cert: Path, key: Path, protocol: int = ssl.PROTOCOL_TLS_SERVER
+    ) -> ssl.SSLContext:
         for path in (cert, key, self.chain, self.client_ca, self.crl):
             if path is not None:
                 read(path)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = ssl.SSLContext(protocol)
         context.minimum_version = VERSIONS[self.version_min]
         context.options |= ssl.OP_NO_RENEGOTIATION
-        context.num_tickets = 1
+        if protocol == ssl.PROTOCOL_TLS_SERVER:
+            context.num_tickets = 1
         try:
             # OpenSSL would ask for the password of an encrypted key at the terminal.
             context.load_cert_chain(cert, key, password="")

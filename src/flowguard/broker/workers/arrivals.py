@@ -12,88 +12,132 @@ from select import EPOLLIN
 from socket import socket
 from typing import Any, Final, final
 
-import structlog
-
-from flowguard.broker.layers.layer import FLAGS
+from flowguard.broker.layers.layer import FLAGS, Layer
+from flowguard.broker.layers.proxied import ProxiedStream
 from flowguard.broker.sockets.other_sockets import OtherSockets
 from flowguard.broker.workers.fd_frames import READ_BYTES, SIZES
-from flowguard.broker.workers.worker_addresses import lose_silent
+from flowguard.broker.workers.worker_ports import WorkerPorts, WorkerStream
 
-ARRIVALS_MAX: Final = 4_096
+ARRIVALS_MAX: Final = 256
 """Maximum number of connections whose frame is incomplete."""
 ARRIVAL_S: Final = 5.0
 """Maximum time for a frame, seconds."""
 
-log = structlog.get_logger()
+Take = Callable[[socket, Layer, Mapping[str, Any], bytes], None]
+"""Takes a socket, the layer above it, what is known of its client, and the bytes that the client
+has sent. Raises LookupError, TypeError or ValueError if a value is missing or wrong."""
 
-Take = Callable[[socket, Mapping[str, Any], bytes], None]
-"""Takes a socket, what is known of its client, and the bytes that the client has sent. Raises
-LookupError, TypeError or ValueError if a value is missing or wrong."""
+
+@final
+class IncompleteArrival:
+    """A connection whose frame is incomplete."""
+
+    __slots__ = ("known", "received", "since_s", "stream")
+
+    def __init__(self, known: ProxiedStream, stream: WorkerStream, since_s: float) -> None:
+        self.known = known
+        """The client, below TLS."""
+        self.stream = stream
+        self.since_s = since_s
+        self.received = bytearray()
+
+    def introduce(self, head: Mapping[str, Any]) -> Layer:
+        """Return the layer of the client. Raises as `Take`."""
+        name, identity = head.get("peer"), head.get("identity")
+        peer = None if name is None else (str(name[0]), int(name[1]))
+        self.known.introduce(peer, identity)
+        if self.stream.layer is None:
+            return self.known
+        self.stream.layer.identity = identity  # Not that of the node.
+        return self.stream.layer
 
 
 @final
 class Arrivals:
     def __init__(
-        self, others: OtherSockets, bytes_max: int, take: Take, clock: Callable[[], float]
+        self,
+        others: OtherSockets,
+        ports: WorkerPorts,
+        bytes_max: int,
+        take: Take,
+        clock: Callable[[], float],
     ) -> None:
         """`bytes_max` is the maximum size of a frame."""
         self._others = others
+        self._ports = ports
         self._bytes_max = bytes_max
         self._take = take
         self._clock = clock
-        self._rejected_count = 0
-        """Number of connections since the last tick that were not a node's."""
-        self._incomplete: dict[socket, tuple[float, bytearray]] = {}
-        """The time of arrival and the first bytes of each, oldest first."""
+        self._incomplete: dict[socket, IncompleteArrival] = {}
+        """The connections whose frame is incomplete, oldest first."""
 
     def accept(self, sock: socket) -> None:
         """Begin to read the frame of a connection. Raises OSError."""
         if len(self._incomplete) >= ARRIVALS_MAX:
-            self._close(next(iter(self._incomplete)))
-        lose_silent(sock)
-        self._others.watch(sock.fileno(), EPOLLIN, partial(self._receive, sock))
-        self._incomplete[sock] = (self._clock(), bytearray())
+            oldest = next(iter(self._incomplete.values()))
+            self._reject(oldest, "too many connections without a client")
+        known = ProxiedStream.handed_over(sock, None, None)
+        stream = self._ports.accepted(sock, known)
+        arrival = IncompleteArrival(known, stream, self._clock())
+        self._others.watch(sock.fileno(), EPOLLIN, partial(self._receive, arrival))
+        self._incomplete[sock] = arrival
 
     def tick(self, now_s: float) -> None:
-        """Close the connections whose frame takes too long; log what was rejected."""
-        late = [sock for sock, (at_s, _) in self._incomplete.items() if now_s - at_s > ARRIVAL_S]
-        for sock in late:
-            self._close(sock)
-        if self._rejected_count:
-            log.warning("connections to a cluster port closed", count=self._rejected_count)
-            self._rejected_count = 0
+        """Close the connections whose frame takes too long."""
+        for arrival in list(self._incomplete.values()):
+            if now_s - arrival.since_s <= ARRIVAL_S:
+                break
+            self._reject(arrival, "no client of a worker in time")
 
-    def _receive(self, sock: socket) -> None:
-        if sock not in self._incomplete:
+    def _receive(self, arrival: IncompleteArrival) -> None:
+        if arrival.stream.sock not in self._incomplete:
             return
-        received = self._incomplete[sock][1]
+        received = arrival.received
         try:
-            data = sock.recv(READ_BYTES, FLAGS)
-            received += data
+            data = arrival.stream.stream.recv(READ_BYTES, FLAGS)
+        except BlockingIOError:
+            self._answer(arrival)
+            return
+        except OSError:
+            self._close(arrival)
+            return
+        if not data:
+            self._close(arrival)
+            return
+        received += data
+        try:
             head_bytes, data_bytes = (
                 SIZES.unpack_from(received) if len(received) >= SIZES.size else (0, 0)
             )
-            if not data or head_bytes + data_bytes > self._bytes_max:
-                raise ValueError("no frame of a node")
+            if head_bytes + data_bytes > self._bytes_max:
+                raise ValueError("too many bytes")
             start = SIZES.size + head_bytes
             if not head_bytes or len(received) < start + data_bytes:
                 return
             head = json.loads(received[SIZES.size : start])
-        except BlockingIOError:
-            return
-        except (OSError, ValueError):
-            self._close(sock)
-            return
-        del self._incomplete[sock]
-        self._others.unwatch(sock.fileno())
-        try:
-            self._take(sock, head, bytes(received[start:]))
+            self._forget(arrival)
+            sock = arrival.stream.sock
+            self._take(sock, arrival.introduce(head), head, bytes(received[start:]))
         except (LookupError, TypeError, ValueError):  # It lacks what a node sends.
-            self._rejected_count += 1
-            sock.close()
+            self._reject(arrival, "its first bytes are no client of a worker", bytes(received[:2]))
 
-    def _close(self, sock: socket) -> None:
-        self._rejected_count += 1
-        del self._incomplete[sock]
-        self._others.unwatch(sock.fileno())
-        sock.close()
+    def _answer(self, arrival: IncompleteArrival) -> None:
+        """Send the next part of a handshake."""
+        try:
+            interest = EPOLLIN | arrival.stream.write_interest(has_unsent=False)
+        except OSError:
+            self._close(arrival)
+            return
+        self._others.rewatch(arrival.stream.sock.fileno(), interest)
+
+    def _reject(self, arrival: IncompleteArrival, why: str, data: bytes = b"") -> None:
+        self._ports.reject(arrival.stream, why, data)
+        self._close(arrival)
+
+    def _close(self, arrival: IncompleteArrival) -> None:
+        self._forget(arrival)
+        arrival.stream.sock.close()
+
+    def _forget(self, arrival: IncompleteArrival) -> None:
+        self._incomplete.pop(arrival.stream.sock, None)
+        self._others.unwatch(arrival.stream.sock.fileno())

@@ -23,6 +23,7 @@ from socket import socket, socketpair
 from time import monotonic
 from typing import Any, Final, final
 
+from flowguard.broker.layers.layer import Layer
 from flowguard.broker.layers.proxied import ProxiedStream
 from flowguard.broker.sockets.link import Link
 from flowguard.broker.sockets.listening import Doorway
@@ -37,7 +38,8 @@ from flowguard.broker.workers.fd_frames import (
 )
 from flowguard.broker.workers.pipes import Pipes
 from flowguard.broker.workers.unix_sockets import WorkerListener, connect_unix
-from flowguard.broker.workers.worker_addresses import WorkerAddress, connect
+from flowguard.broker.workers.worker_addresses import WorkerAddress
+from flowguard.broker.workers.worker_ports import WorkerPorts, WorkerStream
 from flowguard.cluster.members import Members
 from flowguard.codec.packets import Connect
 from flowguard.flow import Reason
@@ -78,17 +80,15 @@ class Handover:
     def __init__(
         self,
         members: Members,
-        addresses: Mapping[str, WorkerAddress],
-        listeners: Sequence[socket],
+        ports: WorkerPorts,
         node: Node,
         reactor: Reactor,
         doorways: Sequence[Doorway],
         clock: Callable[[], float],
     ) -> None:
-        """`addresses` has the address of each other worker, which may change. The first of
-        `listeners` is a Unix socket; one for workers of other nodes may follow. Raises OSError."""
+        """Raises OSError."""
         self._members = members
-        self._addresses = addresses
+        self._ports = ports
         self._node = node
         self._reactor = reactor
         self._doorways = doorways
@@ -102,10 +102,11 @@ class Handover:
             HEAD_BYTES_MAX + node.settings.session.packet_size_max + AHEAD_BYTES_MAX
         )
         others = reactor.sockets.others
-        self._arrivals = Arrivals(others, self._frame_bytes_max, self._take_remote, clock)
+        self._arrivals = Arrivals(others, ports, self._frame_bytes_max, self._take_remote, clock)
         takes = (self._accept, self._arrivals.accept)
         self._listeners = [
-            WorkerListener(sock, others, take) for sock, take in zip(listeners, takes, strict=False)
+            WorkerListener(sock, others, take)
+            for sock, take in zip(ports.listeners, takes, strict=False)
         ]
 
     # --- to other workers ------------------------------------------------------------------------
@@ -125,13 +126,14 @@ class Handover:
         """Every 100 ms: connect again, and reject connections that have waited too long."""
         self._pipes.tick(now_s)
         self._arrivals.tick(now_s)
+        self._ports.tick(now_s)
         for listener in self._listeners:
             listener.tick()
         patience_s = self._node.settings.flow.connect_patience_s
         for peer in self._peers.values():
             if peer.sock is None:
                 self._connect(peer, now_s)
-            elif not isinstance(self._addresses[peer.name], Path):  # The shard has moved.
+            elif not isinstance(self._ports.addresses[peer.name], Path):  # The shard has moved.
                 self._disconnect(peer)
             while peer.waiting and now_s - peer.waiting[0][1] > patience_s:
                 self._reject(peer.waiting.popleft()[0], peer, now_s)
@@ -143,7 +145,7 @@ class Handover:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
 
     def _connect(self, peer: OtherWorker, now_s: float) -> None:
-        address = self._addresses[peer.name]
+        address = self._ports.addresses[peer.name]
         if not isinstance(address, Path):
             self._relay(peer, address, now_s)
             return
@@ -182,7 +184,7 @@ class Handover:
     def _send(self, peer: OtherWorker, now_s: float) -> None:
         """Send the connections that wait, as many as the worker takes now."""
         if peer.sock is None:
-            address = self._addresses[peer.name]
+            address = self._ports.addresses[peer.name]
             if not isinstance(address, Path):
                 self._relay(peer, address, now_s)
             return
@@ -211,16 +213,17 @@ class Handover:
         while peer.waiting:
             connection, since_s = peer.waiting[0]
             if not connection.ended:
-                sock = connect(address) if self._reactor.sockets.listeners.has_descriptor else None
-                if sock is None:
+                has_descriptor = self._reactor.sockets.listeners.has_descriptor
+                stream = self._ports.dial(address) if has_descriptor else None
+                if stream is None:
                     return  # The next tick tries again, or rejects it.
                 frame = self._frame_of(connection, since_s, now_s, is_remote=True)
                 if frame:
                     link = connection.transport
                     assert isinstance(link, Link)
-                    self._leave(connection, link, sock, now_s, frame)
+                    self._leave(connection, link, stream, now_s, frame)
                 else:
-                    sock.close()
+                    stream.sock.close()
             peer.waiting.popleft()
 
     def _frame_of(
@@ -282,7 +285,7 @@ class Handover:
                 ours.close()
             return False
         peer.unsent = frame[sent_bytes:]
-        self._leave(connection, link, ours, now_s)
+        self._leave(connection, link, None if ours is None else WorkerStream(ours), now_s)
         return True
 
     def _pair_for(self, link: ServerLink) -> tuple[socket, socket] | tuple[None, None]:
@@ -297,20 +300,20 @@ class Handover:
         self,
         connection: ServerConnection,
         link: ServerLink,
-        sock: socket | None,
+        worker: WorkerStream | None,
         now_s: float,
         first: bytes = b"",
     ) -> None:
-        """The connection is another worker's. With `sock` the bytes pass through it, after
+        """The connection is another worker's. With `worker` the bytes pass through it, after
         `first`; without one the other worker has the descriptor."""
         self._reactor.sockets.release(link)
         self._node.attempts.handed_over(connection)
         connection.end(None, now_s)
-        if sock is None:
+        if worker is None:
             link.sock.close()
         else:
             stream = link.layer or ProxiedStream.handed_over(link.sock, None, None)
-            self._pipes.add(stream, sock, first)
+            self._pipes.add(stream, worker, first)
 
     # --- from other workers ----------------------------------------------------------------------
 
@@ -343,26 +346,28 @@ class Handover:
         waited_s = monotonic() - head["since_s"]
         self._reactor.take_over(sock, doorway, layer, waited_s, head["version"], frame.data)
 
-    def _take_remote(self, sock: socket, head: Mapping[str, Any], data: bytes) -> None:
+    def _take_remote(
+        self, sock: socket, layer: Layer, head: Mapping[str, Any], data: bytes
+    ) -> None:
         """Serve a client that a worker of another node passes on. Raises as `Take`."""
         if head == HTTP_HEAD:
-            self._answer(sock, data)
+            self._answer(sock, layer, data)
             return
-        layer, doorway = _known_client(sock, head), self._doorways[head["listener"]]
+        doorway = self._doorways[head["listener"]]
         waited_s, version = float(head["waited_s"]), int(head["version"])
         try:
             self._reactor.take_over(sock, doorway, layer, waited_s, version, data)
         except Exception as error:
             self._node.broke(error)
 
-    def _answer(self, sock: socket, data: bytes) -> None:
+    def _answer(self, sock: socket, layer: Layer, data: bytes) -> None:
         """Pass a request of another node on to the HTTP of this worker."""
         has_descriptor = self._reactor.sockets.listeners.has_descriptor
         http = connect_unix(self.http) if self.http is not None and has_descriptor else None
         if http is None:
             sock.close()
         else:
-            self._pipes.add(ProxiedStream.handed_over(sock, None, None), http, data)
+            self._pipes.add(layer, WorkerStream(http), data)
 
     def _end(self, sock: socket) -> None:
         self._incoming.pop(sock).close()

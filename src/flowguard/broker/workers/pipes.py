@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
-from socket import SHUT_WR, socket
+from socket import SHUT_WR
 from typing import Final, final
 
 from flowguard.broker.layers.layer import FLAGS, Layer
 from flowguard.broker.layers.layer_gate import has_left
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.broker.sockets.socket_set import LINGER_S
+from flowguard.broker.workers.worker_ports import WorkerStream
 
 READ_BYTES: Final = 32 * 1024
 
@@ -26,7 +27,7 @@ class Pipe:
 
     __slots__ = ("client", "from_client", "from_worker", "has_left", "is_over", "lingers", "worker")
 
-    def __init__(self, client: Layer, worker: socket) -> None:
+    def __init__(self, client: Layer, worker: WorkerStream) -> None:
         self.client = client
         self.worker = worker
         self.from_client = b""
@@ -49,16 +50,18 @@ class Pipes:
         self._open: set[Pipe] = set()
         self._lingering: deque[tuple[float, Pipe]] = deque()
 
-    def add(self, client: Layer, worker: socket, first: bytes = b"") -> None:
+    def add(self, client: Layer, worker: WorkerStream, first: bytes = b"") -> None:
         """Pass on the bytes of a client after its link was released; `first` come before them."""
-        worker.setblocking(False)
+        worker.sock.setblocking(False)
         pipe = Pipe(client, worker)
         pipe.from_client = first
         self._open.add(pipe)
         self._sockets.listeners.pipes_count += 1
         try:
             self._sockets.others.watch(client.fileno(), EPOLLIN, partial(self._move, pipe, True))
-            self._sockets.others.watch(worker.fileno(), EPOLLIN, partial(self._move, pipe, False))
+            self._sockets.others.watch(
+                worker.sock.fileno(), EPOLLIN, partial(self._move, pipe, False)
+            )
         except OSError:  # The kernel has no memory for another watch.
             self._close(pipe)
             return
@@ -82,13 +85,13 @@ class Pipes:
 
     def _to_worker(self, pipe: Pipe, *, reads: bool) -> None:
         try:
-            if reads and not pipe.from_client and not pipe.has_left:
+            if reads and not pipe.from_client and not pipe.has_left and pipe.worker.flushed():
                 pipe.from_client = pipe.client.recv(READ_BYTES, FLAGS)
                 if not pipe.from_client:
                     pipe.has_left = True
-                    pipe.worker.shutdown(SHUT_WR)
+                    pipe.worker.sock.shutdown(SHUT_WR)
             if pipe.from_client:
-                sent_bytes = pipe.worker.send(pipe.from_client, FLAGS)
+                sent_bytes = pipe.worker.stream.send(pipe.from_client, FLAGS)
                 pipe.from_client = pipe.from_client[sent_bytes:]
         except BlockingIOError:
             pass
@@ -96,7 +99,7 @@ class Pipes:
     def _to_client(self, pipe: Pipe, *, reads: bool) -> None:
         try:
             if reads and not pipe.from_worker and not pipe.is_over and pipe.client.flush():
-                pipe.from_worker = pipe.worker.recv(READ_BYTES, FLAGS)
+                pipe.from_worker = pipe.worker.stream.recv(READ_BYTES, FLAGS)
                 if not pipe.from_worker:
                     pipe.is_over = True
                     self._linger(pipe, self._clock())
@@ -116,16 +119,16 @@ class Pipes:
         if pipe.has_left and pipe.is_over:
             self._close(pipe)
             return
-        of_client = 0 if pipe.from_client or pipe.has_left else EPOLLIN
+        is_taken = not pipe.from_client and pipe.worker.flushed()
+        of_client = EPOLLIN if is_taken and not pipe.has_left else 0
         of_worker = 0 if pipe.is_over else EPOLLIN
-        fd = pipe.worker.fileno()
+        fd = pipe.worker.sock.fileno()
         if pipe.from_worker or not is_flushed:
             if not pipe.lingers and has_left(fd):
                 self._linger(pipe, self._clock())
             of_client |= EPOLLOUT
             of_worker = 0 if pipe.lingers else EPOLLRDHUP
-        if pipe.from_client:
-            of_worker |= EPOLLOUT
+        of_worker |= pipe.worker.write_interest(has_unsent=bool(pipe.from_client))
         self._sockets.others.rewatch(pipe.client.fileno(), of_client)
         self._sockets.others.rewatch(fd, of_worker)
 
@@ -134,6 +137,6 @@ class Pipes:
             return
         self._open.remove(pipe)
         self._sockets.listeners.pipes_count -= 1
-        for stream in (pipe.client, pipe.worker):
+        for stream in (pipe.client, pipe.worker.sock):
             self._sockets.others.unwatch(stream.fileno())
             stream.close()

@@ -21,12 +21,23 @@ from socket import (
     TCP_USER_TIMEOUT,
     socket,
 )
-from typing import Final
+from typing import Final, NamedTuple
 
 from flowguard.broker.workers.unix_sockets import BACKLOG, connect_unix
 
-WorkerAddress = Path | tuple[str, int]
-"""A Unix socket, or an IP address and a port."""
+
+class NodeAddress(NamedTuple):
+    """A port of another node."""
+
+    host: str
+    """IP address."""
+    port: int
+    name: str
+    """The host in the node's `cluster.address`, which its certificate names."""
+
+
+WorkerAddress = Path | NodeAddress
+"""A Unix socket, or a port of another node."""
 
 LOST_S: Final = 5
 """Time without an answer of the other machine after which a connection is lost, seconds."""
@@ -39,10 +50,10 @@ def connect(address: WorkerAddress) -> socket | None:
     """
     if isinstance(address, Path):
         return connect_unix(address)
-    sock = socket(_family(address), SOCK_STREAM | SOCK_NONBLOCK)
+    sock = socket(_family(address.host), SOCK_STREAM | SOCK_NONBLOCK)
     try:
         lose_silent(sock)
-        error = sock.connect_ex(address)
+        error = sock.connect_ex((address.host, address.port))
     except OSError:
         sock.close()
         return None
@@ -54,7 +65,7 @@ def connect(address: WorkerAddress) -> socket | None:
 
 def listen_tcp(address: tuple[str, int]) -> socket:
     """Return a listening socket. Raises OSError."""
-    sock = socket(_family(address), SOCK_STREAM | SOCK_NONBLOCK)
+    sock = socket(_family(address[0]), SOCK_STREAM | SOCK_NONBLOCK)
     try:
         sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
         sock.bind(address)
@@ -74,5 +85,5 @@ def lose_silent(sock: socket) -> None:
     sock.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, 1)
 
 
-def _family(address: tuple[str, int]) -> int:
-    return AF_INET6 if ":" in address[0] else AF_INET
+def _family(host: str) -> int:
+    return AF_INET6 if ":" in host else AF_INET
