@@ -13,6 +13,9 @@ from typing import Final, final
 
 GAP_S: Final = 2.0
 """Time between two signs of life after which this node judges no other for a while, seconds."""
+DEAD_MIN_S: Final = 3.0
+"""Minimum age of the last sign of life of a dead node, seconds. A sign may be as old as GAP_S and
+two intervals of signs because Redis stood still, which no node has noticed then."""
 
 
 @final
@@ -31,13 +34,14 @@ class NodeRecord:
 class SignsOfLife:
     """The living nodes, by the ages of their last signs and by the signs of this node.
 
-    A node is dead if its last sign of life is older than a lease. While Redis is unavailable, there
-    are no signs. So a node judges others only when it has given its own without a gap for a lease.
+    A node is dead if its last sign of life is older than a lease and DEAD_MIN_S. While Redis is
+    unavailable, there are no signs. So a node judges others only when it has given its own without
+    a gap for that time.
     """
 
     def __init__(self, lease_s: float, now_s: float) -> None:
         """This node has just given its first sign of life."""
-        self._lease_s = lease_s
+        self._dead_s = max(lease_s, DEAD_MIN_S)
         self._met_s = self._steady_since_s = now_s
 
     def met(self, now_s: float) -> None:
@@ -48,9 +52,9 @@ class SignsOfLife:
 
     def living(self, ages_s: Mapping[str, float]) -> set[str]:
         """Return the living nodes; those that cannot be judged yet are among them."""
-        if self._met_s - self._steady_since_s < self._lease_s:
+        if self._met_s - self._steady_since_s < self._dead_s:
             return set(ages_s)
-        return {name for name, age_s in ages_s.items() if age_s <= self._lease_s}
+        return {name for name, age_s in ages_s.items() if age_s <= self._dead_s}
 
 
 def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int) -> dict[int, str]:

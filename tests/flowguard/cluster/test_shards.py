@@ -89,3 +89,10 @@ def test_no_node_is_dead_for_one_that_has_lacked_redis_itself() -> None:
     assert signs.living({"a": 0.1, "b": 10.0}) == {"a", "b"}
     signs.met(13.0)
     assert signs.living({"a": 0.1, "b": 10.0}) == {"a"}
+
+
+def test_no_node_is_dead_because_redis_stood_still_for_longer_than_a_short_lease() -> None:
+    signs = SignsOfLife(1.0, 0.0)
+    for tenths in [*range(0, 40, 5), 52]:
+        signs.met(tenths / 10)
+    assert signs.living({"a": 0.0, "b": 2.2}) == {"a", "b"}

@@ -1,7 +1,8 @@
 """Names of the keys in Redis, all below one prefix.
 
     <prefix>:meta             hash   format, layout, buckets; token, name, epoch, beat and last
-                                     commit of the broker, and the servers' runs when it began
+                                     commit of the broker, the servers' runs when it began, and its
+                                     token when it had adopted everything
     <prefix>:{<prefix>:meta}:i  string  in a Redis Cluster, the commit that was begun last
                                      (`intent`), in the slot of the key above
     <prefix>:{<bucket>}:b     hash   o, e: token and epoch of the bucket's owner; d, r: commit of

@@ -101,7 +101,7 @@ class RedisStore:
             self._timeout_s = min(self._timeout_s, self._settings.lease_s / 2)
         self._wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
         self.lease_s: float | None = self._settings.lease_s
-        self._is_open = False
+        self._is_open = self._is_adopting = False
         self._number = 0
         """Number of the last commit."""
         self._unconfirmed: Commit | None = None
@@ -121,6 +121,7 @@ class RedisStore:
                 self._check_format(self._link, self._link.primaries)
             takeover = self._settings.takeover
             self._lease.claim(sleep, self._prepare_servers, takeover=takeover, on_wait=on_wait)
+            self._is_adopting = True
             if isinstance(self._link, RedisCluster):
                 self._finish(self._link)
             self._adopt()
@@ -133,7 +134,7 @@ class RedisStore:
         except BaseException:
             self._link.close()
             raise
-        self._is_open = True
+        self._is_open, self._is_adopting = True, False
 
     @property
     def incarnation(self) -> int:
@@ -156,13 +157,8 @@ class RedisStore:
 
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""
-        return open_link(
-            self._settings.url,
-            self._timeout_s,
-            self._greet,
-            clock=self._clock,
-            sleep=self._sleep,
-        )
+        url, timeout_s = self._settings.url, self._timeout_s
+        return open_link(url, timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
 
     def _greet(self, link: RedisLink) -> None:
         """Check a new connection. After the start, ConfigError becomes StallError: it may pass."""
@@ -171,6 +167,7 @@ class RedisStore:
             check_server(link, self._promise, in_cluster=in_cluster)
             if not in_cluster:
                 self._check_format(link, [link])
+                self._check_adopted(link)
             if self._is_open:
                 self._write_again(link)
         except ConfigError as error:
@@ -191,6 +188,14 @@ class RedisStore:
             for run in runs.keys() - set((known or b"").decode().split()):
                 end_torn_commit(runs[run], self._sleep)
         return " ".join(sorted(runs))
+
+    def _check_adopted(self, link: RedisLink) -> None:
+        """Raises `StoreError` if a fail-over may have lost what was adopted."""
+        if self._is_adopting:
+            raise StallError(f"{link.where} was lost while sessions were taken over")
+        (owners,) = link.ask([(b"HMGET", self._names.meta, b"token", b"adopted")])
+        if self._is_open and owners[0] == self._token.encode() != owners[1]:
+            raise DataLostError(f"{link.where} has lost who owns its sessions: start again")
 
     def _write_again(self, link: RedisLink) -> None:
         """Write the last commits again if a restarted server, or its successor, lacks some that
@@ -249,6 +254,7 @@ class RedisStore:
                     client_id, next_pos, sent_pos = found[at : at + 3]
                     owned = OwnedSession(next_pos, sent_pos)
                     self._owned[client_id.decode()] = owned
+        self._check_lease(b"adopted")
 
     def _finish(self, cluster: RedisCluster) -> None:
         """Complete the commit over several buckets during which the last owner may have died. This
@@ -373,9 +379,9 @@ class RedisStore:
                 raise StoreError(f"{self._link.where} has lost who owns its retained messages")
         return frozenset(fenced) if fenced else NOT_FENCED
 
-    def _check_lease(self) -> None:
+    def _check_lease(self, *notes: bytes) -> None:
         """Raises `LockedError` if another broker owns the prefix, not only some sessions."""
-        (answer,) = self._link.ask([self._lease.renewal(self._clock())])
+        (answer,) = self._link.ask([(*self._lease.renewal(self._clock()), *notes)])
         self._lease.check(answer)
 
     def maintain(self) -> bool:

@@ -185,3 +185,16 @@ def test_a_commit_that_was_cut_off_is_whole_when_its_broker_sends_it_again(
             after = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
             assert queue_of(after) == expected
             after._link.close()
+
+
+def test_owner_ends_if_a_part_of_its_sessions_is_not_its_own_any_more(server: RedisServer) -> None:
+    """A replica may have the lease of a new owner, and not yet what this one has adopted."""
+    prefix = new_prefix()
+    open_store(server, prefix, durability="memory").close()
+    store = open_store(server, prefix, durability="memory")
+    with server.client() as client:
+        client.hset(f"{prefix}:meta", "adopted", "the last owner")
+        client.save()
+    go_back(server)
+    with pytest.raises(DataLostError, match="who owns its sessions"):
+        store.commit([PutSession("c", 10, None)])

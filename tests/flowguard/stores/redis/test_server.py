@@ -1,17 +1,21 @@
 """A server that cannot keep the promise is refused by the name of what is missing."""
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from flowguard.errors import ConfigError, FormatError, StoreError
+from flowguard.errors import ConfigError, FormatError, StallError, StoreError
 from flowguard.records import Durability, PutLogPlace, PutSession
+from flowguard.stores.redis.connection.link import RedisLink
 from flowguard.stores.redis.connection.server import check_address
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, settings_for, shared_server
 from tests.flowguard.stores.test_contract import session_of
+from tests.support.patience import HANG_S
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server
 
 
@@ -253,3 +257,39 @@ def test_child_that_writes_a_snapshot_ends_with_its_killed_server(tmp_path: Path
         assert server.processes_count() == 2
         server.kill()
         assert server.processes_count() == 0
+
+
+def test_server_that_closes_each_connection_is_unavailable() -> None:
+    """A proxy in front of a dead server accepts connections, and closes them."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+
+        def close_each() -> None:
+            with suppress(OSError):
+                while True:
+                    proxy.accept()[0].close()
+
+        closing = Thread(target=close_each)
+        closing.start()
+
+        def greet(link: RedisLink) -> None:
+            link.memory()
+
+        url = f"redis://127.0.0.1:{proxy.getsockname()[1]}/0"
+        with pytest.raises(StallError):
+            RedisLink(url, HANG_S, greet).memory()
+        proxy.shutdown(socket.SHUT_RDWR)
+        closing.join()
+
+
+def test_two_brokers_may_begin_one_prefix_at_once(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = new_prefix()
+
+    def other_begins(link: RedisLink, prefix: str) -> str:
+        monkeypatch.undo()
+        open_store(server, prefix).close()
+        return f"{prefix}:meta"
+
+    monkeypatch.setattr("flowguard.stores.redis.connection.server._any_key", other_begins)
+    open_store(server, prefix).close()

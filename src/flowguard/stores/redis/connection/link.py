@@ -161,6 +161,7 @@ class RedisLink:
         self._greet = greet
         self._find = find
         self._connection: Any = None
+        self._is_greeting = False
         self._go_to(url if find is None else find())
 
     def _go_to(self, url: str) -> None:
@@ -237,11 +238,14 @@ class RedisLink:
         except (exceptions.RedisError, OSError) as error:
             raise failure(error, self.where) from error
         self._connection = connection
+        self._is_greeting = True
         try:
             self._greet(self)
         except BaseException:
             self.close()
             raise
+        finally:
+            self._is_greeting = False
 
     def _exchange_or_again(self, commands: Sequence[Words]) -> list[Any]:
         """Retry once if the connection has ended since its last use; commands may be repeated."""
@@ -249,7 +253,7 @@ class RedisLink:
             try:
                 return self._exchange(commands)
             except StallError as error:
-                if isinstance(error.__cause__, exceptions.TimeoutError):
+                if self._is_greeting or isinstance(error.__cause__, exceptions.TimeoutError):
                     raise
         if self._connection is None:
             self._connect()

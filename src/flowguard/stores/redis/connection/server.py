@@ -1,7 +1,7 @@
 """Checks on every new connection that a server can provide the configured durability."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -173,8 +173,7 @@ def check_format(
 
     `servers` are all servers that have some of its keys."""
     expected = {"format": FORMAT, "layout": layout, "buckets": str(BUCKETS)}
-    (answer,) = link.ask([("HMGET", names.meta, *expected)])
-    found = [None if value is None else value.decode() for value in answer]
+    found = _format_of(link, names, expected)
     if found == list(expected.values()):
         return
     if found[0] is not None:
@@ -187,13 +186,20 @@ def check_format(
         )
     for server in servers:
         key = _any_key(server, prefix)
-        if key is None:
-            continue
+        if key is None or _format_of(link, names, expected) == list(expected.values()):
+            continue  # If there is a format now, another broker has begun meanwhile.
         raise FormatError(
             f"{link.where} has foreign keys below {prefix}:, {key!r} is one of them: "
             "choose another redis.prefix"
         )
     link.ask([("HSETNX", names.meta, key, value) for key, value in expected.items()])
+
+
+def _format_of(
+    link: RedisLink | RedisCluster, names: KeyNames, expected: Iterable[str]
+) -> list[str | None]:
+    (answer,) = link.ask([("HMGET", names.meta, *expected)])
+    return [None if value is None else value.decode() for value in answer]
 
 
 def literal(text: bytes) -> bytes:

@@ -39,8 +39,9 @@ In a Redis Cluster a commit is one call for each bucket, which has the prefix's 
 `meet`  is the sign of life of a node of a cluster: it stores its record ("" removes it) and what
 shards it has claimed, and returns the whole table with Redis's time (`cluster_table`).
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix. `claim` without its last
-argument only checks the lease, and its answer has no epoch. `leave` with a second argument deletes
-the record of the last commit, which is complete.
+argument only checks the lease, and its answer has no epoch. `hold` with a second argument notes
+that the owner has adopted all buckets. `leave` with a second argument deletes the record of the
+last commit, which is complete.
 """
 
 from hashlib import sha256
@@ -330,6 +331,7 @@ local function hold(keys, argv)
   if found[1] ~= argv[1] then return {0, found[2] or ''} end
   local now = string.format('%.0f', now_ms())
   redis.call('HSET', keys[1], 'beat', now)
+  if argv[2] then redis.call('HSET', keys[1], 'adopted', argv[1]) end
   return {1, found[2], now}
 end
 
