@@ -105,7 +105,8 @@ class LockedError(StoreError):
 
 
 class LeasedError(LockedError):
-    """Another broker has the store, which is on a server. No copies of files are made there."""
+    """Another broker has the store, which is on a server, or the address of this node. No copies of
+    files are made there."""
 
 
 class UnprovedError(FlowguardError):

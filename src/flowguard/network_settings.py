@@ -64,7 +64,7 @@ class ListenerSettings(Section):
     @model_validator(mode="after")
     def _checked_once(self) -> Self:
         if self.proxies_check_certificates and not self.proxies:
-            raise ValueError("proxies_check_certificates needs proxies, whose word is taken")
+            raise ValueError("proxies_check_certificates needs network addresses in proxies")
         if self.proxies_check_certificates and Address.parse(self.address).scheme.has_tls:
             raise ValueError("proxies_check_certificates is for listeners without TLS")
         return self

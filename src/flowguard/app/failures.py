@@ -89,6 +89,10 @@ def end_of(group: BaseExceptionGroup[BaseException]) -> tuple[str, str, int]:
     unfit, others = group.split(ConfigError)
     if unfit is not None and others is None:
         return "flowguard cannot start", str(next(_leaves(unfit))), EXIT_CONFIG
+    unopened, others = group.split(StartError)
+    if unopened is not None and others is None:
+        error = next(_leaves(unopened))
+        return error.what, error.hint, error.exit_code
     failed, others = group.split(StoreError)
     if failed is None or others is not None:
         raise group

@@ -98,15 +98,15 @@ def serve(
     sources = Sources(chosen, config, limits, shadow)
     with start_signals():
         broker = _build(sources)
-    if not isinstance(broker, BrokerParts):
-        trio.run(run_supervisor, broker)
-        if broker.exit_code:
-            raise typer.Exit(broker.exit_code)
-        return
     try:
-        trio.run(run_broker, broker, _present)
+        if isinstance(broker, BrokerParts):
+            trio.run(run_broker, broker, _present)
+            return
+        trio.run(run_supervisor, broker)
     except BaseExceptionGroup as group:
         raise refused(*end_of(group)) from group
+    if broker.exit_code:
+        raise typer.Exit(broker.exit_code)
 
 
 def _build(sources: Sources) -> "BrokerParts | Supervisor":

@@ -9,6 +9,7 @@ last owner still finishes its work.
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -22,7 +23,7 @@ from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.broker.workers.worker_addresses import NodeAddress
 from flowguard.cluster.shards import GAP_S, NodeRecord, SignsOfLife, assigned
 from flowguard.config import Settings
-from flowguard.errors import ConfigError, StoreError
+from flowguard.errors import ConfigError, LeasedError, StoreError
 
 if TYPE_CHECKING:
     from flowguard.stores.redis.cluster_table import ClusterView
@@ -55,21 +56,25 @@ class ClusterStatus(TypedDict):
 
 @final
 class ClusterDuty:
-    def __init__(self, settings: Settings, shards_max: int) -> None:
-        """Join the cluster; this node runs at most `shards_max` shards.
-
-        Raises ConfigError, `StoreError` and ModuleNotFoundError.
+    def __init__(self, settings: Settings, shards_max: int, node_id: str) -> None:
+        """Join the cluster, or let `run` join it when Redis answers. This node runs at most
+        `shards_max` shards. Raises ConfigError and ModuleNotFoundError.
         """
-        from flowguard.stores.redis.cluster_table import ClusterTable
+        from flowguard.stores.redis.cluster_table import ClusterTable, ClusterView
 
         address = settings.cluster.address
         assert address is not None
         self.node = NodeRecord(address, shards_max)
         self.tls = node_tls_of(settings.cluster)
-        self._access = ClusterTable(settings, time.monotonic, time.sleep)
-        self.table: ClusterView = self._access.meet(self.node, {})
+        self._open = partial(ClusterTable, settings, node_id, time.monotonic, time.sleep)
+        self._access: ClusterTable | None = None
+        self.table = ClusterView({}, {}, {})
         """The last answer of Redis."""
-        self._signs = SignsOfLife(settings.redis.lease_s, time.monotonic())
+        self._lease_s = settings.redis.lease_s
+        self._signs: SignsOfLife | None = None
+        """The signs of life, or None before the first one of this node."""
+        self._taken_since_s: float | None = None
+        """Time since when another node has been found at the address of this one."""
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
         self._hosts = NodeHosts()
@@ -82,6 +87,10 @@ class ClusterDuty:
         self._asking = trio.Lock()
         """Held while Redis is asked: one thread at a time uses the connection."""
         self._has_left = False
+        try:
+            self.table = self._meet()
+        except StoreError as error:
+            self._note(error)
 
     def use(self, workers: Sequence[Worker]) -> None:
         """Take the workers, one for each shard of the cluster; none runs before `run`."""
@@ -90,8 +99,10 @@ class ClusterDuty:
             worker.want(is_wanted=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Give signs of life until cancelled; has started when the first workers are wanted."""
-        await self._apply(self.table)
+        """Give signs of life until cancelled; has started when the first workers are wanted, or
+        while Redis is unavailable. Raises ConfigError if this node cannot be in the cluster."""
+        if self._signs is not None:
+            await self._apply(self.table)
         task_status.started()
         while True:
             await trio.sleep(INTERVAL_S)
@@ -103,13 +114,25 @@ class ClusterDuty:
                 await self._apply(table)
                 await self._forget_dead(table)
             except (ConfigError, StoreError) as error:
-                if not self._trouble:
-                    log.warning("cluster table unavailable", why=str(error))
-                self._trouble = str(error)
+                self._note(error)
             else:
                 if self._trouble:
                     log.info("cluster table available again")
-                self._trouble = ""
+                self._trouble, self._taken_since_s = "", None
+
+    def _note(self, error: ConfigError | StoreError) -> None:
+        """Note why a sign of life failed. Raise ConfigError if that will not change."""
+        now_s = time.monotonic()
+        if isinstance(error, LeasedError):  # It may be the end of an earlier node.
+            if self._taken_since_s is None:
+                self._taken_since_s = now_s
+            if now_s - self._taken_since_s > self._lease_s + GAP_S:
+                raise ConfigError(str(error)) from error
+        elif isinstance(error, ConfigError) and self._signs is None:
+            raise error
+        if not self._trouble:
+            log.warning("cluster table unavailable", why=str(error))
+        self._trouble = str(error)
 
     async def evacuate(self) -> None:
         """Give all shards away, one after the other, as far as other nodes can take them."""
@@ -164,13 +187,18 @@ class ClusterDuty:
             for worker in self._workers
             if worker.process is not None and worker.incarnation
         }
+        if self._access is None:
+            self._access = self._open()
         table = self._access.meet(self.node, claimed)
+        if self._signs is None:
+            self._signs = SignsOfLife(self._lease_s, time.monotonic())
         self._signs.met(time.monotonic())
         return table
 
     def _forget(self, name: str) -> None:
         try:
-            self._access.leave(name)
+            if self._access is not None:
+                self._access.leave(name)
         except (ConfigError, StoreError) as error:
             log.warning("node not removed from the cluster table", name=name, why=str(error))
 
@@ -209,6 +237,7 @@ class ClusterDuty:
 
     def _judge(self, table: "ClusterView") -> None:
         """Find the living nodes. Those that cannot be judged yet are among them."""
+        assert self._signs is not None
         living = self._signs.living(table.ages_s)
         for name in sorted(living - self._living):
             log.info("node joined", node=name, shards_max=table.nodes[name].shards_max)

@@ -3,12 +3,14 @@
 supervisor.lock     held by the supervisor while it runs
 workers             number of workers that share the sessions
 incarnation         the highest number that a process of a worker has had
+node                the id of this node in its cluster
 worker-K/           the store of worker K
 worker-K.handover   socket for connections from other workers; likewise .links and .http
 """
 
 import fcntl
 import os
+import secrets
 import shlex
 import time
 from contextlib import suppress
@@ -20,6 +22,7 @@ from flowguard.stores.durable_files import replace_durably
 
 LOCK_FILE: Final = "supervisor.lock"
 COUNT_FILE: Final = "workers"
+NODE_FILE: Final = "node"
 INCARNATION_FILE: Final = "incarnation"
 SINGLE_STORE_FILE: Final = "CURRENT"
 """A file of the store that a single worker has in the data directory itself."""
@@ -86,6 +89,17 @@ def stored_count(data: Path) -> int | None:
     if not text.strip().isdecimal():
         raise ConfigError(f"{data / COUNT_FILE} is damaged: it should have the number of workers")
     return int(text)
+
+
+def node_id(data: Path) -> str:
+    """Return the random id of the node with this data directory."""
+    with suppress(OSError):
+        if words := (data / NODE_FILE).read_text().split():
+            return words[0]
+    new = secrets.token_hex(8)
+    with suppress(OSError):  # The disk is full. Then the next start has another id, and waits.
+        replace_durably(data / NODE_FILE, new)
+    return new
 
 
 @final

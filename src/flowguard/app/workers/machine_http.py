@@ -289,7 +289,10 @@ class MachineAnswers:
         """Return the state of all workers, with the reason of each that takes no clients."""
         answers = await self._ask_all(READY)
         in_cluster, draining = self._others is not None, self._stop.is_set()
-        return ready_response(self._workers, answers, in_cluster=in_cluster, draining=draining)
+        trouble = "" if self._others is None else self._others.status()["trouble"]
+        return ready_response(
+            self._workers, answers, in_cluster=in_cluster, draining=draining, trouble=trouble
+        )
 
     async def _read_again(self, request: Request, _: HttpConnection) -> Response:
         return await reload_response(self._reload, request)

@@ -6,6 +6,7 @@ from pathlib import Path
 from socket import socket
 from typing import Final
 
+from flowguard.app.failures import StartError
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.handover import Handover
@@ -70,7 +71,7 @@ class Seat:
         return listen_unix(socket_path(self.data, self.index, HTTP))
 
     def join(self, running: Running, doorways: Sequence[Doorway]) -> None:
-        """Connect a started broker with the other workers. Raises OSError."""
+        """Connect a started broker with the other workers. Raises OSError and StartError."""
         self.move({})
         node, reactor = running.node, running.reactor
         handover = Handover(
@@ -103,23 +104,30 @@ class Seat:
     def _ports(self, purpose: str) -> WorkerPorts:
         """Listen on a Unix socket, and in a cluster on a port for the other nodes.
 
-        Raises OSError.
+        Raises OSError and StartError.
         """
         listeners = [listen_unix(socket_path(self.data, self.index, purpose))]
         if self.address is not None:
-            listeners.append(listen_tcp(port_of(self.address, self.index, purpose)))
+            listeners.append(_listen(self.address, self.index, purpose))
         return WorkerPorts(self.addresses[purpose], listeners, self.tls)
 
 
 def check_ports(node: tuple[str, int], count: int) -> None:
-    """Raise OSError with the address if a port of one of `count` shards is not free."""
+    """Raise StartError if a port of one of `count` shards is not free."""
     for index in range(count):
         for purpose in PURPOSES:
-            host, port = port_of(node, index, purpose)
-            try:
-                listen_tcp((host, port)).close()
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+            _listen(node, index, purpose).close()
+
+
+def _listen(node: tuple[str, int], index: int, purpose: str) -> socket:
+    """Listen on a port of a shard. Raises StartError."""
+    host, port = port_of(node, index, purpose)
+    try:
+        return listen_tcp((host, port))
+    except OSError as error:
+        what = f"flowguard cannot listen on {host}:{port}: {error.strerror}"
+        hint = "It is a port of cluster.address, which must be one of this machine's, and free"
+        raise StartError(what, hint, 1, error) from error
 
 
 def address_of(node: NodeAddress, index: int, purpose: str) -> NodeAddress:

@@ -24,7 +24,7 @@ from flowguard.app.failures import listen_error, store_error
 from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
-from flowguard.app.workers.data_folder import Incarnations, lock, take
+from flowguard.app.workers.data_folder import Incarnations, lock, node_id, take
 from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of
 from flowguard.app.workers.seat import check_ports, remove_sockets
 from flowguard.app.workers.shares import check_shares
@@ -76,10 +76,10 @@ def build_supervisor(
             log.warning("capacity lacking", why=why)
         try:
             doorways = open_doorways(settings.network)
-            if settings.cluster.address is not None:
-                check_ports(parse_address(settings.cluster.address), settings.cluster.shards)
         except OSError as error:
             raise listen_error(error) from error
+        if settings.cluster.address is not None:
+            check_ports(parse_address(settings.cluster.address), settings.cluster.shards)
         opened.callback(_close, doorways)
         port = None if http is None else listen_http(http)
         if port is not None:
@@ -93,7 +93,7 @@ def build_supervisor(
                 take(data, count)
             duty = None
             if settings.cluster.address is not None:
-                duty = ClusterDuty(settings, count)
+                duty = ClusterDuty(settings, count, node_id(data))
         except (OSError, StoreError) as error:
             raise store_error(error, settings, data) from error
         spec = WorkerSpec(

@@ -1,8 +1,8 @@
 """ClusterTable: the table of a cluster in Redis, of its nodes and of the places of its shards.
 
     <prefix>:cluster  hash  shards: their number; n<name>: a node's last sign of life, milliseconds,
-                            and its record in JSON; s<K>: the last incarnation of shard K, and the
-                            node that has claimed it
+                            its id, and its record in JSON; s<K>: the last incarnation of shard K,
+                            and the node that has claimed it
     <prefix>.<K>:...        the store of shard K (`keys`)
 
 Incarnations are epochs of the shard's lease. The times are Redis's own, so the clocks of nodes do
@@ -17,7 +17,7 @@ from typing import Final, final
 
 from flowguard.cluster.shards import NodeRecord
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, LeasedError
 from flowguard.stores.redis.connection.cluster import is_cluster
 from flowguard.stores.redis.connection.opening import open_link
 from flowguard.stores.redis.connection.server import check_server, promise_of
@@ -50,12 +50,18 @@ class ClusterTable:
     def __init__(
         self,
         settings: Settings,
+        node_id: str,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        """Connect. Raises ConfigError if the server cannot provide the durability, `StoreError`."""
+        """Connect. `node_id` tells this node from others that have its address.
+
+        Raises ConfigError if the server cannot provide the durability, `StoreError`.
+        """
         redis = settings.redis
         self._prefix = redis.prefix
+        self._id = node_id
+        self._lease_ms = round(1_000 * redis.lease_s)
         self._shards_count = settings.cluster.shards
         self._key = f"{redis.prefix}{SUFFIX}".encode()
         promise = promise_of(settings.store.durability, redis.replicas)
@@ -65,8 +71,8 @@ class ClusterTable:
     def meet(self, node: NodeRecord, claimed: Mapping[int, int]) -> ClusterView:
         """Note a sign of life, and the incarnations of the shards that this node has claimed.
 
-        Raises `StallError`, other `StoreError`, and ConfigError if the cluster has another number
-        of shards.
+        Raises `LeasedError`, `StallError`, other `StoreError`, and ConfigError if the cluster
+        has another number of shards.
         """
         return self._call(node.name, json.dumps(asdict(node)), claimed)
 
@@ -75,7 +81,7 @@ class ClusterTable:
         self._call(name, "", {})
 
     def _call(self, name: str, record: str, claimed: Mapping[int, int]) -> ClusterView:
-        words: list[str | int] = [name, record, self._shards_count]
+        words: list[str | int] = [name, record, self._shards_count, self._id, self._lease_ms]
         for shard, incarnation in claimed.items():
             words += (shard, incarnation)
         ((now_ms, flat),) = self._link.call(MEET, [self._key], words)
@@ -88,6 +94,10 @@ class ClusterTable:
                 f"cluster.shards is {self._shards_count}, and the cluster below "
                 f"{self._prefix}: in {self._link.where} has {count}: set it to {count}, "
                 "or choose another redis.prefix"
+            )
+        if record and rows[f"n{name}"].split(" ")[1] != self._id:
+            raise LeasedError(
+                f"another node lives at cluster.address {name}: give each node another address"
             )
         return _table(rows, int(now_ms))
 
@@ -102,6 +112,7 @@ def _table(rows: Mapping[str, str], now_ms: int) -> ClusterView:
     for key, value in rows.items():
         number, _, rest = value.partition(" ")
         if key.startswith("n"):
+            _, _, rest = rest.partition(" ")
             node = NodeRecord(**json.loads(rest))
             nodes[node.name] = node
             ages_s[node.name] = (now_ms - int(number)) / 1_000

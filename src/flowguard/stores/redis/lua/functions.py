@@ -37,7 +37,8 @@ to each owner. If the bucket has a later owner's epoch, the answer is 0.
 In a Redis Cluster a commit is one call for each bucket, which has the prefix's own key.
 `intend`  records such a commit beside the lease, before the first of its calls (`intent`).
 `meet`  is the sign of life of a node of a cluster: it stores its record ("" removes it) and what
-shards it has claimed, and returns the whole table with Redis's time (`cluster_table`).
+shards it has claimed, and returns the whole table with Redis's time (`cluster_table`). While a node
+with another id lives at the same address, it stores nothing.
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix. `claim` without its last
 argument only checks the lease, and its answer has no epoch. `hold` with a second argument notes
 that the owner has adopted all buckets. `leave` with a second argument deletes the record of the
@@ -344,14 +345,19 @@ local function leave(keys, argv)
 end
 
 local function meet(keys, argv)
-  local table, name, record = keys[1], argv[1], argv[2]
+  local table, name, record, id = keys[1], argv[1], argv[2], argv[4]
   redis.call('HSETNX', table, 'shards', argv[3])
+  local last = redis.call('HGET', table, 'n' .. name) or '0 '
+  local beat, owner = string.match(last, '^(%d+) (%S*)')
+  if owner ~= id and now_ms() - tonumber(beat) <= tonumber(argv[5]) then
+    return {string.format('%.0f', now_ms()), redis.call('HGETALL', table)}
+  end
   if record == '' then
     redis.call('HDEL', table, 'n' .. name)
   else
-    redis.call('HSET', table, 'n' .. name, string.format('%.0f ', now_ms()) .. record)
+    redis.call('HSET', table, 'n' .. name, string.format('%.0f %s ', now_ms(), id) .. record)
   end
-  for at = 4, #argv, 2 do
+  for at = 6, #argv, 2 do
     local field = 's' .. argv[at]
     local known = redis.call('HGET', table, field)
     local number = tonumber(argv[at + 1])
