@@ -6,12 +6,13 @@ from functools import partial
 from socket import socket
 from typing import Annotated
 
+import structlog
 import trio
 import typer
 
 from flowguard.app.broker import BrokerParts, build_broker
 from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
-from flowguard.app.workers.process import Control, WorkerSpec, end_with_supervisor
+from flowguard.app.workers.process import PING_S, Control, WorkerSpec, end_with_supervisor
 from flowguard.app.workers.shares import share_of
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running
@@ -27,6 +28,8 @@ from flowguard.cli.signals import start_signals
 from flowguard.cli.sources import Sources, shadow_of
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
+
+log = structlog.get_logger()
 
 
 def worker(
@@ -94,6 +97,28 @@ def _present(
     broker: BrokerParts, control: Control, running: Running, nursery: trio.Nursery
 ) -> None:
     nursery.start_soon(obey, broker, control, running)
+    if broker.seat is not None and broker.seat.address is not None:
+        timeout_s = broker.bounds.settings.node.worker_timeout_s
+        nursery.start_soon(drain_without_supervisor, control, running, timeout_s)
+
+
+async def drain_without_supervisor(control: Control, running: Running, timeout_s: float) -> None:
+    """Drain if the supervisor of a node has sent nothing for `timeout_s`.
+
+    Other nodes do not reach this shard meanwhile, and wait for its lease. An interval in which this
+    process was late does not count.
+    """
+    silent_s = 0.0
+    while silent_s < timeout_s:
+        control.is_heard = False
+        due_s = trio.current_time() + PING_S
+        await trio.sleep_until(due_s)
+        if control.is_heard:
+            silent_s = 0.0
+        elif trio.current_time() < due_s + PING_S:
+            silent_s += PING_S
+    log.error("supervisor does not answer; draining", silent_s=silent_s)
+    running.stop.set()
 
 
 async def obey(broker: BrokerParts, control: Control, running: Running) -> None:

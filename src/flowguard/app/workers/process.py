@@ -35,6 +35,8 @@ SILENT_S: Final = 3.0
 """Time without an answer after which a worker is shown as one that does not serve, in seconds."""
 OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables that are for the supervisor."""
+PING_S: Final = 1.0
+"""Interval of the pings of a worker, in seconds."""
 READ_BYTES: Final = 65_536
 
 
@@ -91,6 +93,8 @@ class Control:
     def __init__(self, sock: socket) -> None:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         self._sending = trio.StrictFIFOLock()
+        self.is_heard = False
+        """True if the other process has sent something since this was False."""
 
     async def tell(self, **message: object) -> None:
         """Send a message; a process that has ended needs none."""
@@ -104,6 +108,7 @@ class Control:
         """Messages of the other process, until it ends."""
         rest = b""
         while data := await self._received():
+            self.is_heard = True
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 yield json.loads(line)

@@ -25,7 +25,7 @@ from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
 from flowguard.app.workers.data_folder import Incarnations, lock, node_id, take
-from flowguard.app.workers.process import Worker, WorkerProcess, WorkerSpec, sentence_of
+from flowguard.app.workers.process import PING_S, Worker, WorkerProcess, WorkerSpec, sentence_of
 from flowguard.app.workers.seat import check_ports, remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
@@ -39,8 +39,6 @@ PAUSE_MAX_S: Final = 10.0
 """Pause before a worker is started again: the shortest, and the longest after repeated ends."""
 STEADY_S: Final = 10.0
 """Time that a worker must have lived for the shortest pause, in seconds."""
-PING_S: Final = 1.0
-"""Interval of the pings of a worker, in seconds."""
 RELOAD_S: Final = 60.0
 """Maximum wait for a worker that reloads, in seconds."""
 NOTHING_READ: Final[Reloaded] = {

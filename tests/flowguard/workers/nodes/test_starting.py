@@ -10,12 +10,16 @@ import pytest
 
 from flowguard.app.workers.data_folder import node_id
 from flowguard.cluster.shards import NodeRecord
+from flowguard.codec.packets import Disconnect
 from flowguard.config import Settings
 from flowguard.errors import LeasedError
 from flowguard.stores.redis.cluster_table import ClusterTable
+from flowguard.types import ReasonCode
+from tests.flowguard.workers.clients import names, stopped
 from tests.flowguard.workers.test_cluster import (
     SHARDS,
     arguments_of,
+    connect,
     is_here,
     is_ready,
     node,
@@ -38,22 +42,6 @@ def settings_of(redis: RedisServer, address: str) -> Settings:
             "cluster": {"address": address, "shards": SHARDS},
         }
     )
-
-
-def test_worker_whose_port_is_taken_says_so_and_starts_when_it_is_free(tmp_path: Path) -> None:
-    with (
-        redis_server(tmp_path / "redis", ALWAYS) as redis,
-        two_nodes(tmp_path, redis) as (first, second),
-    ):
-        (shard,) = [shard for shard in range(SHARDS) if not is_here(second, shard)]
-        port = int(second.get("/cluster")["node"].rpartition(":")[2]) + 2 * shard
-        log = second.broker.log
-        with socket.create_server((HOST, port)):
-            assert first.broker.terminate() == 0
-            wait_until(lambda: f"cannot listen on {HOST}:{port}" in log.read_text())
-            wait_until(lambda: "worker ended; it starts again" in log.read_text())
-        wait_until(lambda: is_ready(second, SHARDS))
-        assert "Traceback" not in log.read_text()
 
 
 def test_node_that_starts_without_redis_waits_for_it(tmp_path: Path) -> None:
@@ -121,3 +109,27 @@ def has_met(table: ClusterTable, record: NodeRecord) -> bool:
         table.meet(record, {})
         return True
     return False
+
+
+def test_shard_of_a_hung_supervisor_starts_at_another_node_when_its_port_is_free(
+    tmp_path: Path,
+) -> None:
+    settings = {"FLOWGUARD_NODE__WORKER_TIMEOUT_S": "5"}
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        two_nodes(tmp_path, redis, settings=settings) as (first, second),
+    ):
+        (shard,) = [shard for shard in range(SHARDS) if is_here(first, shard)]
+        port = int(second.get("/cluster")["node"].rpartition(":")[2]) + 2 * shard
+        (name,) = names(shard, 1, "kept")
+        client, _ = connect(first, name)
+        with stopped(first.broker.process.pid):
+            with socket.create_server((HOST, port)):
+                assert client.read() == Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+                for line in (f"cannot listen on {HOST}:{port}", "worker ended; it starts again"):
+                    wait_until(lambda line=line: line in second.broker.log.read_text())
+            wait_until(lambda: is_ready(second, SHARDS))
+            again, connack = connect(second, name)
+            assert connack.session_present
+            again.close()
+        client.close()
