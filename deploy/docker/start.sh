@@ -22,8 +22,11 @@ fi
 # The HTTP port is open to other containers and machines, so it always has a token.
 if [ -n "${FLOWGUARD_HTTP__TOKEN_FILE:-}" ] || ! grep -Eq '^[[:space:]]*(http\.)?token_file[[:space:]]*=' "$config"; then
     token=${FLOWGUARD_HTTP__TOKEN_FILE:-/data/http-token}
-    if [ ! -s "$token" ]; then
-        (umask 027 && python -c 'import secrets; print(secrets.token_urlsafe(24))' >"$token")
+    if [ ! -s "$token" ]; then # Several nodes may share it: the first one that links its own has made it.
+        new="$token.$(uname -n)"
+        (umask 027 && python -c 'import secrets; print(secrets.token_urlsafe(24))' >"$new")
+        ln "$new" "$token" 2>/dev/null || [ -s "$token" ]
+        rm "$new"
     fi
     export FLOWGUARD_HTTP__TOKEN_FILE="$token"
     echo "the password of the page and of /metrics at port 9883: docker exec CONTAINER cat $token"

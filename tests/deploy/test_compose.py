@@ -1,12 +1,15 @@
 """The compose files: each is checked by its schema, and together they name only what there is."""
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from flowguard.app.workers.shares import check_shares
 from flowguard.cli.settings import load
 from tests.deploy.checkers import checked
 from tests.deploy.test_prometheus import promtool_accepts
@@ -19,6 +22,7 @@ MERGED: dict[str, Any] = {
     section: {name: value for part in PARTS for name, value in part.get(section, {}).items()}
     for section in ("volumes", "configs")
 }
+NODES = ("node-1", "node-2", "node-3")
 SERVICES = [(name, each) for part in PARTS for name, each in part["services"].items()]
 
 
@@ -33,6 +37,7 @@ def test_they_name_only_volumes_folders_services_and_files_that_exist() -> None:
     assert {path.name for path in FILES} == {
         "compose.yml",
         "compose.redis.yml",
+        "compose.cluster.yml",
         "compose.monitoring.yml",
     }
     names = {name for name, _ in SERVICES}
@@ -46,10 +51,11 @@ def test_they_name_only_volumes_folders_services_and_files_that_exist() -> None:
                 assert (FOLDER / source).exists()
         for config in service.get("configs", ()):
             assert config["source"] in MERGED["configs"]
-    build = dict(SERVICES)["flowguard"].get("build") or PARTS[-1]["services"]["flowguard"]["build"]
-    context = FOLDER / build["context"]
-    assert context.resolve() == ROOT
-    assert (context / build["dockerfile"]).samefile(FILE)
+        if "build" in service:
+            context = FOLDER / service["build"]["context"]
+            assert context.resolve() == ROOT
+            assert (context / service["build"]["dockerfile"]).samefile(FILE)
+    assert [name for name, service in SERVICES if "build" in service] == [*NODES, "flowguard"]
 
 
 def test_broker_is_published_on_ports_of_the_image_without_rights_on_the_machine() -> None:
@@ -67,18 +73,49 @@ def test_broker_is_published_on_ports_of_the_image_without_rights_on_the_machine
     assert int(broker["stop_grace_period"].rstrip("s")) > settings.drain_s + settings.drain_over_s
 
 
-def test_variables_are_settings() -> None:
-    given = {
-        name: value
-        for service, each in SERVICES
-        if service == "flowguard"
-        for name, value in each.get("environment", {}).items()
-    }
-    http = load(None, given, None, {}).settings.http
-    assert http.names == ("flowguard",)
-    (target,) = yaml.safe_load(MERGED["configs"]["prometheus"]["content"])["scrape_configs"]
-    assert http.token_file == Path(target["authorization"]["credentials_file"])
-    assert target["static_configs"][0]["targets"][0].split(":")[0] in http.names
+def prometheus_settings(targets: str = "") -> str:
+    """Return the text with the variable, or with its default."""
+    text: str = MERGED["configs"]["prometheus"]["content"]
+    return re.sub(r"\$\{FLOWGUARD_TARGETS:-(.*?)\}", lambda found: targets or str(found[1]), text)
+
+
+def test_variables_are_settings_and_prometheus_asks_all() -> None:
+    text = (FOLDER / "compose.cluster.yml").read_text()
+    (of_cluster,) = re.findall(r"FLOWGUARD_TARGETS='(.*)'", text)
+    for service, targets in (("flowguard", ""), *((name, of_cluster) for name in NODES)):
+        (given,) = [
+            each["environment"]
+            for name, each in SERVICES
+            if name == service and "environment" in each
+        ]
+        http = load(None, given, None, {}).settings.http
+        (job,) = yaml.safe_load(prometheus_settings(targets))["scrape_configs"]
+        assert http.token_file == Path(job["authorization"]["credentials_file"])
+        hosts = [target.split(":")[0] for target in job["static_configs"][0]["targets"]]
+        assert tuple(hosts) == http.names
+        assert service in hosts
+
+
+def test_memory_of_a_node_is_enough_for_all_shards(tmp_path: Path) -> None:
+    file = tmp_path / "flowguard.toml"
+    file.write_text(MERGED["configs"]["node"]["content"])
+    settings = load(file, {}, None, {}).settings
+    assert {dict(SERVICES)[name]["mem_limit"] for name in NODES} == {"1g"}
+    assert check_shares(settings, settings.cluster.shards, 2**30).memory_bytes > 0
+
+
+def test_haproxy_finds_the_nodes_and_is_their_only_proxy() -> None:
+    services = dict(SERVICES)
+    haproxy = services["haproxy"]
+    addresses = {name: services[name]["networks"]["default"]["ipv4_address"] for name in NODES}
+    assert haproxy["extra_hosts"] == addresses
+    text = MERGED["configs"]["node"]["content"]
+    (listener,) = tomllib.loads(text)["network"]["listeners"]
+    assert listener["proxies"] == [haproxy["networks"]["default"]["ipv4_address"]]
+    source, target, _ = haproxy["volumes"][0].split(":")
+    for word in haproxy["command"][2::2]:
+        file = FOLDER / source / Path(word).relative_to(target)
+        assert [*re.findall(r"server \S+ (\S+):\d+", file.read_text())] == [*NODES]
 
 
 def test_grafana_finds_data_source_and_dashboard() -> None:
@@ -98,7 +135,7 @@ def test_promtool_accepts_the_settings_of_prometheus(tmp_path: Path) -> None:
     config = tmp_path / "prometheus.yml"
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
-    text = MERGED["configs"]["prometheus"]["content"]
+    text = prometheus_settings()
     config.write_text(text.replace("/run/flowguard/http-token", str(token)))
     (tmp_path / "alerts.yml").symlink_to(ROOT / "deploy" / "prometheus" / "alerts.yml")
     promtool_accepts(tmp_path, "check", "config", config.name)

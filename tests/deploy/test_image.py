@@ -10,6 +10,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,13 @@ from flowguard.codec.packets import Connack
 from flowguard.identity.passwords import PasswordFile
 from tests.deploy.checkers import checked
 from tests.deploy.unpacked_image import FILE, ROOT, Container, Image, copies, stages, unpacked
+from tests.flowguard.workers.clients import Client, proxied
 from tests.support.authority import Authority
 from tests.support.caller import Caller
 from tests.support.commands import flowguard
 from tests.support.patience import HANG_S
-from tests.support.redis_server import ALWAYS, RedisServer, needs_redis
+from tests.support.redis_server import ALWAYS, RedisServer, needs_redis, redis_server
+from tests.torture.nodes import free_block
 
 LAST = dict(stages()[-1])
 
@@ -233,3 +236,32 @@ def test_compose_file_with_redis_starts_both(image: Image, tmp_path: Path) -> No
     finally:
         server.stop()
     assert not list((image.data / "store").glob("**/CURRENT"))
+
+
+@pytest.mark.slow
+def test_compose_file_of_a_cluster_starts_nodes_that_share_a_token(
+    image: Image, tmp_path: Path
+) -> None:
+    needs_redis()
+    file = yaml.safe_load((FILE.parent / "compose.cluster.yml").read_text())
+    services, settings = file["services"], file["configs"]["node"]["content"]
+    haproxy = services["haproxy"]["networks"]["default"]["ipv4_address"]
+    settings = image.here(settings).replace(haproxy, "127.0.0.1")
+    with redis_server(tmp_path / "redis", ALWAYS) as redis, ExitStack() as running:
+        text = settings.replace("redis://redis:6379/0", redis.url)
+        (image.settings / "flowguard.toml").write_text(text)
+        nodes = []
+        for name in ("node-1", "node-2"):
+            given = services[name]["environment"].items()
+            environment = {key: image.here(value) for key, value in given}
+            environment["FLOWGUARD_CLUSTER__SHARDS"] = "2"  # Fewer processes.
+            option, address = services[name]["command"]
+            assert (option, address) == ("--cluster", f"{name}:7000")
+            words = (option, f"127.0.0.1:{free_block(4)}", "--data", str(tmp_path / name))
+            nodes.append(running.enter_context(image.running(*words, environment=environment)))
+        token = (image.root / "run" / "flowguard" / "http-token").read_text().strip()
+        for node in nodes:
+            assert status(node, "/metrics", address_of_this_machine(), token) == 200
+            client = Client(proxied((node.broker.host, node.broker.port)), f"at-{node.http_port}")
+            client.accepted()
+            client.close()
