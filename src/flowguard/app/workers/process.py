@@ -142,6 +142,8 @@ class WorkerProcess:
             ours.sendall(json.dumps(asdict(spec)).encode() + b"\n")
         self.incarnation = spec.incarnation
         self.control = Control(ours)
+        self.is_stopping = False
+        """True once it has been told to end."""
         try:
             self._pidfd = os.pidfd_open(self._popen.pid)
         except OSError:
@@ -156,6 +158,7 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """Let it drain and end."""
+        self.is_stopping = True
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGTERM)
 

@@ -250,7 +250,7 @@ class Supervisor:
             why = await self._live(worker)
             if self.stop.is_set():
                 return
-            if not worker.is_wanted:
+            if not worker.is_wanted or not why:  # The shard may be wanted here again.
                 continue
             if not self._started.is_set():
                 log.error("worker did not start", name=worker.name, why=why)
@@ -265,7 +265,7 @@ class Supervisor:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _live(self, worker: Worker) -> str:
-        """Run one process of a worker; return why it has ended."""
+        """Run one process of a worker; return why it has ended, or "" if it was to end."""
         spec = replace(self._spec, index=worker.index, incarnation=self._incarnations.next())
         try:
             process = WorkerProcess(spec)
@@ -293,6 +293,8 @@ class Supervisor:
         self._changed.set()
         if code and not self._started.is_set():
             self.exit_code = self.exit_code or max(code, 1)
+        if process.is_stopping and not code:
+            return ""
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
     async def _hear(self, worker: Worker, process: WorkerProcess, nursery: trio.Nursery) -> None:
