@@ -257,7 +257,7 @@ def test_compose_file_of_a_cluster_starts_nodes_that_share_a_token(
             environment["FLOWGUARD_CLUSTER__SHARDS"] = "2"  # Fewer processes.
             option, address = services[name]["command"]
             assert (option, address) == ("--cluster", f"{name}:7000")
-            words = (option, f"127.0.0.1:{free_block(4)}", "--data", str(tmp_path / name))
+            words = (option, f"localhost:{free_block(4)}", "--data", str(tmp_path / name))
             nodes.append(running.enter_context(image.running(*words, environment=environment)))
         token = (image.root / "run" / "flowguard" / "http-token").read_text().strip()
         for node in nodes:

@@ -18,13 +18,16 @@ class NameServer:
         self.kept_back = Event()
         self.asked: Counter[str] = Counter()
 
-    def look_up(self, host: str, port: int, **_: Any) -> Any:
+    def look_up(self, host: str, port: None, **_: Any) -> Any:
         self.asked[host] += 1
         if host == "silent":
             self.kept_back.wait()
         if host not in self.known:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.known[host], port))]
+        return [
+            (socket.AF_INET6 if ":" in each else socket.AF_INET, 1, 6, "", (each, port))
+            for each in self.known[host].split()
+        ]
 
 
 async def test_silent_name_delays_no_other_one_and_is_asked_once() -> None:
@@ -52,3 +55,14 @@ async def test_address_changes_with_its_name_and_stays_while_the_name_is_unknown
         assert await hosts.addresses(["pod:7000"]) == {"pod:7000": (address, 7_000)}
     server.known.clear()
     assert await hosts.addresses(["pod:7000"]) == {"pod:7000": ("192.0.2.2", 7_000)}
+
+
+async def test_host_with_both_has_the_address_of_ipv4_at_which_its_node_listens() -> None:
+    server = NameServer()
+    server.known = {"both": "2001:db8::1 192.0.2.1", "new": "2001:db8::2"}
+    hosts = NodeHosts(server.look_up)
+    assert await hosts.addresses(["both:7000", "new:7000"]) == {
+        "both:7000": ("192.0.2.1", 7_000),
+        "new:7000": ("2001:db8::2", 7_000),
+    }
+    assert await hosts.addresses(["new:7000"]) == {"new:7000": ("2001:db8::2", 7_000)}

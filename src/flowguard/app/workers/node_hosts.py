@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from flowguard.address import parse_address
+from flowguard.broker.workers.worker_addresses import ip_of
 
 WAIT_S: Final = 0.5
 """Maximum wait for all names, in seconds; a later answer is taken the next time."""
@@ -43,6 +44,9 @@ class NodeHosts:
                     await trio.to_thread.run_sync(
                         self._ask, node, abandon_on_cancel=True, limiter=self._threads
                     )
+        for known in (self._found, self._faults):
+            for node in set(known).difference(nodes):
+                del known[node]
         unknown = [node for node in nodes if node not in self._found]
         faults = {**dict.fromkeys(unknown, NO_ANSWER), **self._faults}
         for node, why in faults.items():
@@ -66,8 +70,7 @@ class NodeHosts:
         self._asked.add(node)
         host, port = parse_address(node)
         try:
-            found = self._look_up(host, port, type=socket.SOCK_STREAM)
-            self._found[node] = (str(found[0][4][0]), port)
+            self._found[node] = (ip_of(host, self._look_up), port)
             self._faults.pop(node, None)
         except OSError as error:
             self._faults[node] = error.strerror or str(error)

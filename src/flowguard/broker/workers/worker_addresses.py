@@ -4,6 +4,7 @@ An address is a socket in the data directory of this machine, or a port of anoth
 cluster the address of a worker changes when its shard moves.
 """
 
+from collections.abc import Callable
 from errno import EINPROGRESS
 from pathlib import Path
 from socket import (
@@ -19,9 +20,10 @@ from socket import (
     TCP_KEEPINTVL,
     TCP_NODELAY,
     TCP_USER_TIMEOUT,
+    getaddrinfo,
     socket,
 )
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flowguard.broker.workers.unix_sockets import BACKLOG, connect_unix
 
@@ -65,10 +67,12 @@ def connect(address: WorkerAddress) -> socket | None:
 
 def listen_tcp(address: tuple[str, int]) -> socket:
     """Return a listening socket. Raises OSError."""
-    sock = socket(_family(address[0]), SOCK_STREAM | SOCK_NONBLOCK)
+    host, port = address
+    host = ip_of(host)
+    sock = socket(_family(host), SOCK_STREAM | SOCK_NONBLOCK)
     try:
         sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        sock.bind(address)
+        sock.bind((host, port))
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()
@@ -83,6 +87,13 @@ def lose_silent(sock: socket) -> None:
     sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
     sock.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, 1)
     sock.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, 1)
+
+
+def ip_of(host: str, look_up: Callable[..., Any] = getaddrinfo) -> str:
+    """Return the IP address of a host: that of IPv4 if it has both. So a node listens at the
+    address to which others connect. Raises OSError."""
+    found = look_up(host, None, type=SOCK_STREAM)
+    return str(min(found, key=lambda each: each[0] != AF_INET)[4][0])
 
 
 def _family(host: str) -> int:
