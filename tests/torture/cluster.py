@@ -64,6 +64,8 @@ class ClusterTorture(Torture):
             self._ledger.properties = EXPIRY
         redis = {"layout": layout, "replicas": 1}
         settings: dict[str, dict[str, Any]] = {"redis": redis, "store": {"durability": level}}
+        if layout == "zset":
+            settings["session"] = {"queue_messages_max": 65_535}
         if place.network is not None:
             settings["network"] = {"allow_plaintext": True, "allow_anonymous": True}
         taken: set[int] = set()
