@@ -102,7 +102,11 @@ class Node:
             for name, value in values.items()
         }
         if setup.has_clock:
-            variables |= {"PYTHONPATH": str(WRONG_CLOCK), "WRONG_CLOCK": str(self._clock)}
+            paths = [str(WRONG_CLOCK), os.environ.get("PYTHONPATH", "")]
+            variables |= {
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "WRONG_CLOCK": str(self._clock),
+            }
         with self.log.open("a") as log:
             self._process = start(
                 *("serve", "--workers", str(SHARDS), "--listen", f"{self.host}:{self.port}"),
