@@ -49,7 +49,7 @@ FULL_BYTES = 64 * 1024
 DUEL_S = 2.0
 LINE_S = 0.5
 """Time without replication before a fail-over."""
-SLOTS = 20
+SLOTS = 5
 WRONG_S = (0.0, 86_400.0, -86_400.0)
 
 
