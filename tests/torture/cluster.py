@@ -68,6 +68,7 @@ class ClusterTorture(Torture):
             settings["session"] = {"queue_messages_max": 65_535}
         if place.network is not None:
             settings["network"] = {"allow_plaintext": True, "allow_anonymous": True}
+            settings["cluster"] = {"allow_plaintext": True}
         taken: set[int] = set()
         nodes = []
         for index in range(NODES):
