@@ -83,7 +83,8 @@ def main(
         if not lines:
             continue
         count = row_of(lines).split("|")[-2].strip()
-        lost = [line for line in lines if any(loss in line for loss in LOSSES)]
+        findings = [line for line in lines if line.startswith("after ")]
+        lost = [line for line in findings if any(loss in line for loss in LOSSES)]
         text += f"| {name} | {count} | {lost[0] if lost else 'nothing was lost'} |\n"
         is_good &= bool(lost)
     print(text)
