@@ -68,19 +68,6 @@ def listen_error(error: OSError) -> StartError:
     )
 
 
-def cluster_port_error(error: OSError, first: int, count: int) -> StartError:
-    """The error of a port between nodes, one of `count`; `error.filename` is its address."""
-    return StartError(
-        f"flowguard cannot listen on {error.filename} for other nodes: {error.strerror}",
-        f"--cluster HOST:PORT takes the ports {first} to {first + count - 1}: choose another PORT, "
-        "or end the program that has one of them"
-        if error.errno == errno.EADDRINUSE
-        else "--cluster HOST:PORT must name this machine, as the other nodes reach it",
-        1,
-        error,
-    )
-
-
 def store_error(error: OSError | StoreError, settings: Settings, data: Path) -> StartError:
     """The error of a store that could not be opened in directory `data`, or on its server."""
     if isinstance(error, OSError):

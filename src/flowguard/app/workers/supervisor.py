@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from flowguard.address import Address, parse_address
-from flowguard.app.failures import cluster_port_error, listen_error, store_error
+from flowguard.app.failures import listen_error, store_error
 from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
@@ -32,7 +32,6 @@ from flowguard.bounds import Bounds
 from flowguard.broker.memory import missing_memory
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.errors import ConfigError, StoreError
-from flowguard.network_settings import PORTS_PER_SHARD
 from flowguard.ops.web.reload import Reloaded
 
 PAUSE_MIN_S: Final = 0.1
@@ -77,11 +76,9 @@ def build_supervisor(
             doorways = open_doorways(settings.network)
         except OSError as error:
             raise listen_error(error) from error
-        if settings.cluster.address is not None:
-            check_ports(parse_address(settings.cluster.address), settings.cluster.shards)
         opened.callback(_close, doorways)
         if settings.cluster.address is not None:
-            _check_cluster_ports(settings.cluster.address, settings.cluster.shards)
+            check_ports(parse_address(settings.cluster.address), settings.cluster.shards)
         port = None if http is None else listen_http(http)
         if port is not None:
             opened.callback(port.close)
@@ -111,14 +108,6 @@ def build_supervisor(
             sources=sources,
         )
         return Supervisor(spec, doorways, port, token, opened.pop_all(), duty)
-
-
-def _check_cluster_ports(address: str, shards: int) -> None:
-    host, port = parse_address(address)
-    try:
-        check_ports((host, port), shards)
-    except OSError as error:
-        raise cluster_port_error(error, port, PORTS_PER_SHARD * shards) from error
 
 
 def _close(doorways: Sequence[Doorway]) -> None:
