@@ -33,8 +33,8 @@ HEAD = f"""# Faults of a cluster
 
 `python -m tests.torture.nemesis --logs FOLDER --write`. Three nodes with three shards; 23 clients
 that publish and subscribe at QoS 1 and 2, with durable, clean and shared subscriptions, wills and
-retained messages. {COUNT} [faults](../../tests/torture/cluster_faults.py) in each row, which
-overlap.
+retained messages. {COUNT} faults in each row, which overlap; `tests/torture/cluster_faults.py` has
+a line on each.
 
 A finding is an acknowledged message that was lost, came twice at QoS 2 or out of order, a second
 will message for one connection, a session that was lost, or a node that ended by itself.
