@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -33,6 +34,8 @@ from tests.torture.wire import TcpWire
 
 NO_STORE = 73
 """Exit code of a node that starts while Redis is away."""
+EARLY = -SIGTERM
+"""Exit code of a node that is told to end before it can handle a signal."""
 CALM_S = (0.5, 7.0)
 """Time between the beginnings of two faults."""
 PATIENCE_S = 90.0
@@ -237,7 +240,7 @@ class ClusterTorture(Torture):
                     self._tell(f"{node.name} has not started: no Redis")
                     nemesis.after(1.0, partial(nemesis.start, node))
                     continue
-                if not is_due or code:
+                if not is_due or code not in (0, EARLY):
                     self._ledger.find(f"{node.name} has ended with code {code}")
                     raise Found
                 if self._faults_left or nemesis.due or not self._is_over:
