@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 from typer.main import get_command
 
 from broker_adapter.proxy.watch.catalogue import CATALOGUE as OF_A_PROXY
+from flowguard.app.workers.cluster_http import OF_A_CLUSTER
 from flowguard.cli import app
 from flowguard.cli.settings import settings_toml
 from flowguard.flow.verdict import Cut, Pause, Reason
@@ -91,6 +92,9 @@ def metrics() -> str:
         "known values; no series is named after a client. Values are read at the scrape. Metrics "
         "of a shadow or a recording exist only with one.",
         metrics_table(CATALOGUE),
+        "## Of a node of a cluster\n\nA node has the metrics above for each of its shards, with "
+        "the label `worker`, and these:",
+        metrics_table(OF_A_CLUSTER),
         "## Of a proxy\n\nOnly `flowguard proxy` has these:",
         metrics_table(own),
         f"The proxy also has these metrics of the broker: {common}.",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from resource import RLIMIT_FSIZE, prlimit
+from signal import SIGKILL
 
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.identity.passwords import PasswordFile
@@ -22,8 +23,10 @@ from tests.support.authority import Authority
 from tests.support.caller import Caller
 from tests.support.kafka import kafka
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
+from tests.torture.nodes import free_block
 
 SAMPLES_COUNT = 15
+TWO_SHARDS = {"FLOWGUARD_CLUSTER__SHARDS": "2"}
 BRIEF = Properties()
 DURABLE = Properties(session_expiry_interval=1_000)
 KIB = 1024
@@ -130,6 +133,45 @@ def kafka_away(folder: Path) -> tuple[Recording, str]:
                 _, shown, _ = run("top", "--once", f"http://{address}")
                 assert "Kafka has accepted no messages for 3" in shown
     return recording, "1s"
+
+
+def node_arguments(redis: RedisServer, shards_max: int) -> tuple[str, ...]:
+    """Arguments of a node in a cluster of two shards."""
+    cluster = ("--cluster", f"127.0.0.1:{free_block(4)}", "--workers", str(shards_max))
+    return ("--store", "redis", "--redis-url", redis.url, *cluster)
+
+
+def of_cluster(now: dict[str, float], kind: str, state: str) -> float:
+    return now.get(f'flowguard_cluster_{kind}{{state="{state}"}}', 0.0)
+
+
+def shard_down(folder: Path) -> tuple[Recording, str]:
+    """The only node runs one of two shards at most."""
+    with redis_server(folder / "redis", ALWAYS) as redis:
+        words = node_arguments(redis, 1)
+        with running_broker(folder, *words, environment=TWO_SHARDS) as broker:
+            recording = Recording(http_address(broker))
+            recording.until(lambda now: of_cluster(now, "shards", "serves") == 1)
+            for _ in range(3):
+                recording.take()
+    return recording, "1m"
+
+
+def node_lost(folder: Path) -> tuple[Recording, str]:
+    with redis_server(folder / "redis", ALWAYS) as redis:
+        first, second = node_arguments(redis, 2), node_arguments(redis, 2)
+        with running_broker(folder / "1", *first, environment=TWO_SHARDS) as broker:
+            recording = Recording(http_address(broker))
+            options = {"environment": TWO_SHARDS, "exit_code": -SIGKILL}
+            with running_broker(folder / "2", *second, **options) as other:
+                recording.until(lambda now: of_cluster(now, "nodes", "alive") == 2)
+                recording.until(lambda now: of_cluster(now, "shards", "serves") == 2)
+                other.process.kill()
+            recording.until(lambda now: of_cluster(now, "nodes", "lost") == 1)
+            recording.until(lambda now: of_cluster(now, "shards", "serves") == 2)
+            recording.take()
+            recording.take()
+    return recording, "1m"
 
 
 def certificate(folder: Path, days: int = 5) -> tuple[Recording, str]:
@@ -332,6 +374,8 @@ FAULTS: dict[str, Fault] = {
     "FlowguardDiskFull": disk_full,
     "FlowguardStoreAway": store_away,
     "FlowguardKafkaAway": kafka_away,
+    "FlowguardShardDown": shard_down,
+    "FlowguardNodeLost": node_lost,
     "FlowguardCertificateExpires": certificate,
     "FlowguardClientsTakenOver": taken_over,
     "FlowguardStoreDamaged": store_damaged,

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from flowguard.app.workers.cluster_http import OF_A_CLUSTER
 from flowguard.flow import Reason
 from flowguard.flow.policy import Rung
 from flowguard.node.connect.accept_state import CheckOutcome
@@ -50,7 +51,10 @@ def exported() -> set[str]:
     families = list(parse(generate_latest(registry_of(view)).decode()))
     series = {sample.name for family in families for sample in family.samples}
     # A counter by reason that has counted nothing yet is there without a sample.
-    return series | {f"{each.name}_total" for each in families if each.type == "counter"}
+    series |= {f"{each.name}_total" for each in families if each.type == "counter"}
+    # Without other workers there are no links.
+    series |= {each.name for each in families if each.type == "gauge"}
+    return series | {f"flowguard_{each.metric}" for each in OF_A_CLUSTER}
 
 
 def expressions(board: Any = BOARD) -> list[str]:

@@ -41,6 +41,8 @@ def worker(
     spec = WorkerSpec.receive(sock)
     end_with_supervisor(spec.supervisor)
     with start_signals():
+        if spec.seat.address is not None:
+            sock.sendall(b'{"opening": true}\n')
         broker = _claimed(_build(spec), sock)
     try:
         trio.run(_main, broker, sock)

@@ -146,6 +146,10 @@ class Mesh:
         """Return the peers that this node must dial."""
         return [name for name in self.members.peers if name not in self._dialled]
 
+    def linked(self) -> set[str]:
+        """Return the peers that have answered the hello of this node."""
+        return {name for name, each in self._dialled.items() if each.incarnation}
+
     def dial(self, peer: str) -> LinkConnection:
         assert peer not in self._dialled
         connection = LinkConnection(peer, self._frame_bytes_max)

@@ -8,7 +8,8 @@ nodes read it at different moments, the lease of the shard decides (`flowguard.s
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, final
 
 GAP_S: Final = 2.0
@@ -16,6 +17,37 @@ GAP_S: Final = 2.0
 DEAD_MIN_S: Final = 3.0
 """Minimum age of the last sign of life of a dead node, seconds. A sign may be as old as GAP_S and
 two intervals of signs because Redis stood still, which no node has noticed then."""
+
+
+class ShardState(StrEnum):
+    """State of a shard, as the node that runs it says."""
+
+    STARTING = "starting"
+    """Its process starts, perhaps again after it ended."""
+    WAITING = "waiting"
+    """It opens its store, or waits for the lease of its last owner."""
+    ADOPTING = "adopting"
+    """It has the lease, and reads the sessions."""
+    SERVES = "serves"
+    SILENT = "silent"
+    """Its process does not answer."""
+    ENDING = "ending"
+    """It ends, because another node is to run it."""
+    DOWN = "down"
+    """No living node runs it."""
+
+
+class MoveReason(StrEnum):
+    NEW = "new"
+    """No node ever ran the shard."""
+    LOST = "lost"
+    """The last node of the shard has died, or has left."""
+    LEAVING = "leaving"
+    """The node of the shard gives its shards away."""
+    RESTART = "restart"
+    """This node has run the shard before its own restart."""
+    BALANCE = "balance"
+    """The parts of the nodes become more equal."""
 
 
 @final
@@ -28,6 +60,12 @@ class NodeRecord:
     shards_max: int
     is_leaving: bool = False
     """True if it gives its shards away and takes none."""
+    http: str = ""
+    """The URL of its page, or "" if other machines do not reach it."""
+    alive_s: float = 0.0
+    """Time since its start, seconds."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """`ShardState` of the shards that it runs, by their number."""
 
 
 @final
@@ -77,6 +115,15 @@ def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int)
         shard, name = move
         found[shard] = name
     return found
+
+
+def reason_of(home: NodeRecord | None, name: str) -> MoveReason:
+    """Return why a shard moves; `home` is its last node, called `name`, or None if it is dead."""
+    if not name:
+        return MoveReason.NEW
+    if home is None:
+        return MoveReason.LOST
+    return MoveReason.LEAVING if home.is_leaving else MoveReason.BALANCE
 
 
 def _freest(nodes: Mapping[str, NodeRecord], loads: Mapping[str, int]) -> NodeRecord | None:

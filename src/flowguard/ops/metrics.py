@@ -4,7 +4,7 @@ Names end in their unit (`_seconds`, `_bytes`) and, for counters, in `_total`; a
 known values and never a client's name. docs/reference/metrics.md lists them all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from flowguard.ops.common.measurement import Kind, Measurement
+from flowguard.ops.common.measurement import Kind, Look, Measurement
 from flowguard.ops.common.view import Subject
 
 FAMILIES: Final[dict[Kind, type[GaugeMetricFamily | CounterMetricFamily]]] = {
@@ -31,10 +31,7 @@ class NodeCollector(Collector):
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
-        look = self._view.look()
-        for each in self._view.catalogue:
-            if each.metric and (value := each.get(look)) is not None:
-                yield _family(each, value)
+        return families(self._view.catalogue, self._view.look())
 
 
 def registry_of(view: Subject) -> CollectorRegistry:
@@ -42,6 +39,12 @@ def registry_of(view: Subject) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(view))
     return registry
+
+
+def families(catalogue: Sequence[Measurement[Any]], look: Look[Any]) -> Iterator[Metric]:
+    for each in catalogue:
+        if each.metric and (value := each.get(look)) is not None:
+            yield _family(each, value)
 
 
 def _family(each: Measurement[Any], value: Any) -> Metric:

@@ -96,6 +96,15 @@ class DrainProgress(TypedDict):
     """Time until the last one is disconnected, seconds."""
 
 
+class LinksStatus(TypedDict):
+    """The links to other workers, by their names."""
+
+    waiting: dict[str, int]
+    """Number of messages that are not confirmed."""
+    down: dict[str, int]
+    """1 if there is no link, else 0."""
+
+
 class Status(TypedDict):
     """The part of a status that flowguard itself reads. A proxy has no store, journal,
     applications and shadow, and a broker has no upstreams."""
@@ -118,6 +127,7 @@ class Status(TypedDict):
     journal: NotRequired[JournalStatus]
     store: NotRequired[StoreStatus]
     applications: NotRequired[ApplicationsStatus]
+    links: NotRequired[LinksStatus]
     upstreams: NotRequired[UpstreamsStatus]
     memory: MemoryStatus | None
     shadow: NotRequired[dict[str, Any] | None]

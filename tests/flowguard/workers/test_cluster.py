@@ -1,6 +1,7 @@
 """Several nodes as one broker over a real Redis: take-over, a node that dies, one that leaves."""
 
 import json
+import re
 import signal
 import socket
 import struct
@@ -14,7 +15,7 @@ import pytest
 
 from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
-from tests.flowguard.workers.clients import Client, Machine, machine, names, tcp
+from tests.flowguard.workers.clients import Client, Machine, machine, names, stopped, tcp
 from tests.interop.broker import PATIENCE_S, start
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 from tests.torture.nodes import free_block
@@ -162,12 +163,70 @@ def test_status_shows_nodes_and_shards(cluster: Nodes) -> None:
         printed, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 0, errors
     rows = [line.split() for line in printed.splitlines() if "127.0.0.1" in line]
-    assert [row[0] for row in rows] == sorted(nodes)
-    assert sorted(row[5] for row in rows) == ["0", "1"]
+    assert [row[0] for row in rows[:2]] == sorted(nodes)
+    assert sorted(row[6] for row in rows[:2]) == ["0", "1"]
+    assert [row[:2] for row in rows[2:]] == [["0", "serves"], ["1", "serves"]]
     with start(*words, "--json") as command:
         printed, _ = command.communicate(timeout=PATIENCE_S)
-    assert json.loads(printed)["down"] == []
-    assert json.loads(printed)["nodes"].keys() == set(nodes)
+    found = json.loads(printed)
+    assert (found["down"], found["moving"]) == ([], [])
+    assert found["nodes"].keys() == set(nodes)
+    assert {node["http"] for node in found["nodes"].values()} == {
+        f"http://{running.http}/" for running in (first, second)
+    }
+    for shard in found["shards"].values():
+        assert shard["load"]["links_down"] == []
+        assert shard["incarnation"] > 0
+
+
+def test_each_node_has_metrics_of_the_cluster(cluster: Nodes) -> None:
+    for running in cluster[:2]:
+        text = running.text("/metrics")
+        for line in (
+            'flowguard_cluster_nodes{state="alive"} 2.0',
+            'flowguard_cluster_nodes{state="lost"} 0.0',
+            f'flowguard_cluster_shards{{state="serves"}} {SHARDS}.0',
+            'flowguard_cluster_shards{state="down"} 0.0',
+        ):
+            assert f"{line}\n" in text
+        adopted = re.findall(r"cluster_adoptions_total\{.*\} ([\d.]+)", text)
+        assert sum(map(float, adopted)) >= 1
+        assert re.search(r'flowguard_link_down\{worker="\d",peer="worker-\d"\} 0.0', text)
+
+
+def test_shard_that_does_not_serve_is_down_and_says_why(tmp_path: Path) -> None:
+    port = free_block(2 * SHARDS)
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        node(tmp_path / "a", redis, port) as first,
+    ):
+        wait_until(lambda: is_ready(first, SHARDS))
+        assert first.get("/cluster")["down"] == []
+        with stopped(first.pid(0)):
+            wait_until(lambda: first.get("/cluster")["shards"]["0"]["state"] == "silent")
+            with start("cluster", "status", "--url", f"http://{first.http}") as command:
+                printed, _ = command.communicate(timeout=PATIENCE_S)
+            assert command.returncode == 1
+            assert f"Shard 0 does not serve: silent at 127.0.0.1:{port}." in printed
+        wait_until(lambda: not first.get("/cluster")["down"])
+
+
+def test_shard_that_no_node_can_run_is_down(tmp_path: Path) -> None:
+    words = ("--workers", "1")
+    with (
+        redis_server(tmp_path / "redis", ALWAYS) as redis,
+        machine(
+            tmp_path / "a",
+            *arguments_of(redis, free_block(2 * SHARDS))[:-2],
+            *words,
+            environment={"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS)},
+        ) as first,
+    ):
+        wait_until(lambda: is_ready(first, 1))
+        with start("cluster", "status", "--url", f"http://{first.http}") as command:
+            printed, _ = command.communicate(timeout=PATIENCE_S)
+        assert command.returncode == 1
+        assert "Shard 1 does not serve: down, no living node can run it." in printed
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -177,7 +236,12 @@ def test_each_node_finds_and_ends_the_clients_of_both(cluster: Nodes, shard: int
         (name,) = names(shard, 1, f"face-{number}")
         client, _ = connect(first, name)
         subscribe(client, "t")
-        assert asked.get(f"/explain/{name}")["connected"] is not None
+        found = asked.get(f"/explain/{name}")
+        assert found["connected"] is not None
+        assert (found["shard"], found["node"]) == (shard, node_of(asked, shard))
+        with start("explain", name, "--url", f"http://{asked.http}") as command:
+            printed, _ = command.communicate(timeout=PATIENCE_S)
+        assert printed.startswith(f"Shard {shard} at node {found['node']} has its session.")
         with start("clients", "kick", name, "--url", f"http://{asked.http}") as command:
             assert command.wait(PATIENCE_S) == 0
         ending = client.read()
@@ -252,6 +316,10 @@ def test_owner_at_another_node_knows_the_address_of_a_client(cluster: Nodes) -> 
         owner = first if is_here(first, shard) else second
         assert owner.get(f"/explain/{name}")["connected"]["address"] == f"127.0.0.1:{port}"
         client.close()
+
+
+def node_of(running: Machine, shard: int) -> str:
+    return str(running.get("/cluster")["shards"][str(shard)]["node"])
 
 
 def is_here(running: Machine, shard: int) -> bool:

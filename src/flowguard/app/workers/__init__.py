@@ -7,6 +7,7 @@
 - `cluster_duty` what the supervisor does as a node of a cluster (docs/operate/cluster.md)
 - `node_hosts`   addresses of other nodes, looked up by name
 - `readiness`    whether load balancers should send clients
+- `cluster_status` the state of the cluster, for `GET /cluster`
 - `seat`         one worker as it knows itself, and what connects it with the others
 - `machine_http` metrics and status of all workers on one port; `machine_trace`, `machine_metrics`:
                  their traces and metrics; `worker_request`: a request to one of them;

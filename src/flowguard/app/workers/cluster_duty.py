@@ -7,6 +7,7 @@ last owner still finishes its work.
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,16 +15,31 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
-from typing_extensions import TypedDict
 
 from flowguard.address import parse_address
+from flowguard.app.workers.cluster_status import (
+    ClusterStatus,
+    moves_of,
+    node_state,
+    nodes_of,
+    place_of,
+    shards_of,
+)
 from flowguard.app.workers.node_hosts import NodeHosts
 from flowguard.app.workers.process import Worker
 from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.broker.workers.worker_addresses import NodeAddress
-from flowguard.cluster.shards import GAP_S, NodeRecord, SignsOfLife, assigned
+from flowguard.cluster.shards import (
+    GAP_S,
+    MoveReason,
+    NodeRecord,
+    ShardState,
+    SignsOfLife,
+    assigned,
+)
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, LeasedError, StoreError
+from flowguard.ops.status import Status
 
 if TYPE_CHECKING:
     from flowguard.stores.redis.cluster_table import ClusterView
@@ -36,36 +52,21 @@ FORGET_S: Final = 3_600.0
 log = structlog.get_logger()
 
 
-class NodeStatus(TypedDict):
-    state: str
-    """alive, leaving or lost."""
-    silent_s: float
-    shards_max: int
-    shards: list[int]
-
-
-class ClusterStatus(TypedDict):
-    node: str
-    """The node that answers."""
-    trouble: str
-    """Why Redis has not given the table just now, or ""."""
-    nodes: dict[str, NodeStatus]
-    down: list[int]
-    """Shards that no living node runs."""
-
-
 @final
 class ClusterDuty:
-    def __init__(self, settings: Settings, shards_max: int, node_id: str) -> None:
+    def __init__(self, settings: Settings, shards_max: int, node_id: str, http: str) -> None:
         """Join the cluster, or let `run` join it when Redis answers. This node runs at most
-        `shards_max` shards. Raises ConfigError and ModuleNotFoundError.
+        `shards_max` shards. `http`: the URL of its page for other machines, or "".
+
+        Raises ConfigError and ModuleNotFoundError.
         """
         from flowguard.stores.redis.cluster_table import ClusterTable, ClusterView
 
         address = settings.cluster.address
         assert address is not None
-        self.node = NodeRecord(address, shards_max)
+        self.node = NodeRecord(address, shards_max, http=http)
         self.tls = node_tls_of(settings.cluster)
+        self._started_s = time.monotonic()
         self._open = partial(ClusterTable, settings, node_id, time.monotonic, time.sleep)
         self._access: ClusterTable | None = None
         self.table = ClusterView({}, {}, {})
@@ -78,9 +79,17 @@ class ClusterDuty:
         self._workers: Sequence[Worker] = ()
         self._living: set[str] = set()
         self._hosts = NodeHosts()
+        self._duties: dict[int, str] = {}
+        """The node that is to run each shard."""
+        self._taken: dict[int, tuple[MoveReason, float]] = {}
+        """Why and when, in seconds, this node took each shard that does not serve yet."""
+        self.adoptions = dict.fromkeys(MoveReason, 0)
+        """Number of shards that this node has taken and that have served."""
+        self.adoption_s = dict.fromkeys(MoveReason, 0.0)
+        """Time until these served, all together, seconds."""
         self.remote: dict[int, NodeAddress] = {}
         """Each shard that is on another node, with the first port of its node."""
-        self._trouble = ""
+        self.trouble = ""
         """Why the last sign of life failed, or ""."""
         self._is_stuck = False
         """True if this node is leaving, and no other one can take its shards."""
@@ -116,9 +125,9 @@ class ClusterDuty:
             except (ConfigError, StoreError) as error:
                 self._note(error)
             else:
-                if self._trouble:
+                if self.trouble:
                     log.info("cluster table available again")
-                self._trouble, self._taken_since_s = "", None
+                self.trouble, self._taken_since_s = "", None
 
     def _note(self, error: ConfigError | StoreError) -> None:
         """Note why a sign of life failed. Raise ConfigError if that will not change."""
@@ -130,16 +139,16 @@ class ClusterDuty:
                 raise ConfigError(str(error)) from error
         elif isinstance(error, ConfigError) and self._signs is None:
             raise error
-        if not self._trouble:
+        if not self.trouble:
             log.warning("cluster table unavailable", why=str(error))
-        self._trouble = str(error)
+        self.trouble = str(error)
 
     async def evacuate(self) -> None:
         """Give all shards away, one after the other, as far as other nodes can take them."""
         self.node = replace(self.node, is_leaving=True)
         while any(worker.process is not None for worker in self._workers):
             await trio.sleep(INTERVAL_S)
-            if self._is_stuck or self._trouble:
+            if self._is_stuck or self.trouble:
                 break
 
     async def leave(self) -> None:
@@ -158,26 +167,40 @@ class ClusterDuty:
             if other is not worker and other.index not in self.table.shards:  # It never ran.
                 await worker.process.control.tell(died=[other.name, 0])
 
-    def status(self) -> ClusterStatus:
-        """Return the table as this node reads it."""
-        table = self.table
-        nodes = {
-            name: NodeStatus(
-                state=self._state_of(node),
-                silent_s=round(table.ages_s[name], 1),
-                shards_max=node.shards_max,
-                shards=[shard for shard, home in table.shards.items() if home.node == name],
-            )
-            for name, node in table.nodes.items()
-        }
-        living = {shard for shard, home in table.shards.items() if home.node in self._living}
-        lacking = [worker.index for worker in self._workers if worker.index not in living]
-        return ClusterStatus(node=self.node.name, trouble=self._trouble, nodes=nodes, down=lacking)
+    def served(self, worker: Worker) -> None:
+        """A shard serves: count how long that took, if this node has taken it."""
+        taken = self._taken.pop(worker.index, None)
+        if taken is not None:
+            why, since_s = taken
+            self.adoptions[why] += 1
+            self.adoption_s[why] += time.monotonic() - since_s
 
-    def _state_of(self, node: NodeRecord) -> str:
-        if node.name not in self._living:
-            return "lost"
-        return "leaving" if node.is_leaving else "alive"
+    def places(self) -> list[tuple[str, ShardState]]:
+        """Return the node and the state of each shard."""
+        own = replace(self.node, states=self._states())
+        table = replace(self.table, nodes={**self.table.nodes, own.name: own})
+        shards = range(len(self._workers))
+        return [place_of(shard, table, self._living, self._duties) for shard in shards]
+
+    def node_states(self) -> Counter[str]:
+        """Return the number of nodes in each state."""
+        return Counter(node_state(node, self._living) for node in self.table.nodes.values())
+
+    def shard_states(self) -> Counter[str]:
+        """Return the number of shards in each state."""
+        return Counter(state.value for _, state in self.places())
+
+    def status(self, statuses: Sequence[Status | None]) -> ClusterStatus:
+        """Return the table as this node reads it; `statuses` has that of each shard."""
+        places = self.places()
+        return ClusterStatus(
+            node=self.node.name,
+            trouble=self.trouble,
+            nodes=nodes_of(self.table, self._living),
+            shards=shards_of(places, self.table, statuses),
+            down=[k for k, (_, state) in enumerate(places) if state is not ShardState.SERVES],
+            moving=list(moves_of(self.table, self._living, self._duties).values()),
+        )
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -189,11 +212,20 @@ class ClusterDuty:
         }
         if self._access is None:
             self._access = self._open()
-        table = self._access.meet(self.node, claimed)
+        alive_s = time.monotonic() - self._started_s
+        record = replace(self.node, alive_s=alive_s, states=self._states())
+        table = self._access.meet(record, claimed)
         if self._signs is None:
             self._signs = SignsOfLife(self._lease_s, time.monotonic())
         self._signs.met(time.monotonic())
         return table
+
+    def _states(self) -> dict[str, str]:
+        return {
+            str(worker.index): worker.state.value
+            for worker in self._workers
+            if worker.is_wanted or worker.process is not None
+        }
 
     def _forget(self, name: str) -> None:
         try:
@@ -215,7 +247,8 @@ class ClusterDuty:
         self._judge(table)
         homes = {shard: home.node for shard, home in table.shards.items()}
         living = [table.nodes[name] for name in sorted(self._living)]
-        duties = assigned(living, homes, len(self._workers))
+        duties = self._duties = assigned(living, homes, len(self._workers))
+        moves = moves_of(table, self._living, duties)
         mine = {shard for shard, name in duties.items() if name == self.node.name}
         own = {shard for shard, name in homes.items() if name == self.node.name}
         self._is_stuck = self.node.is_leaving and own <= mine
@@ -224,9 +257,13 @@ class ClusterDuty:
             if is_wanted is not worker.is_wanted:
                 last_node = homes.get(worker.index)
                 if is_wanted:
-                    log.info("shard taken", name=worker.name, last_node=last_node)
+                    move = moves.get(worker.index)
+                    why = MoveReason.RESTART if move is None else MoveReason(move["why"])
+                    log.info("shard taken", name=worker.name, last_node=last_node, why=why.value)
+                    self._taken[worker.index] = (why, time.monotonic())
                 else:
                     log.info("shard given away", name=worker.name, last_node=last_node)
+                    self._taken.pop(worker.index, None)
             worker.home = "" if is_wanted else homes.get(worker.index, "")
             worker.want(is_wanted=is_wanted)
         for shard, home in table.shards.items():

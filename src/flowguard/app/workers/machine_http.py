@@ -96,6 +96,8 @@ from flowguard.ops.web.workers_page import workers_page
 
 ASK_S: Final = 5.0
 """Maximum wait for the answer of a worker, in seconds."""
+STATUS_S: Final = 1.0
+"""Maximum wait for the load of a shard, which the state of the cluster can lack, in seconds."""
 DELETION_S: Final = 25.0
 """Maximum wait for the deletion of retained messages, in seconds."""
 BACKUP_S: Final = 600.0
@@ -184,10 +186,10 @@ class MachineAnswers:
 
     async def _read(self, path: str) -> Response:
         if path == PAGE:
-            answers = await self._ask_all("/status", everywhere=True)
-            statuses = [_json(answer) for answer in answers]
+            statuses = await self._statuses()
             names = [(each.name, each.elsewhere or "down") for each in self._workers]
-            return workers_page(sentence_of(self._workers), names, statuses)
+            section = "" if self._others is None else self._others.section(statuses)
+            return workers_page(sentence_of(self._workers), names, statuses, section)
         if path == LOG:
             return levels_response()
         if path == ICON:
@@ -197,15 +199,22 @@ class MachineAnswers:
         if path == READY:
             return await self._ready()
         if path == CLUSTER and self._others is not None:
-            return json_response(self._others.status())
+            return json_response(self._others.status(await self._statuses(STATUS_S)))
         if path == "/metrics":
-            return metrics_response(self._workers, await self._ask_all(path))
+            of_cluster = b"" if self._others is None else self._others.metrics()
+            return metrics_response(self._workers, await self._ask_all(path), of_cluster)
         if path in ("/status", "/limits"):
             answers = await self._ask_all(path, everywhere=True)
             return json_response({"workers": [_json(answer) for answer in answers]})
         if path.startswith(EXPLAIN):
-            return await self._forward(self._owner_of(path.removeprefix(EXPLAIN)), path)
+            index = self._owner_of(path.removeprefix(EXPLAIN))
+            answer = await self._forward(index, path)
+            return answer if self._others is None else self._others.located(answer, index)
         return json_response(self._there_is, 404)
+
+    async def _statuses(self, timeout_s: float = ASK_S) -> list[Any]:
+        answers = await self._ask_all("/status", timeout_s=timeout_s, everywhere=True)
+        return [_json(answer) for answer in answers]
 
     def _owner_of(self, client_id: str) -> int:
         owner = self._members.owner_of(client_id)
@@ -289,7 +298,7 @@ class MachineAnswers:
         """Return the state of all workers, with the reason of each that takes no clients."""
         answers = await self._ask_all(READY)
         in_cluster, draining = self._others is not None, self._stop.is_set()
-        trouble = "" if self._others is None else self._others.status()["trouble"]
+        trouble = "" if self._others is None else self._others.trouble
         return ready_response(
             self._workers, answers, in_cluster=in_cluster, draining=draining, trouble=trouble
         )

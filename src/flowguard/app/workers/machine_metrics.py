@@ -9,8 +9,10 @@ from flowguard.ops.web.http_connection import Response
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def metrics_response(workers: Sequence[Worker], answers: Sequence[Response | None]) -> Response:
-    """`answers` has the metrics of each worker, or None."""
+def metrics_response(
+    workers: Sequence[Worker], answers: Sequence[Response | None], of_cluster: bytes
+) -> Response:
+    """`answers` has the metrics of each worker, or None; `of_cluster` those of the cluster."""
     texts = {
         str(index): answer.body.decode()
         for index, answer in enumerate(answers)
@@ -31,7 +33,7 @@ def metrics_response(workers: Sequence[Worker], answers: Sequence[Response | Non
         "# HELP flowguard_worker_restarts_total Restarts of the worker.\n"
         f"# TYPE flowguard_worker_restarts_total counter\n{restarts}"
     )
-    return Response(200, (own + merged(texts)).encode(), CONTENT_TYPE)
+    return Response(200, of_cluster + (own + merged(texts)).encode(), CONTENT_TYPE)
 
 
 def merged(texts: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ JSON: first the supervisor's `WorkerSpec`, then
 
     supervisor   {"died": [name, incarnation]}   {"reload": true}   {"ping": true}
                  {"moved": {shard: [host, port, name]}}  the shards of a cluster on other nodes
-    worker       {"claimed": incarnation}   {"ready": true}   {"pong": true}
+    worker       {"opening": true}   {"claimed": incarnation}   {"ready": true}   {"pong": true}
                  {"reloaded": {...}}   {"rejected": "why"}
 
 The kernel ends a worker when its supervisor ends (prctl(2), PR_SET_PDEATHSIG).
@@ -28,6 +28,7 @@ import trio
 
 from flowguard.address import parse_address
 from flowguard.app.workers.seat import Seat, name_of
+from flowguard.cluster.shards import ShardState
 from flowguard.config import Settings
 
 PR_SET_PDEATHSIG: Final = 1
@@ -196,6 +197,8 @@ class Worker:
         self.wanted = trio.Event()
         """Set while `is_wanted`."""
         self.wanted.set()
+        self.stage = ShardState.STARTING
+        """What a process does that is not ready."""
         self.is_ready = False
         """True once the process has started, until it ends."""
         self.is_asked = False
@@ -205,6 +208,16 @@ class Worker:
         self.restarts_count = 0
         self.answers: trio.MemorySendChannel[dict[str, Any]] | None = None
         """Takes the answer to a reload, or None if none is expected."""
+
+    @property
+    def state(self) -> ShardState:
+        if not self.is_wanted:
+            return ShardState.ENDING
+        if self.process is None:
+            return ShardState.STARTING
+        if self.is_ready:
+            return ShardState.SILENT if self.is_silent else ShardState.SERVES
+        return self.stage
 
     @property
     def elsewhere(self) -> str:

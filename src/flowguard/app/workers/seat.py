@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
 from typing import Final
 
+from flowguard.address import parse_address
 from flowguard.app.failures import StartError
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway
@@ -16,7 +18,9 @@ from flowguard.broker.workers.unix_sockets import listen_unix
 from flowguard.broker.workers.worker_addresses import NodeAddress, WorkerAddress, listen_tcp
 from flowguard.broker.workers.worker_ports import WorkerPorts
 from flowguard.cluster.members import Members
+from flowguard.config import Settings
 from flowguard.network_settings import PORTS_PER_SHARD
+from flowguard.ops.web.hosts import LOCALHOST
 
 HANDOVER: Final = "handover"
 LINKS: Final = "links"
@@ -139,3 +143,23 @@ def port_of(node: tuple[str, int], index: int, purpose: str) -> tuple[str, int]:
     """Return the address of a shard for a purpose, on a node with this host and first port."""
     host, port = node
     return host, port + PORTS_PER_SHARD * index + PURPOSES.index(purpose)
+
+
+def page_for_others(settings: Settings, http: socket | None) -> str:
+    """Return the URL of this node's page for other machines, or "" if they do not reach it."""
+    if http is None or settings.cluster.address is None:
+        return ""
+    node = parse_address(settings.cluster.address)[0]
+    host, port = http.getsockname()[:2]
+    if ip_address(host).is_unspecified:
+        host = node
+    elif ip_address(host).is_loopback and not _is_loopback(node):
+        return ""
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == LOCALHOST

@@ -26,11 +26,12 @@ from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
 from flowguard.app.workers.data_folder import Incarnations, lock, node_id, take
 from flowguard.app.workers.process import PING_S, Worker, WorkerProcess, WorkerSpec, sentence_of
-from flowguard.app.workers.seat import check_ports, remove_sockets
+from flowguard.app.workers.seat import check_ports, page_for_others, remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
 from flowguard.broker.memory import missing_memory
 from flowguard.broker.sockets.listening import Doorway, open_doorways
+from flowguard.cluster.shards import ShardState
 from flowguard.errors import ConfigError, StoreError
 from flowguard.ops.web.reload import Reloaded
 
@@ -91,7 +92,8 @@ def build_supervisor(
                 take(data, count)
             duty = None
             if settings.cluster.address is not None:
-                duty = ClusterDuty(settings, count, node_id(data))
+                http_url = page_for_others(settings, port)
+                duty = ClusterDuty(settings, count, node_id(data), http_url)
         except (OSError, StoreError) as error:
             raise store_error(error, settings, data) from error
         spec = WorkerSpec(
@@ -261,7 +263,7 @@ class Supervisor:
         except OSError as error:
             self.exit_code = self.exit_code or 1
             return f"it cannot be started: {error.strerror}"
-        worker.process = process
+        worker.process, worker.stage = process, ShardState.STARTING
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear, worker, process, nursery)
             if self._duty is None:
@@ -290,12 +292,17 @@ class Supervisor:
         async for message in process.control.messages():
             if "ready" in message:
                 worker.is_ready = True
+                if self._duty is not None:
+                    self._duty.served(worker)
                 log.info("worker ready", name=worker.name, pid=process.pid)
                 if all(each.is_ready for each in self.workers):
                     self._started.set()
                 nursery.start_soon(self._watch, worker, process)
+            elif "opening" in message:
+                worker.stage = ShardState.WAITING
             elif "claimed" in message:
                 worker.incarnation = message["claimed"]
+                worker.stage = ShardState.ADOPTING
             elif "pong" in message:
                 if worker.is_silent:
                     log.info("worker answers again", name=worker.name)

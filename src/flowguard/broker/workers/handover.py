@@ -95,7 +95,7 @@ class Handover:
         self._clock = clock
         self.http: Path | None = None
         """The Unix socket of this worker's HTTP, which other nodes may ask, or None."""
-        self._pipes = Pipes(reactor, clock)
+        self._pipes = Pipes(reactor, clock, node.door)
         self._peers = {name: OtherWorker(name) for name in members.peers}
         self._incoming: dict[socket, FdFrameReader] = {}
         self._frame_bytes_max = (

@@ -17,6 +17,7 @@ from flowguard.broker.layers.layer_gate import has_left
 from flowguard.broker.sockets.reactor import Reactor
 from flowguard.broker.sockets.socket_set import LINGER_S
 from flowguard.broker.workers.worker_ports import WorkerStream
+from flowguard.node.connect.accept_state import Door
 
 READ_BYTES: Final = 32 * 1024
 
@@ -44,8 +45,10 @@ class Pipe:
 
 @final
 class Pipes:
-    def __init__(self, reactor: Reactor, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Reactor, clock: Callable[[], float], counts: Door) -> None:
+        """`counts` gets the number of pipes and of their bytes."""
         self._sockets = reactor.sockets
+        self._counts = counts
         self._clock = clock
         self._open: set[Pipe] = set()
         self._lingering: deque[tuple[float, Pipe]] = deque()
@@ -57,6 +60,7 @@ class Pipes:
         pipe.from_client = first
         self._open.add(pipe)
         self._sockets.listeners.pipes_count += 1
+        self._counts.relayed_count += 1
         try:
             self._sockets.others.watch(client.fileno(), EPOLLIN, partial(self._move, pipe, True))
             self._sockets.others.watch(
@@ -87,6 +91,7 @@ class Pipes:
         try:
             if reads and not pipe.from_client and not pipe.has_left and pipe.worker.flushed():
                 pipe.from_client = pipe.client.recv(READ_BYTES, FLAGS)
+                self._counts.relayed_bytes += len(pipe.from_client)
                 if not pipe.from_client:
                     pipe.has_left = True
                     pipe.worker.sock.shutdown(SHUT_WR)
@@ -100,6 +105,7 @@ class Pipes:
         try:
             if reads and not pipe.from_worker and not pipe.is_over and pipe.client.flush():
                 pipe.from_worker = pipe.worker.stream.recv(READ_BYTES, FLAGS)
+                self._counts.relayed_bytes += len(pipe.from_worker)
                 if not pipe.from_worker:
                     pipe.is_over = True
                     self._linger(pipe, self._clock())
@@ -137,6 +143,7 @@ class Pipes:
             return
         self._open.remove(pipe)
         self._sockets.listeners.pipes_count -= 1
+        self._counts.relayed_count -= 1
         for stream in (pipe.client, pipe.worker.sock):
             self._sockets.others.unwatch(stream.fileno())
             stream.close()

@@ -2,16 +2,19 @@
 
 import json
 import sys
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Final
 
 import typer
 from rich import box
 from rich.table import Table
 
-from flowguard.app.workers.cluster_duty import ClusterStatus
+from flowguard.app.workers.cluster_status import ClusterStatus, ShardLoad, sentences_of
 from flowguard.cli.console import plain, refused
 from flowguard.cli.remote.answers import understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+
+LOADS: Final = ("clients", "sessions", "window", "pressure", "waiting")
 
 cluster = typer.Typer(
     help="Show the nodes of a cluster.", no_args_is_help=True, add_completion=False
@@ -28,7 +31,10 @@ def status(
     url: Annotated[str, typer.Option(help="The HTTP port of any node.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show nodes and shards. The exit code is 1 if no living node runs one of the shards."""
+    """Show nodes and shards.
+
+    The exit code is 1 while a shard does not serve or moves, or Redis does not answer the node.
+    """
     try:
         code, answer = ask(url, "/cluster")
         if code == 404:
@@ -40,21 +46,36 @@ def status(
         sys.stdout.write(f"{json.dumps(found)}\n")
     else:
         _show(found)
-    if found["down"]:
+    if found["down"] or found["moving"] or found["trouble"]:
         raise typer.Exit(1)
 
 
 def _show(found: ClusterStatus) -> None:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("node", "state", "last sign of life", "shards", "at most"):
-        table.add_column(title, overflow="fold")
-    for name, node in sorted(found["nodes"].items()):
-        shards = " ".join(map(str, sorted(node["shards"])))
-        silent = f"{node['silent_s']:.1f} s ago"
-        table.add_row(name, node["state"], silent, shards, str(node["shards_max"]))
     console = plain(soft_wrap=False)
-    console.print(table)
-    if found["trouble"]:
-        console.print(f"Redis does not answer {found['node']}: {found['trouble']}")
-    if found["down"]:
-        console.print(f"No living node runs shard {', '.join(map(str, found['down']))}.")
+    nodes = _table("node", "state", "alive for", "last sign", "shards", "at most")
+    for name, node in sorted(found["nodes"].items()):
+        alive = str(timedelta(seconds=round(node["alive_s"])))
+        numbers = " ".join(map(str, sorted(node["shards"])))
+        silent, most = f"{node['silent_s']:.1f} s ago", str(node["shards_max"])
+        nodes.add_row(name, node["state"], alive, silent, numbers, most)
+    console.print(nodes)
+    shards = _table("shard", "state", "node", *LOADS)
+    for number, shard in found["shards"].items():
+        shards.add_row(number, shard["state"], shard["node"], *_cells(shard["load"]))
+    console.print(shards)
+    for line in sentences_of(found):
+        console.print(line, soft_wrap=True)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _cells(load: ShardLoad | None) -> list[str]:
+    if load is None:
+        return []
+    numbers = (f"{load['clients']:,}", f"{load['sessions']:,}", f"{load['window']:.3g}")
+    return [*numbers, f"{load['pressure']:.2f}", f"{load['waiting']:,}"]

@@ -66,6 +66,9 @@ def explain(
 
 def show(explanation: Explained, console: Console) -> None:
     """Print the sentences, then the numbers."""
+    if "node" in explanation:
+        where = f"Shard {explanation.get('shard')} at node {explanation['node']} has its session."
+        console.print(where, soft_wrap=True)
     for sentence in explanation["sentences"]:
         console.print(sentence, soft_wrap=True)
     console.print(_numbers(explanation))

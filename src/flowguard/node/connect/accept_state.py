@@ -104,6 +104,9 @@ class Door:
         self.faults: Final = dict.fromkeys(LayerFault, 0)
         self.certificates: dict[str, float] = {}
         """Unix time at which the first certificate or list of each file expires."""
+        self.relayed_count = 0
+        """Connections whose bytes are passed on to another worker."""
+        self.relayed_bytes = 0
         self.log_fault: OnFault | None = None
         """The log of the driver, or None if it has none."""
 

@@ -69,6 +69,15 @@ class Peers:
             for peer in self.by_name.values()
         )
 
+    def waiting(self) -> dict[str, int]:
+        """Return the number of messages for each peer that are not confirmed."""
+        return {name: peer.outgoing.messages_count for name, peer in self.by_name.items()}
+
+    def down(self) -> dict[str, int]:
+        """Return 1 for each peer to which there is no link, and 0 for the others."""
+        linked = set() if self.mesh is None else self.mesh.linked()
+        return {name: int(name not in linked) for name in self.by_name}
+
     # --- start -----------------------------------------------------------------------------------
 
     def stored(self, record: SessionRecord) -> bool:

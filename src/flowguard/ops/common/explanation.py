@@ -80,6 +80,9 @@ class Explained(TypedDict):
     decisions: list[Decision]
     connected: AnyConnected | None
     sentences: list[str]
+    node: NotRequired[str]
+    """The node of a cluster that has the session."""
+    shard: NotRequired[int]
     inflight: NotRequired[Use]
     held: NotRequired[Use]
     """Packets that wait in the proxy."""

@@ -25,7 +25,7 @@ def page_response() -> Response:
     style, script = _text("page.css"), _text("page_clients.js") + _text("page.js")
     body = Template(_text("page.html")).substitute(style=style, script=script)
     policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
@@ -54,7 +54,7 @@ def help_response(catalogue: Sequence[Measurement[Any]], paths: str) -> Response
         f'<p><a href="./">Back to the page</a>. This port also answers {escape(paths)}.</p>'
         f"<table>{rows}</table></main>"
     )
-    policy = f"default-src 'none'; style-src {_digest(style)}; frame-ancestors 'none'"
+    policy = f"default-src 'none'; style-src {digest(style)}; frame-ancestors 'none'"
     return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", policy),))
 
 
@@ -62,5 +62,6 @@ def _text(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return the word of a policy that allows this style or script."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

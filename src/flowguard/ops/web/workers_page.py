@@ -3,15 +3,19 @@
 It has no script. The browser loads it again every two seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from flowguard.ops.condition import progress
 from flowguard.ops.status import Status
 from flowguard.ops.web.http_connection import Response
-from flowguard.ops.web.page import HTML_TYPE
+from flowguard.ops.web.page import HTML_TYPE, digest
 
-POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+STYLE: Final = (
+    ":root{color-scheme:light dark}body{margin:1rem;font:15px/1.5 system-ui,sans-serif}"
+    "div{overflow-x:auto}"
+)
+POLICY: Final = f"default-src 'none'; style-src {digest(STYLE)}; frame-ancestors 'none'"
 HEADINGS: Final = (
     "worker",
     "clients",
@@ -25,24 +29,37 @@ HEADINGS: Final = (
 
 
 def workers_page(
-    sentence: str, workers: Sequence[tuple[str, str]], statuses: Sequence[Status | None]
+    sentence: str,
+    workers: Sequence[tuple[str, str]],
+    statuses: Sequence[Status | None],
+    cluster: str = "",
 ) -> Response:
     """Return the page; `sentence` is the state of all workers. `workers` has the name of each, and
-    its state if it has no status."""
-    rows = [_row("th", HEADINGS)]
+    its state if it has no status. `cluster` is a section about the cluster, or ""."""
+    rows: list[Sequence[str]] = []
     for index, ((name, state), status) in enumerate(zip(workers, statuses, strict=True)):
         link = f'<a href="workers/{index}/">{name}</a>'
-        rows.append(_row("td", [link, *([state] if status is None else _cells(status))]))
+        rows.append([link, *([state] if status is None else _cells(status))])
     serving = [each for each in statuses if each is not None]
-    rows.append(_row("th", ["all", *_sums(serving)]))
     state = "; ".join(filter(None, (sentence, progress(serving))))
     body = (
-        '<!DOCTYPE html><title>flowguard</title><meta http-equiv="refresh" content="2">'
-        f"<h1>{state}</h1><table border cellpadding=6>{''.join(rows)}</table>"
+        '<!DOCTYPE html><html lang="en"><title>flowguard</title>'
+        '<meta http-equiv="refresh" content="2">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style>"
+        f"<h1>{state}</h1>{table(HEADINGS, rows, ['all', *_sums(serving)])}{cluster}"
         '<p><a href="workers/0/">Find a client of any worker</a> <a href="metrics">Metrics</a> '
         '<a href="limits">Limits</a> <a href="workers/0/help">Help</a></p>'
     )
     return Response(200, body.encode(), HTML_TYPE, (("content-security-policy", POLICY),))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], last: Sequence[str] = ()) -> str:
+    """Return a table in HTML; `last` is a row of sums. The cells are HTML already."""
+    lines = [_row("th", headings), *(_row("td", row) for row in rows)]
+    if last:
+        lines.append(_row("th", last))
+    return f"<div><table border cellpadding=6>{''.join(lines)}</table></div>"
 
 
 def _row(kind: str, cells: Sequence[str]) -> str:

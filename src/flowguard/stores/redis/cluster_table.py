@@ -11,7 +11,7 @@ not matter.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Final, final
 
@@ -24,6 +24,7 @@ from flowguard.stores.redis.connection.server import check_server, promise_of
 from flowguard.stores.redis.lua.functions import MEET
 
 SUFFIX: Final = ":cluster"
+KNOWN: Final = frozenset(field.name for field in fields(NodeRecord))
 
 
 @final
@@ -113,7 +114,8 @@ def _table(rows: Mapping[str, str], now_ms: int) -> ClusterView:
         number, _, rest = value.partition(" ")
         if key.startswith("n"):
             _, _, rest = rest.partition(" ")
-            node = NodeRecord(**json.loads(rest))
+            said = json.loads(rest)  # A newer version of flowguard may say more.
+            node = NodeRecord(**{name: said[name] for name in said.keys() & KNOWN})
             nodes[node.name] = node
             ages_s[node.name] = (now_ms - int(number)) / 1_000
         else:
