@@ -174,6 +174,25 @@ def node_lost(folder: Path) -> tuple[Recording, str]:
     return recording, "1m"
 
 
+def link_down(folder: Path) -> tuple[Recording, str]:
+    """One of two nodes has TLS, and the other one has not."""
+    authority = Authority(folder)
+    pair = authority.issue("127.0.0.1")
+    files = {"CERT": pair.cert, "KEY": pair.key, "CA": authority.cert}
+    secure = {f"FLOWGUARD_CLUSTER__{name}": str(path) for name, path in files.items()} | TWO_SHARDS
+    with redis_server(folder / "redis", ALWAYS) as redis:
+        first, second = node_arguments(redis, 2), node_arguments(redis, 2)
+        with running_broker(folder / "1", *first, environment=TWO_SHARDS) as broker:
+            recording = Recording(http_address(broker))
+            with running_broker(folder / "2", *second, environment=secure):
+                recording.until(lambda now: of_cluster(now, "nodes", "alive") == 2)
+                recording.until(lambda now: of_cluster(now, "shards", "serves") == 2)
+                recording.until(lambda now: 1 in [now[name] for name in now if "link_" in name])
+                for _ in range(3):
+                    recording.take()
+    return recording, "1m"
+
+
 def certificate(folder: Path, days: int = 5) -> tuple[Recording, str]:
     pair = Authority(folder).issue("server", days=days)
     words = ("--listen", "mqtts://127.0.0.1:0", "--cert", str(pair.cert), "--key", str(pair.key))
@@ -376,6 +395,7 @@ FAULTS: dict[str, Fault] = {
     "FlowguardKafkaAway": kafka_away,
     "FlowguardShardDown": shard_down,
     "FlowguardNodeLost": node_lost,
+    "FlowguardLinkDown": link_down,
     "FlowguardCertificateExpires": certificate,
     "FlowguardClientsTakenOver": taken_over,
     "FlowguardStoreDamaged": store_damaged,
