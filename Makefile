@@ -23,7 +23,7 @@ PEERS := scripts/setup-test-peers.sh
 QUICK := $(addprefix tests/flowguard/,codec cluster flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis serve-kafka cluster kafka demo simulate wheels test quick soak mixed torture attack drill fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis serve-kafka cluster kafka demo simulate wheels test quick soak mixed torture attack drill fuzz check spec bench bench-check bench-instructions bench-store bench-log bench-overload bench-cluster bench-cascade bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## list the targets
 	@echo 'make TARGET [ARGS="..."]'
@@ -140,8 +140,12 @@ bench-log: $(BENCH) rooms  ## measure the durable log beside client queues
 bench-overload: $(BENCH) rooms  ## run three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
-bench-cluster: $(BENCH) rooms  ## measure what several workers cost beside one (ARGS="--write")
+bench-cluster: $(BENCH) rooms  ## measure what workers and nodes cost, and what becomes of a cluster if a node dies
 	@$(PY) -m benchmarks.cluster $(ARGS)
+	@$(PY) -m benchmarks.parts --only nodes $(ARGS)
+
+bench-cascade: $(BENCH) rooms  ## kill one of three busy nodes, with and without protection (ARGS="--write")
+	@$(PY) -m benchmarks.parts --only nodes-cascade $(ARGS)
 
 bench-redis: $(BENCH) rooms  ## measure the store on Redis beside the published schema, PostgreSQL and RocksDB (ARGS="--write")
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)

@@ -6,9 +6,9 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,6 +46,8 @@ class Running:
     port: int
     log: Path
     """What it writes to stdout and stderr, until it ends."""
+    options: Mapping[str, float] = field(default_factory=dict)
+    """More options of the generator."""
 
 
 class Broker(ABC):
@@ -165,6 +167,22 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise BrokerFailed(f"fewer than {count} ports are free")
+
+
+def free_block(count: int) -> int:
+    """Return the first of `count` consecutive free ports."""
+    while True:
+        port = free_port()
+        if are_free(range(port, port + count)):
+            return port
+
+
+def are_free(ports: Iterable[int]) -> bool:
+    with ExitStack() as opened, suppress(OSError):
+        for port in ports:
+            opened.enter_context(socket.socket()).bind((HOST, port))
+        return True
+    return False
 
 
 def tail(log: Path, characters: int = 200) -> str:

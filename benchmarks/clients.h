@@ -33,7 +33,7 @@ struct conn {
 /* Options, with their defaults; times in seconds. */
 static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, topics = 1, first_topic,
                     rate, beside, tls, ws, warmup = 1, seconds = 4, setup_limit = 30, drain_limit = 15,
-                    hold_limit = 120, broker_pid;
+                    hold_limit = 120, broker_pid, other_broker_pid, subscriber_port;
 static enum scenario scenario;
 static struct conn *conns, *publishers, *subscribers;
 static uint32_t conn_count, publisher_count, subscriber_count;
@@ -97,8 +97,9 @@ static void open_socket(struct conn *c) {
 }
 
 static void start_connect(struct conn *c) {
+    double to = subscriber_port > 0 && c->role == SUBSCRIBER ? subscriber_port : port;
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
+                                  .sin_port = htons((uint16_t)to),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
     c->state = CONNECTING;

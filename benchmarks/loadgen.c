@@ -17,6 +17,8 @@
  * `numbers FILE`: a line for each connection, first those of subscribers, with the number in its
  * client id; else this is its index.
  * Topics have numbers from `first-topic` on.
+ * Subscribers connect to `subscriber-port` if there is one. The processor time of a second broker,
+ * `other-broker-pid`, is added to that of the first.
  * With `tls 1` and `ws 1` there is TLS, WebSocket, or one on the other below MQTT (stream.h).
  * Per wake-up a socket is read once and written once. With `durable 1` nobody asks for a clean
  * session: what is not acknowledged must survive, both ways.
@@ -34,6 +36,7 @@ static const struct option {
     double *value, min, max;
 } options[] = {
     {"port", &port, 1, 65535},
+    {"subscriber-port", &subscriber_port, 1, 65535},
     {"count", &count, 1, 30000},
     {"qos", &qos, 0, 1},
     {"w", &w, 1, 10000},
@@ -52,9 +55,16 @@ static const struct option {
     {"drain-limit", &drain_limit, 0, 60},
     {"hold-limit", &hold_limit, 1, 600},
     {"broker-pid", &broker_pid, 1, 1e9},
+    {"other-broker-pid", &other_broker_pid, 1, 1e9},
 };
 
 static const char *numbers_path;
+
+static struct snapshot brokers_now(void) {
+    struct snapshot now = snapshot_take((pid_t)broker_pid);
+    now.broker_cpu_ns += process_cpu_ns((pid_t)other_broker_pid);
+    return now;
+}
 
 static void on_sigterm(int signal_number) {
     (void)signal_number;
@@ -117,13 +127,13 @@ static void run_messages(void) {
         for (uint32_t i = 0; i < publisher_count; i++) mark_dirty(&publishers[i]);
         pump_for(warmup);
         announce("start");
-        from = snapshot_take((pid_t)broker_pid);
+        from = brokers_now();
         accepted_from = qos ? acknowledged : sent;
         delivered_from = delivered;
         measuring = true;
         pump_for(seconds);
         measuring = false;
-        to = snapshot_take((pid_t)broker_pid);
+        to = brokers_now();
         accepted = (qos ? acknowledged : sent) - accepted_from;
         delivered_to = delivered - delivered_from;
         announce("end");
@@ -148,9 +158,9 @@ static void run_storm(void) {
     struct histogram *times = calloc(1, sizeof *times);
     if (!times) die("out of memory");
     announce("start");
-    struct snapshot from = snapshot_take((pid_t)broker_pid);
+    struct snapshot from = brokers_now();
     connect_all(conn_count);
-    struct snapshot to = snapshot_take((pid_t)broker_pid);
+    struct snapshot to = brokers_now();
     announce("end");
     uint32_t failed = broken - refused, connected = 0;
     uint64_t last = from.wall_ns, issued = from.wall_ns;

@@ -90,6 +90,7 @@ class Bench:
             "value": (accepted + delivered) / (figures["broker_cores"] * window_s),
             "rate_per_s": (accepted + delivered) / window_s,
             "lost": lost,
+            "delivered_total": number(result, "delivered_total"),
             "peak_mib": machine.peak_resident_kib(running.pid) / 1024,
             "p50_ms": number(result["latency_ms"], "p50"),
             "p99_ms": number(result["latency_ms"], "p99"),
@@ -170,7 +171,7 @@ class Bench:
         return last_result(done.stdout, done.stderr)
 
     def _command(self, running: Running, scenario: Scenario, load: Load) -> list[str]:
-        values = {"port": running.port, "broker-pid": running.pid, **load}
+        values = {"port": running.port, "broker-pid": running.pid, **running.options, **load}
         numbers = ["--numbers", str(scenario.numbers)] if scenario.numbers else []
         return [str(self.generator), scenario.program, *options(values), *numbers]
 

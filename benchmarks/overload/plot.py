@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from html import escape
 
 COLOURS = ("#0969da", "#cf222e", "#1a7f37", "#8250df", "#9a6700")
+STYLE = (
+    "<style>.paper{fill:#ffffff}text{fill:#1f2328}text.dim{fill:#57606a}.frame{stroke:#d0d7de}"
+    "@media(prefers-color-scheme:dark){.paper{fill:#0d1117}text{fill:#e6edf3}"
+    "text.dim{fill:#9198a1}.frame{stroke:#3d444d}}</style>"
+)
+"""The picture follows the theme of the reader."""
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 860, 110, 76, 16, 34, 34
 Point = tuple[float, float]
 
@@ -60,7 +66,8 @@ def svg(panels: Sequence[Panel], title: str, mark_s: float | None = None, unit: 
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12" '
         f'role="img" aria-label="{escape(title)}">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        STYLE,
+        f'<rect width="{WIDTH}" height="{height}" class="paper"/>',
         f'<text x="{LEFT}" y="20" font-size="15" font-weight="bold">{escape(title)}</text>',
     ]
     for number, name in enumerate(names):
@@ -84,9 +91,8 @@ def draw(
         return round(LEFT + width * second / end_s, 1)
 
     parts = [
-        f'<text x="{LEFT}" y="{top - 6}" fill="#57606a">{escape(panel.title)}</text>',
-        f'<rect x="{LEFT}" y="{top}" width="{width}" height="{PANEL}" fill="none" '
-        'stroke="#d0d7de"/>',
+        f'<text x="{LEFT}" y="{top - 6}" class="dim">{escape(panel.title)}</text>',
+        f'<rect x="{LEFT}" y="{top}" width="{width}" height="{PANEL}" fill="none" class="frame"/>',
     ]
     for value, y in ((high, top + 4), (low, top + PANEL + 4)):
         parts.append(f'<text x="{LEFT - 6}" y="{y}" text-anchor="end">{value:,.12g}</text>')
@@ -94,12 +100,12 @@ def draw(
     for tick in range(int(end_s / step) + 1):
         parts.append(
             f'<text x="{x(tick * step)}" y="{top + PANEL + 14}" text-anchor="middle" '
-            f'fill="#57606a" font-size="10">{tick * step:g}{unit}</text>'
+            f'class="dim" font-size="10">{tick * step:g}{unit}</text>'
         )
     if mark_s is not None:
         parts.append(
             f'<line x1="{x(mark_s)}" x2="{x(mark_s)}" y1="{top}" y2="{top + PANEL}" '
-            'stroke="#57606a" stroke-dasharray="4 3"/>'
+            'class="frame" stroke-dasharray="4 3"/>'
         )
     for line in panel.series:
         points = " ".join(

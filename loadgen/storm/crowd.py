@@ -1,6 +1,6 @@
 """Crowd: all clients of a storm. They connect at once, hold their connections, and leave."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import final
 
@@ -18,10 +18,17 @@ LEAVE_EVERY_S = 0.005
 class Crowd:
     """All clients of a storm. Run it once; `tally` is live."""
 
-    def __init__(self, target: Target, plan: CrowdPlan, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        plan: CrowdPlan,
+        clock: Callable[[], float],
+        places: Sequence[tuple[str | int | bytes, ...]] = (),
+    ) -> None:
+        """`places` as `ClientLoop`."""
         self.plan = plan
         self.rng = Random(plan.seed)
-        self.loop = ClientLoop(target, clock)
+        self.loop = ClientLoop(target, clock, places)
         self.tally = ConnectTally(plan.clients)
         # Not seeded: two storms at one broker must not take each other's sessions over.
         name = f"{Random().getrandbits(40):010x}"

@@ -8,9 +8,9 @@ descriptor.
 import errno
 import heapq
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import count
+from itertools import count, cycle
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SO_ERROR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import Final, Protocol, final
 
@@ -132,8 +132,15 @@ class Wire:
 
 @final
 class ClientLoop:
-    def __init__(self, target: Target, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        clock: Callable[[], float],
+        places: Sequence[tuple[str | int | bytes, ...]] = (),
+    ) -> None:
+        """Connections go to `places` in turn, if any are given, else to the target's address."""
         self.target = target
+        self._places = cycle(places or [target.address])
         self.clock = clock
         self.layer_fault = ""
         """Why the last connection failed below MQTT."""
@@ -161,7 +168,7 @@ class ClientLoop:
             self.call_at(now_s, lambda now_s: owner.closed(Fate.LOCAL, now_s))
             return None
         sock.setblocking(False)
-        error = sock.connect_ex(self.target.address)
+        error = sock.connect_ex(next(self._places))
         if error not in (0, errno.EINPROGRESS):
             sock.close()
             fate = _fate(error)

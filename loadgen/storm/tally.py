@@ -45,6 +45,12 @@ class LatencyHistogram:
         ratio = max(1.0, latency_s / LATENCY_MIN_S)
         self._buckets[math.ceil(math.log(ratio) / _LOG)] += 1
 
+    def add(self, other: "LatencyHistogram") -> None:
+        """Add the values of another histogram."""
+        self.count += other.count
+        self.max_s = max(self.max_s, other.max_s)
+        self._buckets += other._buckets
+
     def percentile_s(self, percent: float) -> float | None:
         """Return the nearest-rank percentile, at most 2 % too high, or None without values."""
         return self.rank_s(max(1, math.ceil(self.count * percent / 100)))

@@ -2,18 +2,19 @@
 
 import json
 import os
-import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 
+from benchmarks.brokers import are_free as are_free
+from benchmarks.brokers import free_block as free_block
 from benchmarks.brokers import free_ports
 from tests.interop.broker import OURS, start
 from tests.torture.wire import HOST
@@ -25,24 +26,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "node": {"queue_bytes_max": 2**30},
     "cluster": {"shards": SHARDS},
 }
-
-
-def free_block(count: int) -> int:
-    """Return the first of `count` consecutive free ports."""
-    while True:
-        (port,) = free_ports(1)
-        if are_free(range(port, port + count)):
-            return port
-
-
-def are_free(ports: Iterable[int]) -> bool:
-    with ExitStack() as opened, suppress(OSError):
-        for port in ports:
-            opened.enter_context(socket.socket()).bind((HOST, port))
-        return True
-    return False
-
-
 WRONG_CLOCK = Path(__file__).with_name("wrong_clock")
 
 

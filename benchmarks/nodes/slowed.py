@@ -1,0 +1,201 @@
+"""The line of one of three nodes to Redis becomes fifty times slower: whose windows shrink?
+
+Each node has one shard, and durable pairs publish at a steady pace. Pairs *apart* have both
+sessions on the first node. The publisher of a *touching* pair is on the first node, and its
+subscriber on the last. The line of that node becomes slower, and later as fast as before.
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import machine
+from benchmarks.build import build, options
+from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.conditions import Conditions
+from benchmarks.overload.plot import Panel, Series, svg
+from benchmarks.peers import BUILT
+from benchmarks.placement import owned
+from benchmarks.redis.servers import redis_server
+from benchmarks.runner import last_result, number, refuse_errors
+
+from .line import lines
+from .running import Node, NodePlan, running
+
+KEY = "nodes-slowed"
+NODES, PAIRS, RATE_PER_S = 3, 50, 1_000.0
+BYTES_PER_S, DELAY_S, FACTOR = 4_000_000.0, 0.002, 50.0
+FULL_S, CALM_S, WARMUP_S, LOOK_S, HEALED_S = 20.0, 8.0, 2.0, 0.1, 30.0
+DOWN_MAX_S, DOWN_SHARE, APART_MIN, OPEN = 1.0, 0.5, 90.0, 100.0
+FIRST, SLOWED = 0, 2
+
+
+@dataclass(frozen=True)
+class Look:
+    """All shards at one instant; second 0 is when the line becomes slower."""
+
+    at_s: float
+    windows: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Slowed:
+    apart_per_s: tuple[float, float]
+    """Messages in and out, before and while the line is slow."""
+    touching_per_s: tuple[float, float]
+    looks: tuple[Look, ...]
+    healed_s: float
+    """When the line was as fast as before, since second 0."""
+
+    @property
+    def down_s(self) -> float:
+        """Time until the window of the slowed node is at half of what it was."""
+        before = [look.windows[SLOWED] for look in self.looks if look.at_s <= 0][-1]
+        after = [look for look in self.looks if look.at_s > 0]
+        down = [look.at_s for look in after if look.windows[SLOWED] <= DOWN_SHARE * before]
+        return min(down, default=float("inf"))
+
+    @property
+    def open_s(self) -> float:
+        """Time from the healing until all windows are at their maximum."""
+        after = [look for look in self.looks if look.at_s > self.healed_s]
+        is_open = [look.at_s for look in after if min(look.windows) >= OPEN]
+        return min(is_open, default=float("inf")) - self.healed_s
+
+    def report(self) -> Report:
+        apart = 100 * self.apart_per_s[1] / self.apart_per_s[0]
+        checks: list[Check] = [
+            at_most("window of the slowed node halved after", self.down_s, DOWN_MAX_S, " s", 1),
+            at_least("throughput of pairs apart while it is slow", apart, APART_MIN, " %"),
+            at_most("all windows at 100 again after", self.open_s, HEALED_S, " s", 1),
+        ]
+        rows = (
+            ("apart", *(f"{each:,.0f}" for each in self.apart_per_s)),
+            ("touching", *(f"{each:,.0f}" for each in self.touching_per_s)),
+        )
+        first_s = self.looks[0].at_s
+        series = tuple(
+            Series(f"node {n + 1}", tuple((o.at_s - first_s, o.windows[n]) for o in self.looks))
+            for n in range(NODES)
+        )
+        title = f"Three nodes, the line of one to Redis {FACTOR:g} times slower"
+        return Report(
+            KEY,
+            title,
+            f"flowguard ({BUILT.name}). The nodes share one core, and Redis, lines and generators "
+            f"have another. A line passes on {BYTES_PER_S / 1e6:g} MB/s and holds each answer back "
+            f"for {DELAY_S * 1e3:g} ms. Slow means {BYTES_PER_S / FACTOR / 1e6:g} MB/s and "
+            f"{FACTOR * DELAY_S * 1e3:g} ms. {PAIRS} durable pairs of each kind publish "
+            f"{RATE_PER_S:,.0f} messages per second, QoS 1.",
+            tuple(checks),
+            (Grid(("pairs", "messages in and out per second", "one line slow"), rows),),
+            (f"The line was slow for {self.healed_s:.0f} s.",),
+            svg([Panel("window, packets", series, True)], title, -first_s),
+        )
+
+
+def measure(conditions: Conditions) -> Slowed:
+    BUILT.prepare()
+    seconds = conditions.scaled(FULL_S, 4.0)
+    with (
+        TemporaryDirectory(prefix="flowguard-bench-") as name,
+        machine.pinned(conditions.generator_core),
+    ):
+        folder = Path(name)
+        with (
+            redis_server(folder / "redis", "always") as redis,
+            lines(folder, redis.path, NODES, BYTES_PER_S, DELAY_S) as made,
+        ):
+            plans = [NodePlan(line.url, NODES, 1) for line in made]
+            with running(folder, plans, conditions.broker_core) as nodes:
+                shards = [shard for node in nodes for shard in node.shards()]
+                measured = (nodes[FIRST], shards, folder, seconds)
+                calm = [throughput_of(process) for process in loads_of(*measured, WARMUP_S)]
+                with looking(nodes, shards) as looks:
+                    loads = loads_of(*measured, CALM_S + WARMUP_S)
+                    time.sleep(CALM_S)
+                    made[SLOWED].change(BYTES_PER_S / FACTOR, FACTOR * DELAY_S)
+                    slowed_s = time.monotonic()
+                    slow = [throughput_of(process) for process in loads]
+                    made[SLOWED].change(BYTES_PER_S, DELAY_S)
+                    healed_s = time.monotonic() - slowed_s
+                    while time.monotonic() < slowed_s + healed_s + HEALED_S:
+                        time.sleep(LOOK_S)
+                        if looks and min(looks[-1].windows) >= OPEN:
+                            break
+    found = tuple(Look(round(o.at_s - slowed_s, 2), o.windows) for o in looks)
+    return Slowed((calm[0], slow[0]), (calm[1], slow[1]), found, healed_s)
+
+
+def throughput_of(process: "subprocess.Popen[str]") -> float:
+    """Messages in and out per second, when it has ended."""
+    output, errors = process.communicate()
+    result = last_result(output, errors)
+    refuse_errors(result)
+    done = number(result, "accepted") + number(result, "delivered")
+    return done / number(result, "window_s")
+
+
+def loads_of(
+    node: Node, shards: list[int], folder: Path, seconds: float, warmup_s: float
+) -> "list[subprocess.Popen[str]]":
+    """Pairs apart, and those that touch the last node."""
+    return [load(node, shards, folder, seconds, warmup_s, at) for at in (FIRST, SLOWED)]
+
+
+def load(
+    node: Node, shards: list[int], folder: Path, seconds: float, warmup_s: float, at: int
+) -> "subprocess.Popen[str]":
+    """Durable pairs whose publishers are on the first node, and their subscribers on node `at`."""
+    path = folder / f"numbers-{at}"
+    skipped = at * PAIRS  # Clients of both generators have their own numbers.
+    numbers = [
+        each
+        for letter, place in (("s", at), ("p", FIRST))
+        for each in islice(owned(letter, NODES, shards[place]), skipped, skipped + PAIRS)
+    ]
+    path.write_text("".join(f"{each}\n" for each in numbers))
+    values = {
+        "port": node.port,
+        "broker-pid": node.pid,
+        "count": PAIRS,
+        "qos": 1,
+        "w": 100,
+        "rate": RATE_PER_S,
+        "durable": 1,
+        "first-topic": skipped,
+        "warmup": warmup_s,
+        "seconds": seconds,
+    }
+    command = [str(build("loadgen")), "pairs", *options(values), "--numbers", str(path)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+
+
+@contextmanager
+def looking(nodes: list[Node], shards: list[int]) -> Iterator[list[Look]]:
+    """Read the windows of all shards all the time."""
+    looks: list[Look] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(LOOK_S):
+            found = [
+                node.get(f"/workers/{k}/status") for node, k in zip(nodes, shards, strict=True)
+            ]
+            windows = tuple(float(status["window"]["granted"]) for status in found)
+            looks.append(Look(time.monotonic(), windows))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield looks
+    finally:
+        is_over.set()
+        thread.join()
