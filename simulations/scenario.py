@@ -130,6 +130,12 @@ class NetworkPlan(_Part):
     """Number of nodes that store a message before it is acknowledged, this one included."""
     gossip_late_s: NotNegative = 0.0
     """Additional delay of gossip between nodes, U(0, this), seconds."""
+    shards: int = Field(6, ge=1, le=256)
+    """Number of shards, each at one node, for clients that use the node of their shard."""
+    lease_s: float = Field(3.0, ge=0.5)
+    """Time without a sign of life after which the shards of a node move, seconds."""
+    start_s: NotNegative = 2.0
+    """Time from the decision that a shard moves until its new node serves it, seconds."""
 
 
 class RetryPlan(_Part):
@@ -205,9 +211,9 @@ class PopulationPlan(_Part):
     """Trace of arrivals, instead of evenly spread ones; it determines `clients` if absent."""
     stay_s: NotNegative | None = None
     """Time from connection to final disconnection of a client, seconds; absent: it stays."""
-    node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
-    """Node of an attempt: each in turn; any; any live one, as by a load balancer; or the client's
-    last node, and the next one after a failure."""
+    node: Literal["round-robin", "random", "balanced", "next", "shard"] = "balanced"
+    """Node of an attempt: each in turn; any; any live one, as by a load balancer; the client's
+    last node, and the next one after a failure; or the node of its shard."""
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Nodes that the clients use, from 0; empty: all."""
     timeout_s: Positive = 10.0

@@ -12,13 +12,14 @@ from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow.load.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations import baselines
 from simulations.crowd.clients import Population
-from simulations.crowd.connection import Attempt
+from simulations.crowd.connection import Attempt, Outcome
 from simulations.crowd.publishers import Publishers
 from simulations.crowd.topics import Message, Topic
 from simulations.draws import random_for
 from simulations.engine import Engine
 from simulations.invariants import Invariants, Violation
 from simulations.process.machine import Faults, Machine, Network, name_of
+from simulations.process.shard_places import ShardPlaces
 from simulations.scenario import PopulationPlan, Scenario
 
 baselines.load()  # The laws that flowguard is compared with.
@@ -50,6 +51,12 @@ class World:
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
+        self.places: ShardPlaces | None = None
+        if any(plan.node == "shard" for plan in scenario.populations.values()):
+            names = [machine.name for machine in self.machines]
+            self.places = ShardPlaces(
+                scenario.network, self.engine, names, self._is_alive, self._give_away
+            )
         self._populate()
         self._waiting_count = scenario.clients
         """Clients that were never connected and have not given up."""
@@ -65,6 +72,23 @@ class World:
         by_name = {population.name: population for population in self.populations}
         for population in self.populations:
             self._give_voice(population, population.plan, by_name)
+
+    def _is_alive(self, node: int) -> bool:
+        return self.machines[node].broker is not None
+
+    def _give_away(self, shard: int) -> None:
+        """The node of a shard ends the connections of its clients."""
+        assert self.places is not None
+        for population in self.populations:
+            if population.plan.node != "shard":
+                continue
+            shards = self.places.shards_of(population.name, population.clients)
+            for connection in list(population.connections):
+                if connection is None or shards[connection.client] != shard:
+                    continue
+                if connection.outcome is Outcome.CONNECTED and connection.is_alive:
+                    population.closed(connection, self.engine.now_s)
+                    connection.broker.hang_up(connection)
 
     def _give_voice(
         self, population: Population, plan: PopulationPlan, by_name: dict[str, Population]

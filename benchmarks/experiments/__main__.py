@@ -19,6 +19,7 @@ from . import (
     e10_stability,
     e11_resume,
     e13_partition,
+    e14_zone,
     speed,
 )
 from .cases import Experiment
@@ -28,7 +29,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     module.EXPERIMENT.key: module.EXPERIMENT
     for module in (
         *(e01_fan_out, e02_flash_crowd, e03_retry_storm, e04_cascade, e05_slow_store),
-        *(e06_noisy_neighbour, e10_stability, e11_resume, e13_partition),
+        *(e06_noisy_neighbour, e10_stability, e11_resume, e13_partition, e14_zone),
     )
 }
 SPEED: Final = "scale"

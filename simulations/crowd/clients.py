@@ -27,6 +27,7 @@ from simulations.crowd.publishers import Publishers
 from simulations.crowd.retry import Retry
 from simulations.draws import Draws
 from simulations.engine import Lane
+from simulations.process.shard_places import INTERVAL_S
 from simulations.scenario import PopulationPlan
 from simulations.scenario_files.traces import Curve
 
@@ -117,13 +118,16 @@ class Population:
     def _attempt(self, client: int) -> None:
         """Make an attempt: its CONNECT arrives at a node, or its SYN does not."""
         now_s = self.world.engine.now_s
+        node = self._node_for(client, self.attempts[client])
+        if node is None:  # The node that accepts it waits until a node serves the shard.
+            self.world.engine.at(now_s + INTERVAL_S, self._attempt, client)
+            return
         number = self.attempts[client]
         self.attempts[client] = number + 1
         self.attempts_count += 1
         if not number:
             self.arrived_count += 1
         started_s = now_s - self._handshake_s
-        node = self._node_for(client, number)
         broker = self.world.machines[node].broker
         if broker is None:
             times_s = (started_s, now_s)
@@ -135,7 +139,7 @@ class Population:
         self._deadlines.add(deadline_s, connection)
         self._knock(connection)
 
-    def _node_for(self, client: int, number: int) -> int:
+    def _node_for(self, client: int, number: int) -> int | None:
         at: Sequence[int] = self.plan.at or range(self.world.scenario.nodes)
         nodes = len(at)
         match self.plan.node:
@@ -149,6 +153,10 @@ class Population:
                     living = [node for node in living if node in at]
                 living = living or at
                 return living[int(len(living) * self._nodes.uniform(client, number))]
+            case "shard":
+                places = self.world.places
+                assert places is not None
+                return places.node_of(places.shards_of(self.name, self.clients)[client])
             case "next":
                 # A client that was connected reconnects to the same node, unless that fails. Then
                 # half of the clients try the nodes upwards, the other half downwards.

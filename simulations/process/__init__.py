@@ -5,4 +5,5 @@
 - `packets`   serves clients; `wide` delivers a message to thousands, `replays` what waited
 - `loop`      drives the real turns
 - `machine`   the host of a process: its `disk`, its `counters`; `host` has its interface
+- `shard_places`  the node of each shard of a cluster
 """
