@@ -199,10 +199,12 @@ class Machine:
 
         world = self.world
         pause = self.fibre.pause
+        world.tokens += 1
+        node_id = f"{self.name}-{world.tokens}"
         while True:
             try:
                 settings = world.settings_of(None)
-                table = ClusterTable(settings, lambda: world.now_s, lambda _: pause())
+                table = ClusterTable(settings, node_id, lambda: world.now_s, lambda _: pause())
                 view = table.meet(self.record, {})
                 break
             except StoreError:
