@@ -306,7 +306,7 @@ async def _leave(node: Node, reactor: Reactor, clock: Callable[[], float], over_
 
 def _dismiss(connections: Iterable[ServerConnection], node: Node, now_s: float) -> None:
     """End connections of a broker that ends; MQTT 5 clients get the server reference, if any."""
-    reference = node.settings.node.server_reference or ""
+    reference = node.door.server_reference or node.settings.node.server_reference or ""
     reason = ReasonCode.USE_ANOTHER_SERVER if reference else ReasonCode.SERVER_SHUTTING_DOWN
     for connection in connections:
         connection.end(reason, now_s, reference)

@@ -12,11 +12,18 @@ import typer
 
 from flowguard.app.broker import BrokerParts, build_broker
 from flowguard.app.failures import EXIT_CONFIG, StartError, end_of
-from flowguard.app.workers.process import PING_S, Control, WorkerSpec, end_with_supervisor
+from flowguard.app.workers.process import (
+    PING_S,
+    Control,
+    WorkerLoad,
+    WorkerSpec,
+    end_with_supervisor,
+)
 from flowguard.app.workers.shares import share_of
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import shared_doorways
+from flowguard.broker.workers.handover import Handover
 from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.broker.workers.worker_addresses import NodeAddress
 from flowguard.cli.console import refused
@@ -43,14 +50,21 @@ def worker(
     with start_signals():
         if spec.seat.address is not None:
             sock.sendall(b'{"opening": true}\n')
-        broker = _claimed(_build(spec), sock)
+        broker = _claimed(_build(spec, sock), sock)
     try:
         trio.run(_main, broker, sock)
     except BaseExceptionGroup as group:
         raise refused(*end_of(group)) from group
 
 
-def _build(spec: WorkerSpec) -> BrokerParts:
+def _build(spec: WorkerSpec, control: socket) -> BrokerParts:
+    told: list[str] = []
+
+    def on_wait(why: str, _: bool) -> None:
+        if not told:
+            told.append(why)
+            control.sendall(b'{"waits": true}\n')
+
     try:
         sources = Sources.from_json(spec.sources)
         settings = _share(spec, spec.whole_settings)
@@ -65,6 +79,7 @@ def _build(spec: WorkerSpec) -> BrokerParts:
             seat=replace(spec.seat, tls=node_tls_of(settings.cluster)),
             origins=sources.load().origins,
             own_process=True,
+            on_wait=on_wait,
         )
     except ConfigError as error:
         raise refused(f"{spec.seat.name} cannot start", str(error), EXIT_CONFIG) from error
@@ -130,11 +145,18 @@ async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
     await control.tell(ready=True)
     async for message in control.messages():
         if "ping" in message:
-            await control.tell(pong=True)
+            await control.tell(pong=_load_of(running))
         if running.stop.is_set():  # Sockets and store may be closed already.
             continue
         if "moved" in message and broker.seat is not None:
             broker.seat.move({int(k): NodeAddress(*each) for k, each in message["moved"].items()})
+            running.reactor.wake()
+        if "gives" in message:
+            running.node.door.server_reference, count = message["gives"]
+            running.reactor.stop_listening()
+            placement = running.node.handshakes.placement
+            assert isinstance(placement, Handover)
+            placement.part(count)
             running.reactor.wake()
         if "died" in message:
             name, incarnation = message["died"]
@@ -145,3 +167,11 @@ async def obey(broker: BrokerParts, control: Control, running: Running) -> None:
                 await control.tell(reloaded=await broker.files.reload(running.node))
             except ConfigError as error:
                 await control.tell(rejected=str(error))
+
+
+def _load_of(running: Running) -> WorkerLoad:
+    node = running.node
+    gate = node.guard.gate
+    slots = 0 if gate.buffered else max(0, gate.limit - gate.in_process)
+    relayed = running.reactor.sockets.listeners.pipes_count
+    return WorkerLoad(node.counters.clients_connected, relayed, slots)

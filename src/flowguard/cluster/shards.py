@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 GAP_S: Final = 2.0
 """Time between two signs of life after which this node judges no other for a while, seconds."""
@@ -66,6 +66,24 @@ class NodeRecord:
     """Time since its start, seconds."""
     states: Mapping[str, str] = field(default_factory=dict)
     """`ShardState` of the shards that it runs, by their number."""
+    gives: int | None = None
+    """The shard that it gives away now, or None."""
+    awaits: tuple[int, ...] = ()
+    """Shards whose workers run here and wait for the lease."""
+    clients: int = 0
+    """Number of connected clients of its shards."""
+    slots: int = 0
+    """Number of CONNECTs that the gates of its shards would admit at once; 0 if some wait."""
+    reference: str = ""
+    """The address of the node for clients, or "" if unknown."""
+
+
+class ShardMove(NamedTuple):
+    """A shard that is to move."""
+
+    shard: int
+    giver: str
+    taker: str
 
 
 @final
@@ -100,9 +118,29 @@ def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int)
 
     `homes` has the node that ran a shard last. A shard stays at that node if it lives. Others go to
     the nodes with the fewest; a shard is absent if all nodes have their maximum. Then one shard
-    moves, if a node is leaving, or if that makes the nodes more equal. It moves alone: the result
-    is the same until its new node has it.
+    moves, if its node gives it away (`next_move`). The result is the same until its new node has
+    it.
     """
+    nodes, found, loads = _placed(living, homes, count)
+    move = _move(nodes, found, loads)
+    if move is not None and nodes[move.giver].gives == move.shard:
+        found[move.shard] = move.taker
+    return found
+
+
+def next_move(
+    living: Iterable[NodeRecord], homes: Mapping[int, str], count: int
+) -> ShardMove | None:
+    """Return the shard that is to move next: one of a node that is leaving, or one whose move makes
+    the nodes more equal. Return None if no shard is to move, or none can."""
+    return _move(*_placed(living, homes, count))
+
+
+def _placed(
+    living: Iterable[NodeRecord], homes: Mapping[int, str], count: int
+) -> tuple[dict[str, NodeRecord], dict[int, str], Counter[str]]:
+    """Return the nodes by name, the node of each shard before the next move, and the number of
+    shards of each node."""
     nodes = {node.name: node for node in living}
     found = {shard: home for shard, home in homes.items() if shard < count and home in nodes}
     loads = Counter(found.values())
@@ -110,11 +148,7 @@ def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int)
         if shard not in found and (taker := _freest(nodes, loads)) is not None:
             found[shard] = taker.name
             loads[taker.name] += 1
-    move = _move(nodes, found, loads)
-    if move is not None:
-        shard, name = move
-        found[shard] = name
-    return found
+    return nodes, found, loads
 
 
 def reason_of(home: NodeRecord | None, name: str) -> MoveReason:
@@ -142,16 +176,24 @@ def _freest(nodes: Mapping[str, NodeRecord], loads: Mapping[str, int]) -> NodeRe
 
 def _move(
     nodes: Mapping[str, NodeRecord], found: Mapping[int, str], loads: Mapping[str, int]
-) -> tuple[int, str] | None:
-    """Return the shard that moves and the node that gets it, or None."""
+) -> ShardMove | None:
     taker = _freest(nodes, loads)
     givers = [node for node in nodes.values() if loads.get(node.name, 0)]
     if taker is None or not givers:
         return None
+    shards = {node.name: [each for each in found if found[each] == node.name] for node in givers}
     giver = max(
-        givers, key=lambda node: (node.is_leaving, loads[node.name] / node.shards_max, node.name)
+        givers,
+        key=lambda node: (
+            node.gives in shards[node.name],  # A move that has begun goes on.
+            node.is_leaving,
+            loads[node.name] / node.shards_max,
+            node.name,
+        ),
     )
     after = (loads.get(taker.name, 0) + 1) / taker.shards_max
     if not giver.is_leaving and loads[giver.name] / giver.shards_max <= after:
         return None
-    return max(shard for shard, name in found.items() if name == giver.name), taker.name
+    own = shards[giver.name]
+    shard = giver.gives if giver.gives in own else max(own)
+    return ShardMove(shard, giver.name, taker.name)

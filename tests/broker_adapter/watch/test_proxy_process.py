@@ -194,7 +194,7 @@ def test_drain_disconnects_clients_and_ends_the_proxy(tmp_path: Path) -> None:
         callers = [client(proxy, f"c{number}") for number in range(6)]
         code, said, complaint = run("drain", "--over", "1s", "--url", proxy.url)
         assert code == 0, complaint
-        assert "6 clients were connected" in said
+        assert "the proxy has ended; 6 clients were connected" in said
         assert proxy.process.wait(PATIENCE_S) == 0
         for caller in callers:
             ended = caller.read()

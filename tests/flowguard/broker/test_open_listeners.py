@@ -1,14 +1,16 @@
 """The warning at the start names each listener that rejects no client, and no other."""
 
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.brokers import free_ports
 from flowguard.app.reloadable_files import checks_of
 from flowguard.broker.sockets.listening import open_doorways
-from flowguard.network_settings import NetworkSettings
+from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.connect.authentication import Hooks
 from flowguard.types import ReasonCode
 from tests.support.authentication import SameVerdict
@@ -78,3 +80,17 @@ async def test_a_broker_that_authenticates_warns_of_no_listener(files: Mapping[s
     assert await warned_of(allow_anonymous=False) == []
     hooks = Hooks(authenticator=SameVerdict(ReasonCode.SUCCESS))
     assert await warned_of(hooks) == []
+
+
+def test_listener_that_is_shut_rejects_connections_until_it_opens_again() -> None:
+    (port,) = free_ports(1)
+    address = (HOST, port)
+    listener = ListenerSettings(address=f"{HOST}:{port}")
+    (doorway,) = open_doorways(NetworkSettings(listeners=(listener,)))
+    socket.create_connection(address).close()
+    doorway.shut()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    doorway.open()
+    socket.create_connection(address).close()
+    doorway.close()

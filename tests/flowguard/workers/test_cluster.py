@@ -40,7 +40,11 @@ def node(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Machine]:
     """Run a node; `settings` are variables of its environment."""
-    environment = {"FLOWGUARD_CLUSTER__SHARDS": str(SHARDS), **(settings or {})}
+    environment = {
+        "FLOWGUARD_CLUSTER__SHARDS": str(SHARDS),
+        "FLOWGUARD_NODE__SERVER_REFERENCE": f"node.example:{port}",
+        **(settings or {}),
+    }
     arguments = arguments_of(redis, port)
     with machine(folder, *arguments, environment=environment, exit_code=exit_code) as running:
         yield running

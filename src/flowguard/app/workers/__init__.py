@@ -11,5 +11,5 @@
 - `seat`         one worker as it knows itself, and what connects it with the others
 - `machine_http` metrics and status of all workers on one port; `machine_trace`, `machine_metrics`:
                  their traces and metrics; `worker_request`: a request to one of them;
-                 `cluster_http`: to one on another node
+                 `cluster_http`: to one on another node, and changes
 """

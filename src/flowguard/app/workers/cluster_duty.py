@@ -4,11 +4,13 @@ Twice a second it notes a sign of life in the table in Redis, reads the table, a
 shards are this node's (`flowguard.cluster.shards`). A worker runs for each of them, and learns the
 addresses of the others. A worker waits for the lease of its shard. So it does not matter that the
 last owner still finishes its work.
+
+Shards that are to move go one after the other (`giving`): those of a node that ends or is drained,
+and those that a node with fewer shards gets.
 """
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -17,16 +19,17 @@ import structlog
 import trio
 
 from flowguard.address import parse_address
+from flowguard.app.giving import Giving
 from flowguard.app.workers.cluster_status import (
     ClusterStatus,
     moves_of,
-    node_state,
     nodes_of,
     place_of,
     shards_of,
 )
 from flowguard.app.workers.node_hosts import NodeHosts
 from flowguard.app.workers.process import Worker
+from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.broker.workers.worker_addresses import NodeAddress
 from flowguard.cluster.shards import (
@@ -36,6 +39,7 @@ from flowguard.cluster.shards import (
     ShardState,
     SignsOfLife,
     assigned,
+    next_move,
 )
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, LeasedError, StoreError
@@ -64,7 +68,8 @@ class ClusterDuty:
 
         address = settings.cluster.address
         assert address is not None
-        self.node = NodeRecord(address, shards_max, http=http)
+        reference = settings.node.server_reference or ""
+        self.node = NodeRecord(address, shards_max, reference=reference, http=http)
         self.tls = node_tls_of(settings.cluster)
         self._started_s = time.monotonic()
         self._open = partial(ClusterTable, settings, node_id, time.monotonic, time.sleep)
@@ -77,7 +82,7 @@ class ClusterDuty:
         self._taken_since_s: float | None = None
         """Time since when another node has been found at the address of this one."""
         self._workers: Sequence[Worker] = ()
-        self._living: set[str] = set()
+        self.living: set[str] = set()
         self._hosts = NodeHosts()
         self._duties: dict[int, str] = {}
         """The node that is to run each shard."""
@@ -89,10 +94,9 @@ class ClusterDuty:
         """Time until these served, all together, seconds."""
         self.remote: dict[int, NodeAddress] = {}
         """Each shard that is on another node, with the first port of its node."""
+        self._giving = Giving(address)
         self.trouble = ""
         """Why the last sign of life failed, or ""."""
-        self._is_stuck = False
-        """True if this node is leaving, and no other one can take its shards."""
         self._asking = trio.Lock()
         """Held while Redis is asked: one thread at a time uses the connection."""
         self._has_left = False
@@ -101,9 +105,10 @@ class ClusterDuty:
         except StoreError as error:
             self._note(error)
 
-    def use(self, workers: Sequence[Worker]) -> None:
-        """Take the workers, one for each shard of the cluster; none runs before `run`."""
-        self._workers = workers
+    def use(self, workers: Sequence[Worker], doorways: Sequence[Doorway]) -> None:
+        """Take the workers, one for each shard of the cluster, and the listeners; no worker runs
+        before `run`."""
+        self._workers, self._giving.doorways = workers, doorways
         for worker in workers:
             worker.want(is_wanted=False)
 
@@ -116,12 +121,13 @@ class ClusterDuty:
         while True:
             await trio.sleep(INTERVAL_S)
             try:
-                async with self._asking:
-                    if self._has_left:
-                        return
-                    table = await trio.to_thread.run_sync(self._meet)
-                await self._apply(table)
-                await self._forget_dead(table)
+                if self._has_left:
+                    return
+                await self._beat()
+                for name, age_s in self.table.ages_s.items():
+                    if age_s > FORGET_S and name not in self.living:
+                        async with self._asking:
+                            await trio.to_thread.run_sync(self._forget, name)
             except (ConfigError, StoreError) as error:
                 self._note(error)
             else:
@@ -143,13 +149,30 @@ class ClusterDuty:
             log.warning("cluster table unavailable", why=str(error))
         self.trouble = str(error)
 
+    async def _beat(self) -> None:
+        """Give a sign of life, and do what the table asks for. Raises ConfigError, `StoreError`."""
+        async with self._asking:
+            if not self._has_left:
+                await self._apply(await trio.to_thread.run_sync(self._meet))
+
+    async def mark(self, names: Collection[str], *, is_drained: bool) -> None:
+        """Let nodes take no shards and give theirs away, or end that. Raises ConfigError,
+        `StoreError`."""
+        if names:
+            async with self._asking:
+                assert self._access is not None
+                mark = partial(self._access.mark, names, is_drained=is_drained)
+                await trio.to_thread.run_sync(mark)
+            await self._beat()
+
     async def evacuate(self) -> None:
         """Give all shards away, one after the other, as far as other nodes can take them."""
         self.node = replace(self.node, is_leaving=True)
         while any(worker.process is not None for worker in self._workers):
             await trio.sleep(INTERVAL_S)
-            if self._is_stuck or self.trouble:
-                break
+            is_known = self.table.nodes[self.node.name].is_leaving
+            if (is_known and self._giving.move is None) or self.trouble:
+                break  # No other node can take a shard.
 
     async def leave(self) -> None:
         """Leave the table, so that no other node waits; `run` gives no more signs of life."""
@@ -180,15 +203,7 @@ class ClusterDuty:
         own = replace(self.node, states=self._states())
         table = replace(self.table, nodes={**self.table.nodes, own.name: own})
         shards = range(len(self._workers))
-        return [place_of(shard, table, self._living, self._duties) for shard in shards]
-
-    def node_states(self) -> Counter[str]:
-        """Return the number of nodes in each state."""
-        return Counter(node_state(node, self._living) for node in self.table.nodes.values())
-
-    def shard_states(self) -> Counter[str]:
-        """Return the number of shards in each state."""
-        return Counter(state.value for _, state in self.places())
+        return [place_of(shard, table, self.living, self._duties) for shard in shards]
 
     def status(self, statuses: Sequence[Status | None]) -> ClusterStatus:
         """Return the table as this node reads it; `statuses` has that of each shard."""
@@ -196,10 +211,11 @@ class ClusterDuty:
         return ClusterStatus(
             node=self.node.name,
             trouble=self.trouble,
-            nodes=nodes_of(self.table, self._living),
+            nodes=nodes_of(self.table, self.living),
             shards=shards_of(places, self.table, statuses),
             down=[k for k, (_, state) in enumerate(places) if state is not ShardState.SERVES],
-            moving=list(moves_of(self.table, self._living, self._duties).values()),
+            moving=list(moves_of(self.table, self.living, self._duties).values()),
+            moves=None if self._giving.move is None else self._giving.move.shard,
         )
 
     # --- the table -------------------------------------------------------------------------------
@@ -210,10 +226,20 @@ class ClusterDuty:
             for worker in self._workers
             if worker.process is not None and worker.incarnation
         }
+        running = [worker for worker in self._workers if worker.process is not None]
+        record = replace(
+            self.node,
+            alive_s=time.monotonic() - self._started_s,
+            states=self._states(),
+            gives=self._giving.shard,
+            awaits=tuple(worker.index for worker in running if worker.waits),
+            clients=sum(worker.load.clients for worker in running),
+            slots=min((worker.load.slots for worker in running), default=0) * len(running),
+        )
         if self._access is None:
             self._access = self._open()
-        alive_s = time.monotonic() - self._started_s
-        record = replace(self.node, alive_s=alive_s, states=self._states())
+        if self._signs is None:
+            self._access.mark([self.node.name], is_drained=False)
         table = self._access.meet(record, claimed)
         if self._signs is None:
             self._signs = SignsOfLife(self._lease_s, time.monotonic())
@@ -234,26 +260,21 @@ class ClusterDuty:
         except (ConfigError, StoreError) as error:
             log.warning("node not removed from the cluster table", name=name, why=str(error))
 
-    async def _forget_dead(self, table: "ClusterView") -> None:
-        """Remove the nodes that have been dead for long."""
-        for name, age_s in table.ages_s.items():
-            if age_s > FORGET_S and name not in self._living:
-                async with self._asking:
-                    await trio.to_thread.run_sync(self._forget, name)
-
     async def _apply(self, table: "ClusterView") -> None:
         """Decide by a table, and let it take effect."""
         before, self.table = self.table, table
         self._judge(table)
         homes = {shard: home.node for shard, home in table.shards.items()}
-        living = [table.nodes[name] for name in sorted(self._living)]
+        living = [table.nodes[name] for name in sorted(self.living)]
         duties = self._duties = assigned(living, homes, len(self._workers))
-        moves = moves_of(table, self._living, duties)
-        mine = {shard for shard, name in duties.items() if name == self.node.name}
-        own = {shard for shard, name in homes.items() if name == self.node.name}
-        self._is_stuck = self.node.is_leaving and own <= mine
+        moves = moves_of(table, self.living, duties)
+        self._giving.move = next_move(living, homes, len(self._workers))
+        by_name = {node.name: node for node in living}
+        parted = self._giving.shard if self._giving.is_told else None
+        await self._giving.go_on(self._giving.move, by_name, homes, self._workers)
         for worker in self._workers:
-            is_wanted = worker.index in mine
+            taker = duties.get(worker.index, "")
+            is_wanted = taker == self.node.name or self._giving.keeps(worker, by_name.get(taker))
             if is_wanted is not worker.is_wanted:
                 last_node = homes.get(worker.index)
                 if is_wanted:
@@ -266,6 +287,7 @@ class ClusterDuty:
                     self._taken.pop(worker.index, None)
             worker.home = "" if is_wanted else homes.get(worker.index, "")
             worker.want(is_wanted=is_wanted)
+        self._giving.mind_listeners(parted, self._workers)
         for shard, home in table.shards.items():
             last = before.shards.get(shard)
             if last is not None and last.incarnation < home.incarnation:
@@ -276,18 +298,18 @@ class ClusterDuty:
         """Find the living nodes. Those that cannot be judged yet are among them."""
         assert self._signs is not None
         living = self._signs.living(table.ages_s)
-        for name in sorted(living - self._living):
+        for name in sorted(living - self.living):
             log.info("node joined", node=name, shards_max=table.nodes[name].shards_max)
-        for name in sorted(self._living - living):
+        for name in sorted(self.living - living):
             if name in table.nodes:
                 log.warning("node lost", node=name, silent_s=round(table.ages_s[name], 1))
             else:
                 log.info("node left", node=name)
-        self._living = living
+        self.living = living
 
     async def _tell_addresses(self, homes: dict[int, str]) -> None:
         """Tell the workers the addresses of shards on other nodes, if these have changed."""
-        others = {name for name in homes.values() if name in self._living} - {self.node.name}
+        others = {name for name in homes.values() if name in self.living} - {self.node.name}
         known = await self._hosts.addresses(sorted(others))
         remote = {
             shard: NodeAddress(*known[name], parse_address(name)[0])

@@ -24,7 +24,7 @@ NO_LINKS: Final = LinksStatus(waiting={}, down={})
 
 class NodeStatus(TypedDict):
     state: str
-    """alive, leaving or lost."""
+    """alive, leaving, drained or lost."""
     alive_s: float
     """Time from the start of the node to its last sign of life, seconds."""
     silent_s: float
@@ -76,12 +76,16 @@ class ClusterStatus(TypedDict):
     """Shards that serve no clients."""
     moving: list[MoveStatus]
     """Shards that another node is to run."""
+    moves: int | None
+    """The shard that moves now or next, or None if none is to move, or none can."""
 
 
 def nodes_of(table: "ClusterView", living: set[str]) -> dict[str, NodeStatus]:
+    holders = {home.node for home in table.shards.values()}
+    empty = (living & table.drained) - holders
     return {
         name: NodeStatus(
-            state=node_state(node, living),
+            state="drained" if name in empty else node_state(node, living),
             alive_s=round(node.alive_s, 1),
             silent_s=round(table.ages_s[name], 1),
             shards_max=node.shards_max,
@@ -117,10 +121,12 @@ def place_of(
 ) -> tuple[str, ShardState]:
     """Return the node of a shard, and the state that it gives; "" if no living node has it.
 
-    During a move this is the next node, as soon as it has begun.
+    During a move this is the next node, as soon as the last one does not serve it.
     """
     home = table.shards.get(shard)
     names = [duties.get(shard, ""), "" if home is None else home.node]
+    if names[1] in living and table.nodes[names[1]].states.get(str(shard)) == ShardState.SERVES:
+        names.reverse()  # It serves until the next node waits for its lease.
     for name in names:
         if name in living and (state := table.nodes[name].states.get(str(shard))):
             return name, ShardState(state)

@@ -8,7 +8,7 @@
                                the same retained messages
     GET /trace                 the lines of all workers
     GET /explain/{client_id}   the answer of the worker that owns the session
-    GET /cluster               nodes and shards, if this is a node of a cluster
+    GET /cluster               nodes and shards of a cluster; changes: `cluster_http`
     GET /health                200 while the supervisor runs
     GET /ready                 200 while all workers take clients (in a cluster: one); else 503
     GET /workers/{K}/{path}    the answer of worker K
@@ -37,7 +37,7 @@ from urllib.parse import quote, urlencode
 import h11
 import trio
 
-from flowguard.app.workers.cluster_http import OtherNodes
+from flowguard.app.workers.cluster_http import OtherNodes, cluster_changes
 from flowguard.app.workers.data_folder import take
 from flowguard.app.workers.machine_metrics import metrics_response
 from flowguard.app.workers.machine_trace import trace_all
@@ -143,6 +143,7 @@ class MachineAnswers:
             ACL_TEST: partial(self._ask_owner, client_id_of_question),
             DELETE_RETAINED: self._delete_retained,
             LOG: self._change_level,
+            **cluster_changes(others and others.duty, with_token=keys.token is not None),
         }
         self._there_is = there_is(READ_PATHS, self._changes)
 

@@ -5,7 +5,10 @@ JSON: first the supervisor's `WorkerSpec`, then
 
     supervisor   {"died": [name, incarnation]}   {"reload": true}   {"ping": true}
                  {"moved": {shard: [host, port, name]}}  the shards of a cluster on other nodes
-    worker       {"opening": true}   {"claimed": incarnation}   {"ready": true}   {"pong": true}
+                 {"gives": [reference, count]}  the shard moves to the node with this address for
+                 clients: close `count` relayed connections, and accept no more
+    worker       {"opening": true}   {"waits": true}   {"claimed": incarnation}   {"ready": true}
+                 {"pong": [clients, relayed connections, free slots for CONNECTs]}
                  {"reloaded": {...}}   {"rejected": "why"}
 
 The kernel ends a worker when its supervisor ends (prctl(2), PR_SET_PDEATHSIG).
@@ -22,7 +25,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from socket import socket, socketpair
-from typing import Any, Final, Self, final
+from typing import Any, Final, NamedTuple, Self, final
 
 import trio
 
@@ -179,6 +182,17 @@ class WorkerProcess:
         os.close(self._pidfd)
 
 
+class WorkerLoad(NamedTuple):
+    """The answer of a worker to a ping."""
+
+    clients: int = 0
+    """Number of connected clients."""
+    relayed: int = 0
+    """Number of connections that it passes on to other workers."""
+    slots: int = 0
+    """Number of CONNECTs that its gate would admit at once; 0 if some wait."""
+
+
 @final
 class Worker:
     """One worker, over all its processes."""
@@ -201,6 +215,10 @@ class Worker:
         """What a process does that is not ready."""
         self.is_ready = False
         """True once the process has started, until it ends."""
+        self.waits = False
+        """True while the process waits for the lease of its shard."""
+        self.load = WorkerLoad()
+        """Its last answer to a ping."""
         self.is_asked = False
         """True while the answer to a ping is pending."""
         self.silent_s = 0.0

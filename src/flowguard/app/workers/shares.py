@@ -95,6 +95,8 @@ def share_of(
     _put(values, "flow.memory_max_bytes", (memory_bytes - PROCESS_BYTES) // count)
     if settings.cluster.address is not None:
         _put(values, "redis.prefix", f"{settings.redis.prefix}.{index}")
+        _put(values, "node.drain_over_s", 0.0)  # The sessions of a shard move at one moment.
+        _put(values, "node.server_reference", None)  # It is this node's; clients get the taker's.
         _put(values, "redis.takeover", True)  # It waits until the last owner of the shard ends.
     if settings.telemetry.record_dir is not None:
         _put(values, "telemetry.record_dir", str(settings.telemetry.record_dir / f"worker-{index}"))

@@ -25,7 +25,14 @@ from flowguard.app.http_front import HttpPort, listen_http
 from flowguard.app.reloadable_files import checks_of, read_token, rules_of
 from flowguard.app.workers.cluster_duty import ClusterDuty
 from flowguard.app.workers.data_folder import Incarnations, lock, node_id, take
-from flowguard.app.workers.process import PING_S, Worker, WorkerProcess, WorkerSpec, sentence_of
+from flowguard.app.workers.process import (
+    PING_S,
+    Worker,
+    WorkerLoad,
+    WorkerProcess,
+    WorkerSpec,
+    sentence_of,
+)
 from flowguard.app.workers.seat import check_ports, page_for_others, remove_sockets
 from flowguard.app.workers.shares import check_shares
 from flowguard.bounds import Bounds
@@ -151,7 +158,7 @@ class Supervisor:
         self._nursery: trio.Nursery
         self.workers = [Worker(index) for index in range(spec.count)]
         if duty is not None:
-            duty.use(self.workers)
+            duty.use(self.workers, doorways)
         self.addresses: list[Address] = [doorway.address for doorway in doorways]
         self._started = trio.Event()
         self._changed = trio.Event()
@@ -277,7 +284,8 @@ class Supervisor:
             code = await process.ended()
             nursery.cancel_scope.cancel()
         process.close()
-        worker.process, worker.is_ready = None, False
+        worker.process, worker.is_ready, worker.waits = None, False, False
+        worker.load = WorkerLoad()
         worker.heard()
         worker.answer({"rejected": f"{worker.name} has ended"})
         self._tell_others(worker)
@@ -300,10 +308,13 @@ class Supervisor:
                 nursery.start_soon(self._watch, worker, process)
             elif "opening" in message:
                 worker.stage = ShardState.WAITING
+            elif "waits" in message:
+                worker.waits = True
             elif "claimed" in message:
-                worker.incarnation = message["claimed"]
+                worker.incarnation, worker.waits = message["claimed"], False
                 worker.stage = ShardState.ADOPTING
             elif "pong" in message:
+                worker.load = WorkerLoad(*message["pong"])
                 if worker.is_silent:
                     log.info("worker answers again", name=worker.name)
                 worker.heard()

@@ -114,6 +114,17 @@ class Doorway:
         host, port, *_ = name
         return Address(self.scheme, host, port)
 
+    def shut(self) -> None:
+        """Let the kernel reject connections until `open`. A Unix socket and a port that the system
+        has chosen could not be opened again, so they stay as they are."""
+        if Address.parse(self.settings.address).port:
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def open(self) -> None:
+        """Listen again after `shut`."""
+        if Address.parse(self.settings.address).port:
+            self.sock.listen(BACKLOG)
+
     def close(self) -> None:
         """Stop listening; remove a Unix socket's file unless other processes listen on it."""
         if self.sock.fileno() < 0:

@@ -122,6 +122,10 @@ class Handover:
         peer.waiting.append((connection, now_s))
         self._send(peer, now_s)
 
+    def part(self, count: int) -> None:
+        """Close `count` connections that are passed on to other workers."""
+        self._pipes.part(count)
+
     def tick(self, now_s: float) -> None:
         """Every 100 ms: connect again, and reject connections that have waited too long."""
         self._pipes.tick(now_s)

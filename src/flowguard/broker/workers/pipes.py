@@ -8,6 +8,7 @@ keeps what one read brought; until that is sent, nothing more is read.
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from select import EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from socket import SHUT_WR
 from typing import Final, final
@@ -70,6 +71,11 @@ class Pipes:
             self._close(pipe)
             return
         self._move(pipe, False)  # The layer may have an answer to send, and `first` goes.
+
+    def part(self, count: int) -> None:
+        """Close `count` pipes, because this worker ends before those at the other ends do."""
+        for pipe in list(islice(self._open, count)):
+            self._close(pipe)
 
     def tick(self, now_s: float) -> None:
         """Close the pipes whose client has not taken the last bytes in time."""

@@ -2,33 +2,40 @@
 
 import json
 import sys
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Final
 
 import typer
 from rich import box
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flowguard.app.workers.cluster_status import ClusterStatus, ShardLoad, sentences_of
 from flowguard.cli.console import plain, refused
-from flowguard.cli.remote.answers import understood
+from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
 
 LOADS: Final = ("clients", "sessions", "window", "pressure", "waiting")
 
+POLL_S: Final = 0.5
+Url = Annotated[str, typer.Option(help="The HTTP port of any node.")]
 cluster = typer.Typer(
-    help="Show the nodes of a cluster.", no_args_is_help=True, add_completion=False
+    help="Show the nodes of a cluster, and move its shards.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
 @cluster.callback()
 def _group() -> None:
-    """Show the nodes of a cluster."""
+    """Show the nodes of a cluster, and move its shards."""
 
 
 @cluster.command()
 def status(
-    url: Annotated[str, typer.Option(help="The HTTP port of any node.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show nodes and shards.
@@ -36,10 +43,7 @@ def status(
     The exit code is 1 while a shard does not serve or moves, or Redis does not answer the node.
     """
     try:
-        code, answer = ask(url, "/cluster")
-        if code == 404:
-            raise refused(f"{url}: this broker is no node of a cluster: flowguard serve --cluster")
-        found = understood(url, code, answer, ClusterStatus)
+        found = _status(url)
     except NoAnswer as error:
         raise complain("cluster status", error, "--url http://HOST:PORT") from error
     if as_json:
@@ -79,3 +83,78 @@ def _cells(load: ShardLoad | None) -> list[str]:
         return []
     numbers = (f"{load['clients']:,}", f"{load['sessions']:,}", f"{load['window']:.3g}")
     return [*numbers, f"{load['pressure']:.2f}", f"{load['waiting']:,}"]
+
+
+@cluster.command()
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of `cluster status`.")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Let a node give its shards away, and take none.
+
+    That holds until it starts again, or `flowguard cluster rebalance`. The command ends when the
+    node has no shards; after Ctrl-C the shards move on.
+    """
+    name = f"cluster drain {node}"
+    _change(url, name, "/cluster/drain", {"node": node})
+
+    def left(found: ClusterStatus) -> str:
+        shards = found["nodes"][node]["shards"] if node in found["nodes"] else []
+        waits = "" if found["moves"] in shards else "; no node can take one now"
+        return f"{_named(shards)} left{waits}" if shards else ""
+
+    _follow(url, name, left)
+    typer.echo(f"{node} has no shards; flowguard cluster rebalance gives it some")
+
+
+@cluster.command()
+def rebalance(url: Url = DEFAULT_URL) -> None:
+    """Let all nodes take shards, and move shards until nodes have equal parts.
+
+    Nodes that were drained take shards again. After Ctrl-C the shards move on.
+    """
+    _change(url, "cluster rebalance", "/cluster/rebalance", {})
+
+    def left(found: ClusterStatus) -> str:
+        if found["down"]:
+            return f"{_named(found['down'])} down"
+        return "" if found["moves"] is None else f"shard {found['moves']} moves next"
+
+    _follow(url, "cluster rebalance", left)
+    typer.echo("nodes have equal parts of the shards")
+
+
+def _named(shards: list[int]) -> str:
+    return f"shard{'s' * (len(shards) != 1)} {', '.join(map(str, sorted(shards)))}"
+
+
+def _status(url: str) -> ClusterStatus:
+    """Return the answer of a node. Raises NoAnswer."""
+    code, answer = ask(url, "/cluster")
+    if code == 404:
+        raise refused(f"{url}: this broker is no node of a cluster: flowguard serve --cluster")
+    return understood(url, code, answer, ClusterStatus)
+
+
+def _change(url: str, command: str, path: str, body: object) -> None:
+    try:
+        code, answer = ask(url, path, body)
+        if code != 200:
+            raise turned_down(url, code, answer)
+    except NoAnswer as error:
+        raise complain(command, error, "--url http://HOST:PORT") from error
+
+
+def _follow(url: str, command: str, left: Callable[[ClusterStatus], str]) -> None:
+    """Show what is left until that is nothing."""
+    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=plain(stderr=True, soft_wrap=False)) as progress:
+        task = progress.add_task("")
+        try:
+            while text := left(_status(url)):
+                progress.update(task, description=text)
+                time.sleep(POLL_S)
+        except NoAnswer as error:
+            raise complain(command, error, "--url http://HOST:PORT") from error
+        except KeyboardInterrupt:
+            raise refused("The shards move on: flowguard cluster status", code=130) from None

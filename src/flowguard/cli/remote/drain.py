@@ -30,14 +30,14 @@ def drain(
     ],
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """End a broker slowly, by disconnecting clients one by one.
+    """End a broker or proxy slowly, by disconnecting clients one by one.
 
-    New clients are rejected from the beginning. A second SIGTERM ends the broker at once. The
-    command waits until the broker has ended; after Ctrl-C the broker drains on.
+    New clients are rejected from the beginning. A second SIGTERM ends it at once. The command waits
+    until it has ended; after Ctrl-C it drains on.
     """
     over_s = seconds_of(over)
     try:
-        clients = _clients(url)
+        clients, what = _clients(url)
         code, answer = ask(url, "/drain", {"over_s": over_s})
         if code != 200:
             raise turned_down(url, code, answer)
@@ -49,20 +49,22 @@ def drain(
         while True:
             time.sleep(POLL_S)
             try:
-                left = _clients(url)
+                left, _ = _clients(url)
             except NoAnswer as error:
                 if error.refused:
                     break
                 continue  # It is busy with its end.
             progress.update(task, completed=clients - left, description=f"{left:,} clients")
         progress.update(task, completed=max(1, clients), description="0 clients")
-    typer.echo(f"the broker has ended; {clients:,} clients were connected")
+    typer.echo(f"the {what} has ended; {clients:,} clients were connected")
 
 
-def _clients(url: str) -> int:
-    """Return the number of connected clients, of all workers. Raises NoAnswer."""
+def _clients(url: str) -> tuple[int, str]:
+    """Return the number of connected clients, of all workers, and what serves them. Raises
+    NoAnswer."""
     code, status = ask(url, "/status")
     if code != 200 or not isinstance(status, dict):
         raise turned_down(url, code, status)
     workers: list[Any] = status.get("workers", [status])
-    return sum(each["clients"]["connected"] for each in workers if each is not None)
+    connected = sum(each["clients"]["connected"] for each in workers if each is not None)
+    return connected, "proxy" if "upstreams" in status else "broker"

@@ -93,6 +93,8 @@ class Door:
         """Reason why a listener rests now, or None if all accept."""
         self.leaving = False
         """True if clients are disconnected one after the other, because the broker ends."""
+        self.server_reference = ""
+        """The node that takes the clients when this one ends, instead of those of the settings."""
         self.drain: Callable[[float], dict[str, float]] | None = None
         """Progress of that at a time, or None before it begins."""
         self.rests: Final = dict.fromkeys(Rest, 0)

@@ -2,7 +2,8 @@
 
     <prefix>:cluster  hash  shards: their number; n<name>: a node's last sign of life, milliseconds,
                             its id, and its record in JSON; s<K>: the last incarnation of shard K,
-                            and the node that has claimed it
+                            and the node that has claimed it; d<name>: the node takes no shards,
+                            until it starts again or this field is removed
     <prefix>.<K>:...        the store of shard K (`keys`)
 
 Incarnations are epochs of the shard's lease. The times are Redis's own, so the clocks of nodes do
@@ -10,10 +11,10 @@ not matter.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Final, final
+from typing import Any, Final, final
 
 from flowguard.cluster.shards import NodeRecord
 from flowguard.config import Settings
@@ -21,10 +22,10 @@ from flowguard.errors import ConfigError, LeasedError
 from flowguard.stores.redis.connection.cluster import is_cluster
 from flowguard.stores.redis.connection.opening import open_link
 from flowguard.stores.redis.connection.server import check_server, promise_of
-from flowguard.stores.redis.lua.functions import MEET
+from flowguard.stores.redis.lua.functions import MARK, MEET
 
 SUFFIX: Final = ":cluster"
-KNOWN: Final = frozenset(field.name for field in fields(NodeRecord))
+_KNOWN: Final = frozenset(field.name for field in fields(NodeRecord))
 
 
 @final
@@ -42,6 +43,8 @@ class ClusterView:
     """Time since the last sign of life of each node, seconds."""
     shards: Mapping[int, ShardHome]
     """The last node of each shard that was ever claimed."""
+    drained: frozenset[str] = frozenset()
+    """Nodes that are to take no shards (`ClusterTable.mark`)."""
 
 
 @final
@@ -76,6 +79,10 @@ class ClusterTable:
         has another number of shards.
         """
         return self._call(node.name, json.dumps(asdict(node)), claimed)
+
+    def mark(self, names: Iterable[str], *, is_drained: bool) -> None:
+        """Let these nodes take no shards and give theirs away, or end that. Raises `StoreError`."""
+        self._link.call(MARK, [self._key], ["1" if is_drained else "", *names])
 
     def leave(self, name: str) -> None:
         """Remove the record of a node that ends. Raises as `meet`."""
@@ -114,10 +121,16 @@ def _table(rows: Mapping[str, str], now_ms: int) -> ClusterView:
         number, _, rest = value.partition(" ")
         if key.startswith("n"):
             _, _, rest = rest.partition(" ")
-            said = json.loads(rest)  # A newer version of flowguard may say more.
-            node = NodeRecord(**{name: said[name] for name in said.keys() & KNOWN})
-            nodes[node.name] = node
+            node = _record(json.loads(rest))
+            nodes[node.name] = replace(node, is_leaving=node.is_leaving or f"d{node.name}" in rows)
             ages_s[node.name] = (now_ms - int(number)) / 1_000
-        else:
+        elif key.startswith("s"):
             shards[int(key[1:])] = ShardHome(rest, int(number))
-    return ClusterView(nodes, ages_s, shards)
+    drained = frozenset(name for name in nodes if f"d{name}" in rows)
+    return ClusterView(nodes, ages_s, shards, drained)
+
+
+def _record(values: Mapping[str, Any]) -> NodeRecord:
+    """Return the record of a node, without what only a newer version knows."""
+    known = {name: value for name, value in values.items() if name in _KNOWN}
+    return replace(NodeRecord(**known), awaits=tuple(known.get("awaits", ())))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned
+from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
 from tests.flowguard.cluster.leases.machines import Judge, LeaseParts, Machine, Process
 from tests.flowguard.cluster.leases.shard_node import ShardNode
 from tests.flowguard.cluster.mutants import NewestFirst
@@ -89,8 +89,8 @@ def all_at_once(
     """Moves shards without a limit until the nodes have equal parts."""
     nodes = list(living)
     found = assigned(nodes, homes, count)
-    for _ in range(count):
-        found = assigned(nodes, found, count)
+    while (move := next_move(nodes, found, count)) is not None:
+        found[move.shard] = move.taker
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned
+from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
 from flowguard.errors import StallError, StoreError
 from tests.flowguard.cluster.leases.fibres import Fibre
 from tests.flowguard.cluster.leases.shard_node import LoadedStore, ShardNode
@@ -240,9 +240,11 @@ class Machine:
         before, self.view = self.view, view
         living = judge.living(dict(view.ages_s))
         homes = {shard: home.node for shard, home in view.shards.items()}
-        duties = self.world.parts.decide(
-            [view.nodes[name] for name in sorted(living)], homes, self.world.shards_count
-        )
+        nodes = [view.nodes[name] for name in sorted(living)]
+        move = next_move(nodes, homes, self.world.shards_count)
+        gives = move.shard if move is not None and move.giver == self.name else None
+        self.record = replace(self.record, gives=gives)
+        duties = self.world.parts.decide(nodes, homes, self.world.shards_count)
         mine = {shard for shard, name in duties.items() if name == self.name}
         if self.record.is_leaving and mine >= {each for each in homes if homes[each] == self.name}:
             mine = set()  # No other node takes a shard.

@@ -39,6 +39,7 @@ In a Redis Cluster a commit is one call for each bucket, which has the prefix's 
 `meet`  is the sign of life of a node of a cluster: it stores its record ("" removes it) and what
 shards it has claimed, and returns the whole table with Redis's time (`cluster_table`). While a node
 with another id lives at the same address, it stores nothing.
+`mark`  lets nodes of a cluster take no shards, or ends that (first argument "").
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix. `claim` without its last
 argument only checks the lease, and its answer has no epoch. `hold` with a second argument notes
 that the owner has adopted all buckets. `leave` with a second argument deletes the record of the
@@ -353,7 +354,7 @@ local function meet(keys, argv)
     return {string.format('%.0f', now_ms()), redis.call('HGETALL', table)}
   end
   if record == '' then
-    redis.call('HDEL', table, 'n' .. name)
+    redis.call('HDEL', table, 'n' .. name, 'd' .. name)
   else
     redis.call('HSET', table, 'n' .. name, string.format('%.0f %s ', now_ms(), id) .. record)
   end
@@ -366,6 +367,17 @@ local function meet(keys, argv)
     end
   end
   return {string.format('%.0f', now_ms()), redis.call('HGETALL', table)}
+end
+
+local function mark(keys, argv)
+  for at = 2, #argv do
+    if argv[1] == '' then
+      redis.call('HDEL', keys[1], 'd' .. argv[at])
+    else
+      redis.call('HSET', keys[1], 'd' .. argv[at], argv[1])
+    end
+  end
+  return 1
 end
 
 local function intend(keys, argv)
@@ -385,6 +397,7 @@ HOLD: Final = f"flowguard_hold_{_DIGEST}".encode()
 LEAVE: Final = f"flowguard_leave_{_DIGEST}".encode()
 INTEND: Final = f"flowguard_intend_{_DIGEST}".encode()
 MEET: Final = f"flowguard_meet_{_DIGEST}".encode()
+MARK: Final = f"flowguard_mark_{_DIGEST}".encode()
 _FUNCTIONS: Final = (
     "commit_stream",
     "commit_zset",
@@ -394,6 +407,7 @@ _FUNCTIONS: Final = (
     "leave",
     "intend",
     "meet",
+    "mark",
 )
 
 
