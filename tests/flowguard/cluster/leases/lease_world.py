@@ -450,6 +450,11 @@ class LeaseWorld:
         parts = [loads[name] for name in self.machines]
         if max(parts) - min(parts) > 1:
             return f"the shards are not in balance: {dict(loads)}"
+        for process in self.processes:
+            streams = [] if process.node is None else process.node.mesh.outgoing.items()
+            for peer, stream in streams:
+                if stream.messages_count:
+                    return f"{process.name} has messages for {peer}"
         waiting = [each.name for each in self.publishers if each.outstanding]
         waiting += [each.name for each in self.subscribers if each.asked is not None]
         return f"{waiting} wait for an answer" if waiting else ""

@@ -39,6 +39,7 @@ def redis() -> Iterator[ModelRedis]:
     max_examples=15,
     deadline=None,
     database=None,
+    derandomize=True,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
