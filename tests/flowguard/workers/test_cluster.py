@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 SHARDS = 2
 KEPT = Properties(session_expiry_interval=1_000)
 KILLED = -signal.SIGKILL
+LINK_IS_UP = re.compile(r'flowguard_link_down\{worker="\d",peer="worker-\d"\} 0.0')
 
 
 def arguments_of(redis: RedisServer, port: int) -> list[str]:
@@ -195,7 +196,7 @@ def test_each_node_has_metrics_of_the_cluster(cluster: Nodes) -> None:
             assert f"{line}\n" in text
         adopted = re.findall(r"cluster_adoptions_total\{.*\} ([\d.]+)", text)
         assert sum(map(float, adopted)) >= 1
-        assert re.search(r'flowguard_link_down\{worker="\d",peer="worker-\d"\} 0.0', text)
+        wait_until(lambda running=running: LINK_IS_UP.search(running.text("/metrics")) is not None)
 
 
 def test_shard_that_does_not_serve_is_down_and_says_why(tmp_path: Path) -> None:

@@ -100,6 +100,11 @@ class OtherNodes:
         """Why the table of the cluster cannot be read, or ""."""
         return self.duty.trouble
 
+    @property
+    def is_drained(self) -> bool:
+        """True if this node gives all its shards away and takes none."""
+        return self.duty.node.name in self.duty.table.drained
+
     def metrics(self) -> bytes:
         """Return the metrics of the cluster as this node sees it."""
         return generate_latest(self._registry)

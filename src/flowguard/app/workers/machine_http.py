@@ -298,10 +298,12 @@ class MachineAnswers:
     async def _ready(self) -> Response:
         """Return the state of all workers, with the reason of each that takes no clients."""
         answers = await self._ask_all(READY)
-        in_cluster, draining = self._others is not None, self._stop.is_set()
-        trouble = "" if self._others is None else self._others.trouble
+        others, draining = self._others, self._stop.is_set()
+        if others is None:
+            return ready_response(self._workers, answers, in_cluster=False, draining=draining)
+        draining |= others.is_drained
         return ready_response(
-            self._workers, answers, in_cluster=in_cluster, draining=draining, trouble=trouble
+            self._workers, answers, in_cluster=True, draining=draining, trouble=others.trouble
         )
 
     async def _read_again(self, request: Request, _: HttpConnection) -> Response:

@@ -1,6 +1,7 @@
 """A node of a cluster that an operator drains."""
 
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -46,6 +47,9 @@ def drain_and_rebalance(first: Machine, second: Machine) -> None:
     assert shards_of(first, nodes[1]) == []
     assert first.get("/cluster")["nodes"][nodes[1]]["state"] == "drained"
     assert second.get("/cluster")["moves"] is None
+    with pytest.raises(HTTPError) as error:
+        second.text("/ready")
+    assert (error.value.code, b"; draining" in error.value.read()) == (503, True)
     ending = client.read()
     assert isinstance(ending, Disconnect)
     assert ending.reason_code == ReasonCode.USE_ANOTHER_SERVER
