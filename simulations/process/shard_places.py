@@ -5,10 +5,11 @@ one table, so one object stands for all of them. The table itself costs nothing 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 from flowguard.cluster.members import owner_among
-from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned
+from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
 from simulations.engine import Engine
 from simulations.scenario import NetworkPlan
 
@@ -61,6 +62,10 @@ class ShardPlaces:
         now_s = self._engine.now_s
         living = self._signs.living({name: now_s - at for name, at in self._seen_s.items()})
         records = [NodeRecord(name, self._plan.shards) for name in sorted(living)]
+        move = next_move(records, self._homes, self._plan.shards)
+        if move is not None:  # Here a node gives a shard away at once.
+            givers = {move.giver: move.shard}
+            records = [replace(node, gives=givers.get(node.name)) for node in records]
         return assigned(records, self._homes, self._plan.shards)
 
     def _look(self, _: None) -> None:

@@ -165,7 +165,7 @@ def test_name_in_the_certificate_is_taken_from_proxies_that_check_it(
 @pytest.mark.parametrize(
     ("listener", "why"),
     [
-        ({"address": "127.0.0.1:0"}, "needs proxies"),
+        ({"address": "127.0.0.1:0"}, "needs network addresses in proxies"),
         ({"address": "mqtts://127.0.0.1:0", "proxies": HOST}, "without TLS"),
     ],
 )

@@ -30,7 +30,7 @@ def drain(
     ],
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """End a broker or proxy slowly, by disconnecting clients one by one.
+    """End a broker or proxy slowly, client by client.
 
     New clients are rejected from the beginning. A second SIGTERM ends it at once. The command waits
     until it has ended; after Ctrl-C it drains on.

@@ -133,4 +133,4 @@ def _table(rows: Mapping[str, str], now_ms: int) -> ClusterView:
 def _record(values: Mapping[str, Any]) -> NodeRecord:
     """Return the record of a node, without what only a newer version knows."""
     known = {name: value for name, value in values.items() if name in _KNOWN}
-    return replace(NodeRecord(**known), awaits=tuple(known.get("awaits", ())))
+    return NodeRecord(**known | {"awaits": tuple(known.get("awaits", ()))})  # JSON has no tuples.
