@@ -46,7 +46,7 @@ def drain_and_rebalance(first: Machine, second: Machine) -> None:
     assert code == 0, printed
     assert shards_of(first, nodes[1]) == []
     assert first.get("/cluster")["nodes"][nodes[1]]["state"] == "drained"
-    assert second.get("/cluster")["moves"] is None
+    wait_until(lambda: second.get("/cluster")["moves"] is None)  # It reads the table later.
     with pytest.raises(HTTPError) as error:
         second.text("/ready")
     assert (error.value.code, b"; draining" in error.value.read()) == (503, True)
