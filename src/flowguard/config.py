@@ -271,8 +271,8 @@ class NodeSettings(Section):
     drain_s: float = Field(5.0, gt=0)
     """Maximum time to finish work in process after SIGTERM, seconds."""
     drain_over_s: float = Field(0.0, ge=0, le=86_400)
-    """Time over which clients are disconnected after SIGTERM, or 0 for all at once; not in a
-    cluster, where the gates of the other nodes decide, seconds."""
+    """Time over which clients are disconnected after SIGTERM, or 0 for all at once; a cluster
+    paces them by the gates of its other nodes instead, seconds."""
     server_reference: str | None = Field(None, min_length=1, max_length=1_000)
     """Other brokers for MQTT 5.0 clients when this one ends (0x9C instead of 0x8B), `HOST:PORT`,
     separated by spaces. In a cluster this node's own address, for clients of nodes that end."""

@@ -121,7 +121,9 @@ class OtherNodes:
         found = self.duty.status(statuses)
         nodes = [
             (
-                f'<a href="{escape(node["http"])}">{escape(name)}</a>' if node["http"] else name,
+                f'<a href="{escape(node["http"])}">{escape(name)}</a>'
+                if node["http"]
+                else escape(name),
                 node["state"],
                 str(timedelta(seconds=round(node["alive_s"]))),
                 f"{node['silent_s']:.1f} s ago",

@@ -53,7 +53,7 @@ class ShardStatus(TypedDict):
     """A value of `ShardState`."""
     incarnation: int
     load: ShardLoad | None
-    """None if the shard does not answer."""
+    """Its load, or None if the shard does not answer."""
 
 
 class MoveStatus(TypedDict):

@@ -212,13 +212,13 @@ class Worker:
         """Set while `is_wanted`."""
         self.wanted.set()
         self.stage = ShardState.STARTING
-        """What a process does that is not ready."""
+        """The state of the process until it is ready."""
         self.is_ready = False
         """True once the process has started, until it ends."""
         self.waits = False
         """True while the process waits for the lease of its shard."""
         self.load = WorkerLoad()
-        """Its last answer to a ping."""
+        """The last answer to a ping."""
         self.is_asked = False
         """True while the answer to a ping is pending."""
         self.silent_s = 0.0

@@ -133,7 +133,7 @@ class ProxiedStream(OnSocket):
         elif len(self._header) >= FIRST_BYTES:
             wanted_bytes = FIXED_BYTES
         is_line = self._header.startswith(LINE)
-        if is_line:  # Its end is unknown.
+        if is_line:  # The size of a line is unknown.
             wanted_bytes = max(FIRST_BYTES, len(self._header) + 1)
         data = self._sock.recv(wanted_bytes - len(self._header), MSG_DONTWAIT)
         if not data:

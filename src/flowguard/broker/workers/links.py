@@ -153,7 +153,7 @@ class Links:
             data = link.stream.stream.recv(READ_BYTES, FLAGS)
         except BlockingIOError:
             if link.stream.layer is not None:
-                self._send(link)  # Its handshake may have gone on.
+                self._send(link)  # The handshake of TLS may have gone on.
             return
         except OSError:
             self._lose(link)

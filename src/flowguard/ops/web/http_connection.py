@@ -30,7 +30,7 @@ LINGER_S: Final = 1.0
 """Time after the answer for a peer that still sends, seconds; an immediate close would discard the
 answer."""
 PIECE_BYTES: Final = 16 * 1024
-"""What is sent of an answer in one step of the event loop, bytes."""
+"""Size of the parts in which an answer is sent, one in each step of the event loop, bytes."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Kernel memory of a stream that its peer does not read, bytes."""
 ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))

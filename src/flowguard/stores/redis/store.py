@@ -142,8 +142,8 @@ class RedisStore:
         return self._lease.epoch
 
     def _go_on(self, *, keeps_time: bool) -> None:
-        """Make the clock of stored data, which continues from the clock of the last owner. Redis's
-        clock says how long there was no owner, since the clocks of two machines may differ."""
+        """Make the clock of stored data, which continues from the clock of the last owner. The time
+        without an owner is by Redis's clock, since the clocks of two machines may differ."""
         self._time: StoreClock | None = None
         self.clock: Callable[[], float] | None = None
         if keeps_time:
