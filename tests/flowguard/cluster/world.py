@@ -10,6 +10,7 @@ The objects of `flowguard.cluster` are the real ones and exchange real bytes. Ar
 from collections import Counter, deque
 from collections.abc import Iterator
 from random import Random
+from typing import TypeVar
 
 from flowguard.cluster import LinkConnection
 from flowguard.errors import PeerError
@@ -20,6 +21,7 @@ from tests.flowguard.cluster.node import Node, Parts, Store
 COUNTS = Counter[str]()
 """Counts of events in all schedules of this process."""
 DRAIN_ROUNDS_MAX = 3_000
+N = TypeVar("N", bound=Node)
 
 
 class Side:
@@ -203,15 +205,7 @@ class World:
         return done
 
     def notify(self) -> bool:
-        for _ in range(len(self.notices)):
-            node, peer, incarnation = self.notices.popleft()
-            if node.has_crashed:
-                continue
-            if node.runs:
-                node.mesh.died(peer, incarnation, 0.0)
-                return True
-            self.notices.append((node, peer, incarnation))
-        return False
+        return tell_of_death(self.notices)
 
     def client_step(self, client: Publisher | Subscriber) -> bool:
         if client.connection is None:
@@ -276,3 +270,17 @@ class World:
             yield node.commit(self.now_s)
         for client in self.clients:
             yield self.client_step(client)
+
+
+def tell_of_death(notices: deque[tuple[N, str, int]]) -> bool:
+    """Tell the first node that runs that the process of a peer has died; return False if none
+    runs. Notices for nodes that have crashed are dropped."""
+    for _ in range(len(notices)):
+        node, peer, incarnation = notices.popleft()
+        if node.has_crashed:
+            continue
+        if node.runs:
+            node.mesh.died(peer, incarnation, 0.0)
+            return True
+        notices.append((node, peer, incarnation))
+    return False

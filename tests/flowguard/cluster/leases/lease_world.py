@@ -19,7 +19,7 @@ from tests.flowguard.cluster.leases.lease_ledger import LeaseLedger, LeasePublis
 from tests.flowguard.cluster.leases.machines import LeaseParts, Machine, Process, name_of
 from tests.flowguard.cluster.leases.model_redis import Exchange, ModelRedis, calls_of
 from tests.flowguard.cluster.leases.shard_node import LoadedStore, ShardNode
-from tests.flowguard.cluster.world import Wire
+from tests.flowguard.cluster.world import Wire, tell_of_death
 
 if TYPE_CHECKING:
     from flowguard.stores.redis.connection.link import RedisLink
@@ -344,15 +344,7 @@ class LeaseWorld:
         return done
 
     def notify(self) -> bool:
-        for _ in range(len(self.notices)):
-            node, peer, incarnation = self.notices.popleft()
-            if node.has_crashed:
-                continue
-            if node.runs:
-                node.mesh.died(peer, incarnation, 0.0)
-                return True
-            self.notices.append((node, peer, incarnation))
-        return False
+        return tell_of_death(self.notices)
 
     def client_step(self, client: Publisher | Subscriber) -> bool:
         connection = client.connection
