@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import machine
-from benchmarks.build import build, options
 from benchmarks.checks import Check, Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
 from benchmarks.overload.plot import Panel, Series, svg
+from benchmarks.overload.workers import pairs_program
 from benchmarks.peers import BUILT
 from benchmarks.placement import owned
 from benchmarks.redis.servers import redis_server
@@ -173,9 +173,7 @@ def load(
         "warmup": warmup_s,
         "seconds": seconds,
     }
-    command = [str(build("loadgen")), "pairs", *options(values), "--numbers", str(path)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    return pairs_program(values, path)
 
 
 @contextmanager

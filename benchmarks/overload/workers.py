@@ -210,6 +210,11 @@ def load(
         "warmup": warmup_s,
         "seconds": seconds,
     }
+    return pairs_program(values, path)
+
+
+def pairs_program(values: dict[str, float], path: Path) -> "subprocess.Popen[str]":
+    """Start the generator of pairs; `path` has the numbers of its clients."""
     command = [str(build("loadgen")), "pairs", *options(values), "--numbers", str(path)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
