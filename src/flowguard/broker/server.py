@@ -174,7 +174,7 @@ async def serve(
                     await running.stop.wait()
                     if running.leave_over_s:
                         await _leave(node, reactor, clock, running.leave_over_s)
-                    await _drain(node, reactor, clock, overload_log)
+                    await _drain(node, reactor, clock, overload_log, committer)
                     nursery.cancel_scope.cancel()
             services.cancel_scope.cancel()
 
@@ -313,7 +313,11 @@ def _dismiss(connections: Iterable[ServerConnection], node: Node, now_s: float) 
 
 
 async def _drain(
-    node: Node, reactor: Reactor, clock: Callable[[], float], overload_log: OverloadLog
+    node: Node,
+    reactor: Reactor,
+    clock: Callable[[], float],
+    overload_log: OverloadLog,
+    committer: Committer,
 ) -> None:
     """Reject new work, finish what is in process, inform clients, stop [MQTT 5.0, 4.13]."""
     log.info("draining", clients=node.counters.clients_connected)
@@ -329,6 +333,8 @@ async def _drain(
     has_pipes = reactor.sockets.listeners.pipes_count > 0
     since_s = drain_until_s if has_pipes else trio.current_time()
     with trio.move_on_at(since_s + FAREWELL_S):
+        await _until(lambda: reactor.is_quiet)
+        await committer.release()
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     overload_log.flush(clock())
     dropped = node.counters.publish_dropped

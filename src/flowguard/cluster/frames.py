@@ -351,7 +351,7 @@ class _Reader:
             sequence,
             window,
             pressure,
-            _CAUSES[cause],
+            _CAUSES[cause] if cause < len(_CAUSES) else None,  # Or one of a newer version.
             limit,
             bool(leaving),
         )

@@ -14,13 +14,17 @@ from typing import Final, NamedTuple, final
 
 GAP_S: Final = 2.0
 """Time between two signs of life after which this node judges no other for a while, seconds."""
+SETTLE_S: Final = 1.0
+"""Age of the oldest node from which on nodes take shards that no living node has, seconds. Nodes
+that start together know each other by then."""
 DEAD_MIN_S: Final = 3.0
 """Minimum age of the last sign of life of a dead node, seconds. A sign may be as old as GAP_S and
 two intervals of signs because Redis stood still, which no node has noticed then."""
 
 
 class ShardState(StrEnum):
-    """State of a shard, as the node that runs it says."""
+    """State of a shard, as the node that runs it says. A node of a newer version may have others,
+    which are shown as they are."""
 
     STARTING = "starting"
     """A process for it starts, perhaps again."""
@@ -76,6 +80,9 @@ class NodeRecord:
     """Number of CONNECTs that the gates of its shards would admit at once; 0 if some wait."""
     reference: str = ""
     """The address of the node for clients, or "" if unknown."""
+    later: Mapping[str, int] = field(default_factory=dict)
+    """Incarnations, by shard, that it has met and that the table lacks, after a fail-over of Redis
+    that has lost them."""
 
 
 class ShardMove(NamedTuple):
@@ -126,6 +133,16 @@ def assigned(living: Iterable[NodeRecord], homes: Mapping[int, str], count: int)
     if move is not None and nodes[move.giver].gives == move.shard:
         found[move.shard] = move.taker
     return found
+
+
+def without_new(
+    duties: Mapping[int, str], living: Iterable[NodeRecord], homes: Mapping[int, str]
+) -> dict[int, str]:
+    """Return these duties without those that must wait until the nodes of a new cluster know each
+    other: else the first one takes all shards, and then gives most of them away."""
+    if any(node.alive_s >= SETTLE_S for node in living):
+        return dict(duties)
+    return {shard: name for shard, name in duties.items() if homes.get(shard) == name}
 
 
 def next_move(

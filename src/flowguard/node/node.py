@@ -307,6 +307,7 @@ class Node(Lifecycle[ServerConnection]):
         self.store_load = load
         self.guard.observer.store(load.state)
         self.state.read_only = load.read_only or self.journal.is_refused
+        self.packets.doubt(in_doubt=load.in_doubt)
 
     def no_space(self, now_s: float) -> None:
         """Note that the store is full; the batch under way will be tried again.

@@ -268,7 +268,7 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
         case Pause.CLOSED:
             return _closed(node)
         case Pause.QUEUE:
-            text = _before_full_queue(node, connection, now_s)
+            text = _before_go_on(node, connection, now_s)
         case Pause.SOCKET:
             text = _unread_answers(node, connection.outbound.outbox.size_bytes)
         case Pause.WINDOW:
@@ -332,11 +332,17 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
     )
 
 
-def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> str:
-    """Return the pause of a PUBLISH that waits for capacity in a queue, which is named."""
+def _before_go_on(node: Node, connection: ServerConnection, now_s: float) -> str:
+    """Return what the next packet waits for: a queue, a link, or the owner of the store."""
     assert connection.session is not None
+    if node.packets.in_doubt:
+        return (
+            "its next packet waits until the store answers: another broker may own the sessions "
+            "by now"
+        )
     wait = node.full_queues.wait_of(connection.session)
-    assert wait is not None
+    if wait is None:
+        return "its next message waits for capacity of the link to another worker or node"
     queue = wait.queue
     waits = f"for {now_s - wait.since_s:.1f} s now, {node.settings.session.block_s:g} s at most"
     if isinstance(queue, Session):

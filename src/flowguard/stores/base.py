@@ -51,6 +51,8 @@ class StoreLoad:
     """True if the disk is full: commits raise `NoSpaceError` until there is space again."""
     reserve_bytes: int = 0
     """Reserve: the disk counts as full if `free_bytes` is lower."""
+    in_doubt: bool = False
+    """True if another broker may own the store by now: nothing may be acknowledged."""
 
 
 class Store(Protocol):

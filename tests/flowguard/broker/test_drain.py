@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -20,6 +21,7 @@ from flowguard.stores import Fenced
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.interop.broker import address_in
 from tests.support.authentication import TwoSteps
+from tests.support.patience import HANG_S
 from tests.support.real import (
     TEST_S,
     SlowStore,
@@ -49,6 +51,36 @@ async def told_to_leave(wire: Wire) -> None:
         assert (await wire.expect(Disconnect)).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
     assert await wire.receive() is None
     await wire.close()
+
+
+class Awaited(SlowStore):
+    """A store that another broker waits for."""
+
+    lease_s: float | None = HANG_S
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_close: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        self.at_close()
+        super().close()
+
+
+async def test_store_that_another_broker_waits_for_is_closed_before_slow_clients() -> None:
+    store, open_counts = Awaited(), list[int]()
+    async with broker(store=store) as running:
+        await offline_subscriber(running, "t")
+        wire = await connect(running, "slow")
+        await wire.send(Publish("t", b"kept", 1, packet_id=1))
+        await wire.expect(Puback)
+        store.at_close = lambda: open_counts.append(len(running.reactor.sockets.links))
+        running.stop.set()
+        assert (await wire.expect(Disconnect)).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        await until(lambda: bool(open_counts))
+        assert open_counts[0] > 0
+        await wire.close()
+    assert len(list(store.sessions())) == 1
 
 
 async def test_connected_clients_are_told_and_new_ones_are_refused() -> None:

@@ -14,6 +14,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Pingreq, Pingresp, Puback
 from flowguard.errors import LeasedError
 from flowguard.stores import MemoryStore
+from flowguard.stores.base import StoreLoad
 from flowguard.types import MQTT_5, Publish
 from tests.flowguard.broker.clock import Clock
 from tests.flowguard.broker.test_pauses import send_at_once
@@ -85,6 +86,34 @@ async def test_who_was_succeeded_meanwhile_acknowledges_nothing(clock: Clock) ->
             await trio.sleep_forever()
     assert not has_heard(wire)
     await wire.close()
+
+
+class Unreachable(Leased):
+    """Redis did not answer the check, so the lease may have ended."""
+
+    def load(self) -> StoreLoad:
+        return StoreLoad(in_doubt=not self.answers.is_set() or self.is_lost)
+
+    def maintain(self) -> bool:
+        assert self.answers.wait(HANG_S)
+        return False
+
+
+async def test_client_with_an_answer_after_a_pause_is_disconnected_if_the_store_is_away(
+    clock: Clock,
+) -> None:
+    store = Unreachable()
+    async with broker(store=store, calm=True) as running:
+        wire, other = await connect(running, "p"), await connect(running, "other")
+        publish_after_a_pause(store, clock, wire)
+        await until(lambda: running.reactor._held != {})
+        store.is_lost = True
+        store.answers.set()
+        assert await wire.stream.receive_some() == b""
+        await wire.close()
+        await other.send(Pingreq())
+        await other.expect(Pingresp)
+        await other.close()
 
 
 def test_a_pause_that_comes_while_the_store_is_asked_is_asked_about_again() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
+from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move, without_new
 
 A, B, C = (NodeRecord(name, 6) for name in "abc")
 NODES = st.dictionaries(
@@ -35,6 +35,13 @@ def test_first_node_gets_all_shards() -> None:
 
 def test_nodes_that_start_together_get_equal_parts() -> None:
     assert Counter(assigned([A, B, C], {}, 6).values()) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_nodes_of_a_new_cluster_take_no_shard_before_the_oldest_is_a_second_old() -> None:
+    first = replace(A, alive_s=0.9)
+    duties = assigned([first, B], {0: "a", 1: "c"}, 3)
+    assert without_new(duties, [first, B], {0: "a", 1: "c"}) == {0: "a"}
+    assert without_new(duties, [replace(A, alive_s=1.0), B], {0: "a"}) == duties
 
 
 def test_node_that_joins_gets_one_shard_at_a_time_until_all_have_equal_parts() -> None:

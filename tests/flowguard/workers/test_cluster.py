@@ -16,7 +16,7 @@ import pytest
 from flowguard.codec.packets import Connack, Disconnect, Puback, Suback, Subscribe
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.workers.clients import Client, Machine, machine, names, stopped, tcp
-from tests.interop.broker import PATIENCE_S, start
+from tests.interop.broker import PATIENCE_S, Broker, start
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 from tests.torture.nodes import free_block
 
@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 SHARDS = 2
 KEPT = Properties(session_expiry_interval=1_000)
 KILLED = -signal.SIGKILL
+RUNNING: list[tuple[Broker, int]] = []
+"""The nodes of the present tests, each with the exit code that the test expects."""
 LINK_IS_UP = re.compile(r'flowguard_link_down\{worker="\d",peer="worker-\d"\} 0.0')
 
 
@@ -48,14 +50,30 @@ def node(
     }
     arguments = arguments_of(redis, port)
     with machine(folder, *arguments, environment=environment, exit_code=exit_code) as running:
+        RUNNING.append((running.broker, exit_code))
         yield running
+        RUNNING.remove((running.broker, exit_code))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait, unless a node has ended with another exit code than the test expects."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
+        for broker, exit_code in RUNNING:
+            assert broker.process.poll() in (None, exit_code), broker.log.read_text()
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+
+
+def test_wait_ends_with_the_log_of_a_node_that_has_died(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("why it died")
+    with start("--no-such-option") as ended:
+        ended.communicate()
+        RUNNING.append((Broker(ended, "", 0, log), 0))
+        with pytest.raises(AssertionError, match="why it died"):
+            wait_until(lambda: False)
+        RUNNING.pop()
 
 
 def shards_of(running: Machine, name: str) -> list[int]:

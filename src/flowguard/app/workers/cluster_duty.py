@@ -32,6 +32,7 @@ from flowguard.app.workers.process import Worker
 from flowguard.broker.sockets.listening import Doorway
 from flowguard.broker.workers.node_tls import node_tls_of
 from flowguard.broker.workers.worker_addresses import NodeAddress
+from flowguard.cluster.incarnations import MetIncarnations
 from flowguard.cluster.shards import (
     GAP_S,
     MoveReason,
@@ -40,6 +41,7 @@ from flowguard.cluster.shards import (
     SignsOfLife,
     assigned,
     next_move,
+    without_new,
 )
 from flowguard.config import Settings
 from flowguard.errors import ConfigError, LeasedError, StoreError
@@ -92,6 +94,7 @@ class ClusterDuty:
         """Number of shards that this node has taken and that have served."""
         self.adoption_s = dict.fromkeys(MoveReason, 0.0)
         """Time until these served, all together, seconds."""
+        self._incarnations = MetIncarnations()
         self.remote: dict[int, NodeAddress] = {}
         """Each shard that is on another node, with the first port of its node."""
         self._giving = Giving(address)
@@ -198,7 +201,7 @@ class ClusterDuty:
             self.adoptions[why] += 1
             self.adoption_s[why] += time.monotonic() - since_s
 
-    def places(self) -> list[tuple[str, ShardState]]:
+    def places(self) -> list[tuple[str, str]]:
         """Return the node and the state of each shard."""
         own = replace(self.node, states=self._states())
         table = replace(self.table, nodes={**self.table.nodes, own.name: own})
@@ -213,7 +216,7 @@ class ClusterDuty:
             trouble=self.trouble,
             nodes=nodes_of(self.table, self.living),
             shards=shards_of(places, self.table, statuses),
-            down=[k for k, (_, state) in enumerate(places) if state is not ShardState.SERVES],
+            down=[k for k, (_, state) in enumerate(places) if state != ShardState.SERVES],
             moving=list(moves_of(self.table, self.living, self._duties).values()),
             moves=None if self._giving.move is None else self._giving.move.shard,
         )
@@ -235,6 +238,7 @@ class ClusterDuty:
             awaits=tuple(worker.index for worker in running if worker.waits),
             clients=sum(worker.load.clients for worker in running),
             slots=min((worker.load.slots for worker in running), default=0) * len(running),
+            later=self._incarnations.beyond(self.table.shards),
         )
         if self._access is None:
             self._access = self._open()
@@ -266,7 +270,8 @@ class ClusterDuty:
         self._judge(table)
         homes = {shard: home.node for shard, home in table.shards.items()}
         living = [table.nodes[name] for name in sorted(self.living)]
-        duties = self._duties = assigned(living, homes, len(self._workers))
+        duties = without_new(assigned(living, homes, len(self._workers)), living, homes)
+        self._duties = duties
         moves = moves_of(table, self.living, duties)
         self._giving.move = next_move(living, homes, len(self._workers))
         by_name = {node.name: node for node in living}
@@ -287,6 +292,8 @@ class ClusterDuty:
                     self._taken.pop(worker.index, None)
             worker.home = "" if is_wanted else homes.get(worker.index, "")
             worker.want(is_wanted=is_wanted)
+        self._incarnations.meet(table.shards, living)
+        _end_outdated(self._workers, self._incarnations)
         self._giving.mind_listeners(parted, self._workers)
         for shard, home in table.shards.items():
             last = before.shards.get(shard)
@@ -326,3 +333,22 @@ class ClusterDuty:
         for worker in self._workers:
             if worker is not dead and worker.process is not None:
                 await worker.process.control.tell(died=[dead.name, incarnation])
+
+
+def _end_outdated(workers: Sequence[Worker], met: MetIncarnations) -> None:
+    """Let each worker start again whose shard has had a later incarnation: peers reject it.
+
+    A fail-over of Redis has lost the take-over of a shard, and its last owner, which stood still
+    meanwhile, goes on.
+    """
+    for worker in workers:
+        latest, process = met.latest(worker.index, worker.incarnation), worker.process
+        is_outdated = worker.is_ready and worker.incarnation < latest
+        if is_outdated and process is not None and not process.is_stopping:
+            log.warning(
+                "worker of an earlier incarnation; it starts again",
+                name=worker.name,
+                incarnation=worker.incarnation,
+                latest=latest,
+            )
+            process.stop()

@@ -51,7 +51,7 @@ def _node_states(duty: ClusterDuty) -> Counter[str]:
 
 
 def _shard_states(duty: ClusterDuty) -> Counter[str]:
-    return Counter(state.value for _, state in duty.places())
+    return Counter(state for _, state in duty.places())
 
 
 # A table: one entry is one or two lines.
@@ -133,7 +133,7 @@ class OtherNodes:
             for name, node in sorted(found["nodes"].items())
         ]
         shards = [
-            (number, shard["state"], escape(shard["node"]), str(shard["incarnation"]))
+            (number, escape(shard["state"]), escape(shard["node"]), str(shard["incarnation"]))
             + (() if (load := shard["load"]) is None else (f"{load['waiting']:,}",))
             for number, shard in found["shards"].items()
         ]

@@ -11,7 +11,7 @@ from flowguard.ops.status import LinksStatus, Status
 if TYPE_CHECKING:
     from flowguard.stores.redis.cluster_table import ClusterView
 
-WHY: Final = {
+WHY: Final[Mapping[str, str]] = {
     MoveReason.NEW: "no node has run it yet",
     MoveReason.LOST: "{} is lost",
     MoveReason.LEAVING: "{} gives its shards away",
@@ -50,7 +50,7 @@ class ShardStatus(TypedDict):
     node: str
     """The node that runs the shard or starts it, or ""."""
     state: str
-    """A value of `ShardState`."""
+    """A value of `ShardState`, or of that of a newer version."""
     incarnation: int
     load: ShardLoad | None
     """Its load, or None if the shard does not answer."""
@@ -118,7 +118,7 @@ def moves_of(
 
 def place_of(
     shard: int, table: "ClusterView", living: set[str], duties: Mapping[int, str]
-) -> tuple[str, ShardState]:
+) -> tuple[str, str]:
     """Return the node of a shard, and the state that it gives; "" if no living node has it.
 
     During a move this is the next node, as soon as the last one does not serve it.
@@ -129,25 +129,29 @@ def place_of(
         names.reverse()  # It serves until the next node waits for its lease.
     for name in names:
         if name in living and (state := table.nodes[name].states.get(str(shard))):
-            return name, ShardState(state)
+            return name, state
     return (names[0], ShardState.STARTING) if names[0] in living else ("", ShardState.DOWN)
 
 
-def load_of(status: Status) -> ShardLoad:
+def load_of(status: Status) -> ShardLoad | None:
+    """Return the load of a shard, or None if its node has a version that shows less."""
     links = status.get("links", NO_LINKS)
-    return ShardLoad(
-        clients=status["clients"]["connected"],
-        sessions=status["clients"].get("sessions", 0),
-        window=0.0 if status["window"]["closed"] else status["window"]["granted"],
-        pressure=status["pressure"]["value"],
-        cause=status["pressure"]["cause"],
-        waiting=sum(links["waiting"].values()),
-        links_down=[peer for peer, is_down in links["down"].items() if is_down],
-    )
+    try:
+        return ShardLoad(
+            clients=status["clients"]["connected"],
+            sessions=status["clients"].get("sessions", 0),
+            window=0.0 if status["window"]["closed"] else status["window"]["granted"],
+            pressure=status["pressure"]["value"],
+            cause=status["pressure"]["cause"],
+            waiting=sum(links["waiting"].values()),
+            links_down=[peer for peer, is_down in links["down"].items() if is_down],
+        )
+    except KeyError:
+        return None
 
 
 def shards_of(
-    places: Sequence[tuple[str, ShardState]],
+    places: Sequence[tuple[str, str]],
     table: "ClusterView",
     statuses: Sequence[Status | None],
 ) -> dict[str, ShardStatus]:
@@ -157,7 +161,7 @@ def shards_of(
         home = table.shards.get(shard)
         shards[str(shard)] = ShardStatus(
             node=node,
-            state=state.value,
+            state=state,
             incarnation=0 if home is None else home.incarnation,
             load=None if status is None else load_of(status),
         )
@@ -170,7 +174,7 @@ def sentences_of(found: ClusterStatus) -> Iterator[str]:
         yield f"Redis does not answer {found['node']}: {found['trouble']}"
     moving = {move["shard"] for move in found["moving"]}
     for move in found["moving"]:
-        to, why = move["next_node"], WHY[MoveReason(move["why"])]
+        to, why = move["next_node"], WHY.get(move["why"], move["why"])
         yield f"Shard {move['shard']} goes to {to}: {why.format(move['last_node'])}."
     for name, shard in found["shards"].items():
         if int(name) in found["down"] and int(name) not in moving:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from socket import socket, socketpair
 from typing import Any, Final, NamedTuple, Self, final
@@ -68,9 +68,14 @@ class WorkerSpec:
 
     @classmethod
     def receive(cls, control: socket) -> Self:
-        """Read the spec; further lines stay in the socket."""
+        """Read the spec; further lines stay in the socket.
+
+        The supervisor may have another version, since files are replaced before it starts again.
+        """
         with control.makefile("rb", buffering=0) as lines:
-            return cls(**json.loads(lines.readline()))
+            values = json.loads(lines.readline())
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
 
     @property
     def seat(self) -> Seat:
@@ -192,6 +197,11 @@ class WorkerLoad(NamedTuple):
     slots: int = 0
     """Number of CONNECTs that its gate would admit at once; 0 if some wait."""
 
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Self:
+        """Return the answer of a process, which may have more values in a newer version."""
+        return cls(*values[: len(cls._fields)])
+
 
 @final
 class Worker:
@@ -267,8 +277,8 @@ class Worker:
         self.is_asked, self.silent_s = False, 0.0
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Pass on the answer to a reload, if one is expected."""
-        if self.answers is not None:
+        """Pass on the answer to a reload, if one is expected. A newer process may send others."""
+        if self.answers is not None and message.keys() & {"reloaded", "rejected"}:
             self.answers.send_nowait(message)
             self.answers = None
 

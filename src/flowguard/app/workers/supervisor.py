@@ -187,7 +187,10 @@ class Supervisor:
                     self._started.set()  # The shards may have to wait for other nodes.
                 await self._started.wait()
                 if not self.stop.is_set():
-                    log.info("all workers started", pid=os.getpid(), workers=len(self.workers))
+                    if self._duty is None:
+                        log.info("all workers started", pid=os.getpid(), workers=len(self.workers))
+                    else:
+                        log.info("node started", pid=os.getpid(), node=self._duty.node.name)
                 task_status.started(await self._start_http(nursery))
                 await self.stop.wait()
                 if self._duty is not None:
@@ -314,7 +317,7 @@ class Supervisor:
                 worker.incarnation, worker.waits = message["claimed"], False
                 worker.stage = ShardState.ADOPTING
             elif "pong" in message:
-                worker.load = WorkerLoad(*message["pong"])
+                worker.load = WorkerLoad.of(message["pong"])
                 if worker.is_silent:
                     log.info("worker answers again", name=worker.name)
                 worker.heard()

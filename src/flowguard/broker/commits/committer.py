@@ -66,6 +66,8 @@ class Committer:
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
         """Pages that could not be requested yet."""
+        self._running = trio.CancelScope()
+        self._has_ended = trio.Event()
 
     def notify(self) -> bool:
         """Start work for a commit or a page that a client needs; return True if the store is
@@ -106,12 +108,25 @@ class Committer:
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
         if self._applications is None:
-            await self._run(reactor)
+            try:
+                with self._running:
+                    await self._run(reactor)
+            finally:
+                self._has_ended.set()
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._applications.run, reactor)
             nursery.start_soon(self._applications.listen, reactor)
             await self._run(reactor)
+
+    async def release(self) -> None:
+        """Close a store that another broker waits for. The journal is empty, and clients may take
+        a while to close their connections."""
+        if self._store.lease_s is not None and self._applications is None:
+            self._running.cancel()
+            with trio.CancelScope(shield=True):
+                await self._has_ended.wait()
+                await trio.to_thread.run_sync(self._store.close)
 
     async def _run(self, reactor: Reactor) -> None:
         while True:
@@ -132,11 +147,14 @@ class Committer:
 
     async def _make_sure(self, reactor: Reactor) -> None:
         """Ask the store, after a pause, if it still belongs to this broker; raises `LockedError` if
-        not. If the store is unavailable, the question stays open."""
+        not. If the store is unavailable, the question stays open. Then the clients with answers are
+        disconnected if another broker may own the store."""
         pauses = self.presence.pauses
         await trio.to_thread.run_sync(self._store.maintain)
+        load = self._store.load()
+        self._node.observe_store(load)
         self.presence.settle(pauses)
-        reactor.let_go(self._clock())
+        reactor.let_go(self._clock(), is_void=load.in_doubt)
 
     def _plan_upkeep(self, has_more: bool) -> None:
         self._upkeep_in = 1 if has_more else self._store.upkeep_ticks

@@ -180,14 +180,20 @@ class Reactor(NodePorts[Event]):
             elif connection.ended:
                 self.sockets.linger(link, now_s)
 
-    def let_go(self, now_s: float) -> None:
-        """Send what was held back, because no other broker has the store."""
+    def let_go(self, now_s: float, *, is_void: bool = False) -> None:
+        """Send what was held back, because no other broker has the store. If `is_void`, end these
+        connections instead: another one may have it."""
         held, self._held = self._held, {}
         for connection in held:
             link = connection.transport
+            if is_void and isinstance(link, Link):
+                connection.end(None, now_s)
+                self.sockets.close_link(link)
+                continue
             if connection.outbound.outbox.blocked and isinstance(link, Link):
                 self.sockets.set_interest(link, link.interest | WRITE)
-        self.send(list(held), now_s)
+        if not is_void:
+            self.send(list(held), now_s)
 
     def store(self, batch: Batch) -> None:
         self._store.commit(batch.ops)

@@ -354,7 +354,7 @@ class Handover:
         self, sock: socket, layer: Layer, head: Mapping[str, Any], data: bytes
     ) -> None:
         """Serve a client that a worker of another node passes on. Raises as `Take`."""
-        if head == HTTP_HEAD:
+        if head.get("http"):
             self._answer(sock, layer, data)
             return
         doorway = self._doorways[head["listener"]]

@@ -376,8 +376,8 @@ class Handshakes:
     def _must_wait(self, claim: _Claim) -> bool:
         """Return True if CONNACK has to wait for a commit: of its session, or of the end of the one
         that it replaces, which would return after a crash [MQTT-3.1.2-4]."""
-        session = claim.session
-        return session.durable or self._parts.journal.is_ending(session.client_id)
+        parts, name = self._parts, claim.session.client_id
+        return claim.session.durable or parts.packets.in_doubt or parts.journal.is_ending(name)
 
     def no_space(self, now_s: float) -> None:
         """Reject the CONNECTs that must wait for the full disk, and accept the others."""

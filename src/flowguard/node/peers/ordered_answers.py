@@ -31,7 +31,7 @@ class OrderedAnswers:
         self.orders: dict[Inbound, deque[Pending]] = {}
         """Messages of each client whose first one waits for a peer, in order."""
         self.blocked: dict[Inbound, None] = {}
-        """Clients whose next message waits for capacity of a link."""
+        """Clients whose next packet waits for capacity of a link, or for the owner of the store."""
 
     def begin(self, inbound: Inbound, pending: Pending, *, waits: bool) -> None:
         """A message waits for the commits of peers if `waits`, or is behind one that does."""
@@ -54,12 +54,12 @@ class OrderedAnswers:
             del self.orders[inbound]
 
     def block(self, inbound: Inbound) -> None:
-        """Pause a client until a link has capacity."""
+        """Pause a client until `go_on`."""
         inbound.blocked = True
         self.blocked[inbound] = None
 
     def go_on(self) -> None:
-        """A link has capacity: each client tries again, in order."""
+        """Let each client try again, in order."""
         blocked, self.blocked = self.blocked, {}
         for inbound in blocked:
             if not inbound.ended:

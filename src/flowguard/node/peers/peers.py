@@ -269,10 +269,10 @@ class Peers:
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms."""
+        self.ordered_answers.tick()
         if self.mesh is None or self._retained is None or self._cluster is None:
             return
         self.mesh.reopen()
-        self.ordered_answers.tick()
         dropped_count = 0
         window = self._cluster.window_for(frozenset(), now_s)
         for peer in self.by_name.values():

@@ -17,6 +17,9 @@ from flowguard.stores.redis.lua.functions import CLAIM, HOLD, LEAVE
 
 RENEWALS: Final = 4
 """Number of renewals within the time of a lease."""
+DOUBT_SHARE: Final = 0.5
+"""Share of the lease without a renewal after which another broker may be the owner soon. A pause of
+this broker that takes the other half is found (`flowguard.broker.commits.presence`)."""
 LOOK_S: Final = 0.1
 """Interval of checks of another broker's lease."""
 
@@ -43,7 +46,10 @@ class Lease:
         self._lease_s = lease_s
         self._due_s = 0.0
         self._asked_s = 0.0
-        """Time of the last renewal."""
+        """Time when the last renewal was sent."""
+        self._renewed_s = 0.0
+        """Time when the last renewal was sent that has succeeded."""
+        self._is_awaited = False
         self.server_ahead_s = 0.0
         """How far Redis's clock was ahead of this broker's at the last renewal, seconds."""
         self.epoch = 0
@@ -65,6 +71,7 @@ class Lease:
         broker: it raises `LeasedError` as soon as the other broker renews the lease. If Redis is
         unavailable, it raises `StallError` before it has seen another broker, and waits afterwards.
         """
+        self._is_awaited = takeover
         runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
         shortest_ms = lease_ms
@@ -112,6 +119,11 @@ class Lease:
     def is_due(self, now_s: float) -> bool:
         return now_s >= self._due_s
 
+    def is_doubtful(self, now_s: float) -> bool:
+        """Return True if another broker may have the lease by now, and promise what this one does
+        not know. Without `takeover` none waits for it."""
+        return self._is_awaited and now_s - self._renewed_s > DOUBT_SHARE * self._lease_s
+
     def check(self, answer: Any) -> None:
         """Raises `LeasedError` if another broker has the lease, `DataLostError` if none has."""
         is_mine, other, *server_ms = answer
@@ -125,6 +137,7 @@ class Lease:
                 f"{other.decode()} has taken over {self._meta.decode()} in "
                 f"{self._link.where} while this broker was silent"
             )
+        self._renewed_s = self._asked_s
         self.server_ahead_s = int(server_ms[0]) / 1_000 - self._asked_s
 
     def leave(self, *, is_done: bool = True) -> None:

@@ -308,6 +308,8 @@ class RedisStore:
         if unconfirmed is None:
             unconfirmed = self._prepare(ops)
         if not unconfirmed.calls:
+            if self._lease.is_doubtful(self._clock()):  # Answers wait for this commit, too.
+                self._check_lease()
             return fenced
         self._unconfirmed = unconfirmed
         return fenced | self._send(unconfirmed)
@@ -478,7 +480,8 @@ class RedisStore:
         reserve_bytes = min(self._reserve_bytes, self._max_bytes // RESERVE_SHARE)
         free_bytes = self._free_bytes
         is_full = free_bytes is not None and free_bytes < reserve_bytes
-        return StoreLoad(self._state, self._used_bytes, free_bytes, is_full, reserve_bytes)
+        doubt = self._lease.is_doubtful(self._clock())
+        return StoreLoad(self._state, self._used_bytes, free_bytes, is_full, reserve_bytes, doubt)
 
     # --- the whole ----------------------------------------------------------------------------
 

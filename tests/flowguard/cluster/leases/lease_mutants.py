@@ -36,12 +36,6 @@ class EarlyAnswers(Process):
             del node.begin_commit
 
 
-class Careless(Process):
-    """Answers without a look at the lease what needs no commit."""
-
-    def look(self, store: "RedisStore", *, is_stored: bool) -> None: ...
-
-
 class DeadByLink(Judge):
     """Takes a node that has no link with this one for dead."""
 
@@ -110,7 +104,7 @@ MUTANTS: dict[str, LeaseParts] = {
     "judges while Redis is away": replace(PARTS, judge=Hasty),
     "moves without limit": replace(PARTS, decide=all_at_once),
     "answer before the commit": replace(PARTS, process=EarlyAnswers),
-    "no look at the lease after a pause": replace(PARTS, process=Careless),
+    "no look at the lease without Redis": replace(PARTS, doubts=False),
     "newest first": _nodes(outgoing=NewestFirst),
     "lost tail not written again": replace(PARTS, rewrites=False),
 }

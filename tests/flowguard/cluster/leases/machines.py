@@ -43,6 +43,8 @@ class LeaseParts:
     """Changes of the functions in Redis."""
     rewrites: bool = True
     """False: confirmed commits that a fail-over lost are not written again."""
+    doubts: bool = True
+    """False: a broker without Redis answers what needs no commit as if nobody could take over."""
 
 
 class Process:
@@ -147,7 +149,6 @@ class Process:
         ops, entries, thens = node.begin_commit()
         while True:
             try:
-                self.look(store, is_stored=bool(ops))
                 fenced = store.commit(ops)
                 break
             except StallError:
@@ -157,15 +158,6 @@ class Process:
         self.world.counts["commits"] += 1
         self.world.ledger.committed(entries)
         self.answer(thens)
-
-    def look(self, store: "RedisStore", *, is_stored: bool) -> None:
-        """Before answers that need no commit, and after a pause, ask for the lease.
-
-        The broker does so too (`flowguard.broker.commits.presence`). One that has lacked Redis
-        without a pause does not: here it does.
-        """
-        if not is_stored and self.was_disturbed:
-            store._check_lease()
 
     def answer(self, thens: list[Then]) -> None:
         for then in thens:

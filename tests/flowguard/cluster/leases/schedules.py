@@ -46,6 +46,7 @@ CALM = ["death", "join", "redis pause", "split"]
 def world_of(
     redis: ModelRedis, random: Random, shards: int, lease_s: float, parts: LeaseParts
 ) -> Iterator[LeaseWorld]:
+    from flowguard.stores.redis.lease import Lease
     from flowguard.stores.redis.store import RedisStore
 
     with pytest.MonkeyPatch.context() as patch:
@@ -58,6 +59,8 @@ def world_of(
         patched(patch, world.through)
         if not parts.rewrites:
             patch.setattr(RedisStore, "_write_again", lambda store, link: None)
+        if not parts.doubts:
+            patch.setattr(Lease, "is_doubtful", lambda lease, now_s: False)
         try:
             yield world
         finally:

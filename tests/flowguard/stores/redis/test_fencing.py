@@ -252,3 +252,26 @@ def test_who_was_overtaken_while_it_prepared_the_servers_prepares_them_again(pre
     assert prepared == ["runs", "runs"]
     for link in links:
         link.close()
+
+
+def test_commit_without_operations_is_not_done_for_a_broker_that_was_replaced(prefix: str) -> None:
+    """Answers that need nothing stored wait for such a commit."""
+    first = open_store(shared_server(), prefix, lease_s=LEASE_S, takeover=True)
+    assert not first.load().in_doubt
+    time.sleep(LEASE_S)
+    assert first.load().in_doubt
+    first.commit([])
+    assert not first.load().in_doubt
+    second = open_store(shared_server(), prefix, lease_s=LEASE_S, takeover=True)
+    assert first.load().in_doubt
+    with pytest.raises(LockedError):
+        first.commit([])
+    first.close()
+    second.close()
+
+
+def test_broker_that_no_other_one_waits_for_is_never_in_doubt(prefix: str) -> None:
+    store = open_store(shared_server(), prefix, lease_s=LEASE_S)
+    time.sleep(LEASE_S)
+    assert not store.load().in_doubt
+    store.close()
