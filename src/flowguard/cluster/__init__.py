@@ -5,6 +5,7 @@
 - `members`   the nodes, their states, and the owner of each session
 - `shards`    which node is to run which part of the sessions
 - `pace`      when the next part may move to another node
+- `incarnations`  the highest known number of the owners of each part
 - `routes`    filters of the sessions of each node, as the other nodes know them
 - `links`     the messages of one ordered pair of nodes, until they are durable
 - `mesh`      all links of one node
