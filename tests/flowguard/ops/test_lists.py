@@ -85,6 +85,7 @@ def test_step_looks_at_a_slice_of_the_filters_of_one_client() -> None:
 
 def test_page_ends_when_it_has_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGE_BYTES", 10)
+    monkeypatch.setattr(pages, "SLICE", 1)
     stage = Stage()
     stage.connect("c").subscribe("a", "b", "d")
     lists = Lists()

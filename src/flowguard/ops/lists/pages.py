@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar, final
 PAGE_MAX: Final = 1_000
 """Maximum number of rows of a page."""
 PAGE_BYTES: Final = 1024 * 1024
-"""Size from which on a page ends, bytes; names may have 64 KiB."""
-SLICE: Final = 20
+"""Size after which a page has no further step, bytes; names may have 64 KiB."""
+SLICE: Final = 10
 """Looks in one step of the event loop."""
 LOOKS_MAX: Final = 5_000
 """Looks for one page."""
@@ -167,18 +167,22 @@ class PageInMaking:
 
     def step(self) -> bool:
         """Take the next `SLICE` looks; return True if the page goes on."""
+        rows: list[Mapping[str, object]] = []
         for _ in range(SLICE):
             if not self._goes_on():
-                return False
+                break
             self._looks -= 1
-            self._look()
+            self._look(rows)
+        if rows:
+            encoded = json.dumps(rows)[1:-1].encode()
+            self._rows += b", " + encoded if self._rows else encoded
         return self._goes_on()
 
     def _goes_on(self) -> bool:
         is_full = self.count >= self._limit or self._looks <= 0 or len(self._rows) >= PAGE_BYTES
         return not (is_full or self.is_last())
 
-    def _look(self) -> None:
+    def _look(self, rows: list[Mapping[str, object]]) -> None:
         kept = self.kept
         if self.position >= len(kept.entries):
             kept.note_more()
@@ -189,9 +193,7 @@ class PageInMaking:
             row = kept.listing.row(self._parts[self.part])
             self.part += 1
             if row is not None:
-                if self._rows:
-                    self._rows += b", "
-                self._rows += json.dumps(row).encode()
+                rows.append(row)
                 self.count += 1
         if self.part >= len(self._parts):
             self.position, self.part, self._parts = self.position + 1, 0, None
