@@ -20,7 +20,7 @@ from flowguard.app.workers.cluster_http import OF_A_CLUSTER
 from flowguard.flow import Reason
 from flowguard.flow.policy import Rung
 from flowguard.node.connect.accept_state import CheckOutcome
-from flowguard.ops.common.measurement import MemoryStatus
+from flowguard.ops.common.measurement import Kind, MemoryStatus
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.view import View
@@ -54,7 +54,10 @@ def exported() -> set[str]:
     series |= {f"{each.name}_total" for each in families if each.type == "counter"}
     # Without other workers there are no links.
     series |= {each.name for each in families if each.type == "gauge"}
-    return series | {f"flowguard_{each.metric}" for each in OF_A_CLUSTER}
+    return series | {
+        f"flowguard_{each.metric}{'_total' if each.kind is Kind.COUNTER else ''}"
+        for each in OF_A_CLUSTER
+    }
 
 
 def expressions(board: Any = BOARD) -> list[str]:

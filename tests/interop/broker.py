@@ -76,6 +76,8 @@ class Broker:
     port: int
     log: Path
     workers: int = 1
+    ports: tuple[int, ...] = ()
+    """The ports of all nodes of a cluster, among which clients alternate."""
 
     def terminate(self) -> int:
         """SIGTERM, and the exit code."""

@@ -1,9 +1,10 @@
 """The clients under test, and the marks that run a test once for each of them."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 
 import pytest
 
@@ -49,23 +50,28 @@ every_library_with_5 = _each(_names(only_5=True, only_libraries=True))
 every_qos = pytest.mark.parametrize("qos", [0, 1, 2])
 
 
-def make_peer(name: str, port: int, engines: Engines) -> Peer:
-    """ "gmqtt 5.0", for a broker on that port; skips the test where gmqtt is not installed."""
+def make_peer(name: str, port: int, engines: Engines, ports: Sequence[int] = ()) -> Peer:
+    """ "gmqtt 5.0", for a broker on that port; skips the test where gmqtt is not installed.
+
+    With `ports` of several nodes, each connection is to the next one.
+    """
     client, version = name.split()
     module = importlib.import_module(f"tests.interop.{client}_peer")
     peer: Peer = getattr(module, CLIENTS[client].class_name)(version, port, engines)
     peer.require()
+    if ports:
+        peer.ports = cycle(ports)
     return peer
 
 
 @contextmanager
-def all_installed(port: int, engines: Engines) -> Iterator[list[Peer]]:
+def all_installed(port: int, engines: Engines, ports: Sequence[int] = ()) -> Iterator[list[Peer]]:
     """Every client in every version at one broker; skips the test if there is none at all."""
     peers: list[Peer] = []
     missing: list[str] = []
     for name in ALL:
         try:
-            peers.append(make_peer(name, port, engines))
+            peers.append(make_peer(name, port, engines, ports))
         except pytest.skip.Exception as reason:
             missing.append(str(reason))
     if not peers:

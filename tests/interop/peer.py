@@ -7,6 +7,7 @@ A `Peer` is a client library (or a pair of programs) that speaks one version of 
 import abc
 import itertools
 import queue
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -125,6 +126,8 @@ class Peer(abc.ABC):
     def __init__(self, version: str, port: int, engines: Engines) -> None:
         self.version = version
         self.port = port
+        self.ports: Iterator[int] = itertools.repeat(port)
+        """The port of each next connection."""
         self.engines = engines
         self._open: list[Connection] = []
 
@@ -161,6 +164,7 @@ class Peer(abc.ABC):
         )
         if not self.is_5:
             opening = replace(opening, expiry_s=0)
+        self.port = next(self.ports)
         connection = self.connect(opening)
         if self.version == "3.1":
             connection.session_present = None  # A CONNACK of 3.1 has no such bit.

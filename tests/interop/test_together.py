@@ -18,7 +18,7 @@ SERVER_SHUTTING_DOWN = 0x8B
 
 def test_every_client_hears_every_other(broker: Broker, engines: Engines, topic: str) -> None:
     """Each subscribes, each publishes with each QoS."""
-    with all_installed(broker.port, engines) as peers:
+    with all_installed(broker.port, engines, broker.ports) as peers:
         subscribers = [peer.open(Subscription(f"{topic}/#", 2)) for peer in peers]
         sent = []
         for number, peer in enumerate(peers):
@@ -31,7 +31,7 @@ def test_every_client_hears_every_other(broker: Broker, engines: Engines, topic:
 
 
 def test_a_group_of_strangers_shares_the_work(broker: Broker, engines: Engines, topic: str) -> None:
-    with all_installed(broker.port, engines) as peers:
+    with all_installed(broker.port, engines, broker.ports) as peers:
         members = [
             peer.open(
                 Subscription(f"$share/strangers/{topic}/work", 1), Subscription(f"{topic}/end", 1)
