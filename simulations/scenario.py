@@ -115,6 +115,9 @@ class StorePlan(_Part):
     """The cost of each operation in a commit, seconds."""
     page_s: NotNegative = 0.001
     """Time to read a page of a backlog, in parallel with commits, seconds."""
+    commit_times: tuple[tuple[NotNegative, Positive], ...] = ()
+    """Pairs `[seconds, weight]` from which the fixed cost of each commit is drawn, instead of
+    `commit_s`; empty: none."""
     immediate: bool = False
     """True if the loop itself commits at the end of a slice, as with a store in memory."""
 
@@ -194,6 +197,10 @@ class PublishPlan(_Part):
     """Population that subscribes to the messages; absent: no client does."""
     spread: Literal["all", "one"] = "all"
     """Receivers: all subscribers, or one subscriber per publisher."""
+    stored: bool = True
+    """False if no session stores the messages, so that they wait for no commit of their own."""
+    even: bool = False
+    """True for equal gaps between a client's messages, instead of those of a Poisson process."""
     v5: bool = True
     """True for MQTT 5.0, which has a Receive Maximum; false for 3.1.1."""
 

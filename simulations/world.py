@@ -104,6 +104,7 @@ class World:
             None if publish.to is None else by_name[publish.to],
             to_all=publish.spread == "all",
             latency_s=self.scenario.network.latency_s,
+            stored=publish.stored,
         )
 
     # --- all populations together ------------------------------------------------------------

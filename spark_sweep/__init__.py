@@ -8,5 +8,7 @@ them knows of the other, or of this.
 - `plan`     the runs, in the order in which they are begun
 - `folder`   the directory of the runs: finished ones are not run again
 - `task`     one run inside a Spark task, in a process of its own
+- `likeness` a recorded run beside the scenario that `simulations.fitting` made from it; the command
+             is `scenario_command`
 - `job`      all of it on Spark; `command` is `flowguard sweep`
 """

@@ -82,7 +82,7 @@ def row(node: Node, resident_bytes: int) -> dict[str, object]:
         "cause": None if pressure.cause is None else str(pressure.cause),
         "in_process": node.guard.window.in_process,
         "paused": node.state.paused_count,
-        "sojourn": node.journal.sojourn.cumulative(),
+        "sojourn": node.journal.written.sojourn.cumulative(),
         "resident_mib": resident_bytes / 2**20,
         "received": node.counters.publish_received,
         "dropped": node.counters.publish_dropped,

@@ -118,6 +118,11 @@ class BrokerProcess:
     def start_store(self) -> None:
         self._process.send_signal(signal.SIGUSR2)
 
+    def finish(self) -> None:
+        """End the process in order, so that it completes its recording."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_S)
+
     def stop(self) -> None:
         """Kill the process and delete its data."""
         self._process.send_signal(signal.SIGKILL)

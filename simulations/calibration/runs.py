@@ -141,34 +141,39 @@ def real_run(
     Raises CalibrationError if the broker fails.
     """
     with _broker(store, scenario, python) as broker:
-        load = Load(broker.address)
-        crowds: dict[str, RealCrowd] = {}
-        moments: dict[str, list[Histogram]] = {}
-        latencies: dict[str, Histogram] = {}
-        for name, plan in scenario.populations.items():
-            crowd = crowds[name] = RealCrowd(load, name, plan, scenario.seed)
-            if plan.publish is not None:
-                latencies[name], moments[name] = Histogram(FINE_BOUNDS_S), []
-                crowd.on_connected = _publishing(crowd, plan.publish, scenario, latencies[name])
-        audiences = [name for name, plan in scenario.populations.items() if plan.subscribes]
-        for name in audiences:
-            crowds[name].come(SETUP_MAX_S)
-            _subscribe(crowds[name], scenario)
-        before, load_s = broker.settled(), load.cpu_s
-        start_s = load.now_s
-        for name, crowd in crowds.items():
-            if name not in audiences:
-                crowd.begin(start_s)
-        _schedule_faults(scenario, broker, load, start_s)
-        for number in range(1, 1 + round(scenario.duration_s / MOMENT_S)):
-            load.run_until(start_s + number * MOMENT_S)
-            for name, histogram in latencies.items():
-                moments[name].append(_taken(histogram))
-            is_decided = all(crowd.is_decided for crowd in crowds.values())
-            if number * MOMENT_S >= least_s and is_decided:
-                break
-        used, load_s = broker.usage().since(before), load.cpu_s - load_s
-        load.loop.close_all()
+        return driven(broker, scenario, least_s)
+
+
+def driven(broker: BrokerProcess, scenario: Scenario, least_s: float) -> CheckRun:
+    """Run the scenario on a broker that runs already."""
+    load = Load(broker.address)
+    crowds: dict[str, RealCrowd] = {}
+    moments: dict[str, list[Histogram]] = {}
+    latencies: dict[str, Histogram] = {}
+    for name, plan in scenario.populations.items():
+        crowd = crowds[name] = RealCrowd(load, name, plan, scenario.seed)
+        if plan.publish is not None:
+            latencies[name], moments[name] = Histogram(FINE_BOUNDS_S), []
+            crowd.on_connected = _publishing(crowd, plan.publish, scenario, latencies[name])
+    audiences = [name for name, plan in scenario.populations.items() if plan.subscribes]
+    for name in audiences:
+        crowds[name].come(SETUP_MAX_S)
+        _subscribe(crowds[name], scenario)
+    before, load_s = broker.settled(), load.cpu_s
+    start_s = load.now_s
+    for name, crowd in crowds.items():
+        if name not in audiences:
+            crowd.begin(start_s)
+    _schedule_faults(scenario, broker, load, start_s)
+    for number in range(1, 1 + round(scenario.duration_s / MOMENT_S)):
+        load.run_until(start_s + number * MOMENT_S)
+        for name, histogram in latencies.items():
+            moments[name].append(_taken(histogram))
+        is_decided = all(crowd.is_decided for crowd in crowds.values())
+        if number * MOMENT_S >= least_s and is_decided:
+            break
+    used, load_s = broker.usage().since(before), load.cpu_s - load_s
+    load.loop.close_all()
     return CheckRun(
         {name: _since_start(each.first_connected_s, each.plan) for name, each in crowds.items()},
         sum(each.outcomes[Outcome.REFUSED] for each in crowds.values()),

@@ -97,16 +97,22 @@ class Publishers:
         client = connection.client
         count = self._counts[client]
         self._counts[client] = count + 1
-        due_s = self._next_s(after_s, self._gaps.exponential(client, count))
+        due_s = self._next_s(after_s, self._gap(client, count))
         if due_s is not None:
             # The instant of arrival, if the message may be sent at once: one event serves both.
             when_s = max(due_s + self._latency_s, self._engine.now_s)
             self._engine.at(when_s, self._on_due, connection)
 
+    def _gap(self, client: int, count: int) -> float:
+        """Return the gap to the next message, of mean 1; even ones begin at a random phase."""
+        if not self.plan.even:
+            return self._gaps.exponential(client, count)
+        return 1.0 if count else self._gaps.uniform(client)
+
     def _next_s(self, after_s: float, gap: float) -> float | None:
         """Return when the next message is due, or None after the end of the trace.
 
-        `gap` is exponential with mean 1.
+        `gap` has the mean 1.
         """
         curve = self._curve
         if curve is not None:

@@ -67,6 +67,7 @@ class Topic:
         *,
         to_all: bool,
         latency_s: float,
+        stored: bool = True,
     ) -> None:
         self.payload_bytes = payload_bytes
         self.delivered_count = 0
@@ -84,7 +85,7 @@ class Topic:
         self._latency_s = latency_s
         publish = Publish("topic", bytes(payload_bytes), 1, packet_id=1)
         self._op: StoreOp = Append("", 1, Delivery(publish, 1, False, (), NEVER_S))
-        self._one: list[StoreOp] = [self._op]
+        self._one: list[StoreOp] = [self._op] if stored else []
         self._seen = -1
         self._targets: Targets = NOBODY
         self._ops = self._one
@@ -115,7 +116,7 @@ class Topic:
         counts = audience.subscribed_counts
         self._targets = tuple((node, count) for node, count in enumerate(counts) if count)
         stored = sum(counts) if audience.plan.durable else 1
-        self._ops = [self._op] * max(1, stored)
+        self._ops = self._one * max(1, stored)
 
     def delivered(self, message: Message, deliveries: int, sent_s: float) -> None:
         """That many subscribers have it, a latency after `sent_s`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from flowguard.flow import Cost
 from flowguard.flow.load.signals import TICK_S
 from flowguard.node.journal import Batch
+from simulations.draws import Draws
 from simulations.process.broker import Broker
 from simulations.process.counters import MachineCounters
 from simulations.process.disk import Disk
@@ -28,7 +29,7 @@ class Machine:
         self.world = world
         self.index = index
         self.name = name_of(index)
-        self.disk = Disk(world.scenario.store)
+        self.disk = Disk(world.scenario.store, Draws(world.scenario.seed, f"{self.name}: commits"))
         self.cost = Cost(world.settings)
         self.counters = MachineCounters()
         self.slowness = 1.0

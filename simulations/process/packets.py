@@ -9,6 +9,8 @@ from functools import partial
 from typing import Final, final
 
 from flowguard.flow import Guard
+from flowguard.flow.load.histogram import Histogram
+from flowguard.flow.load.observer import BOUNDS_S
 from flowguard.flow.windows.window import UNBOUNDED, AdmissionWindow
 from flowguard.node.journal import Journal
 from flowguard.records import PutSession, Settle
@@ -43,6 +45,8 @@ class Packets:
         self.in_process_units = 0
         """Packets begun and not done, in cost units; the windows should count the same."""
         self.in_process_bytes = 0
+        self.acknowledgements = Histogram(BOUNDS_S)
+        """Times from decoding a PUBLISH to its PUBACK, as a broker records them."""
         self.arriving: dict[WideDelivery, Message] = {}
         """Messages of other nodes that not all subscribers of this node have yet."""
         self._reached: set[tuple[Topic, int]] = set()
@@ -127,16 +131,22 @@ class Packets:
         inbound.window.admit(cost, topic.payload_bytes)
         self.in_process_units += cost
         self.in_process_bytes += topic.payload_bytes
-        done = partial(self._published, connection, message, cost)
-        if self._plan.takes_turns and weigh(message.deliveries, 0, ops) > 1:
+        done = partial(self._published, connection, message, cost, now_s)
+        if not ops and self._journal.is_idle:
+            done(now_s)
+        elif self._plan.takes_turns and weigh(message.deliveries, 0, ops) > 1:
             self._journal.append_heavy(message.ops, done, message.deliveries, now_s)
         else:
             self._journal.append(message.ops, done, now_s)
         return True
 
-    def _published(self, connection: Connection, message: Message, cost: int, now_s: float) -> None:
+    def _published(
+        self, connection: Connection, message: Message, cost: int, since_s: float, now_s: float
+    ) -> None:
         """The message is durable: forward it, deliver it on this node, then call `_done`."""
         host, here = self._host, 0
+        # As in a broker, the deliveries of the same time slice do not count.
+        self.acknowledgements.observe(now_s - since_s)
         started_s = self._loop.clock_s
         for node, deliveries in message.targets:
             if node == host.index:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _ZEROS: Final[dict[str, Any]] = dict.fromkeys(SampleRow._fields, 0)
 _DEAD: Final = SampleRow(
-    **_ZEROS | {"is_alive": False, "cause": None, "rung": RUNGS[Rung.BUFFER], "dropped_count": None}
+    **_ZEROS
+    | SampleRow._field_defaults
+    | {"is_alive": False, "cause": None, "rung": RUNGS[Rung.BUFFER], "dropped_count": None}
 )
 """A sample while there is no process."""
 

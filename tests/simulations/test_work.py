@@ -12,6 +12,7 @@ from simulations.scenario import (
 )
 from simulations.world import World
 
+LOOP = PopulationPlan(clients=5, publish=PublishPlan(outstanding=1))
 FREE = {"publish_s": 1e-6, "delivery_s": 0.0, "subscribe_s": 0.0, "connect_s": 1e-6}
 
 
@@ -127,3 +128,43 @@ def test_a_further_durable_subscriber_costs_the_loop_its_queue() -> None:
         return broker.loop.busy_s
 
     assert used_s(0.01) - used_s(0.0) == pytest.approx(10 * 0.01)
+
+
+def test_commits_take_the_times_that_a_scenario_has() -> None:
+    times = ((0.001, 3.0), (0.01, 1.0))
+    store = StorePlan(commit_times=times, op_s=0.0)
+    scenario = Scenario(duration_s=3.0, store=store, populations={"loop": LOOP})
+    world = World(scenario, "flowguard")
+    world.run()
+    broker = world.machines[0].broker
+    assert broker is not None
+    latency = broker.journal.written.latency
+    assert latency.total / sum(latency.counts) == pytest.approx(0.00325, rel=0.2)
+
+
+def test_messages_that_no_session_stores_wait_for_no_commit() -> None:
+    latencies_s = []
+    for stored in (True, False):
+        publish = PublishPlan(rate_per_s=5.0, stored=stored)
+        plans = {"clients": PopulationPlan(clients=5, durable=False, publish=publish)}
+        scenario = Scenario(duration_s=4.0, store=StorePlan(commit_s=0.05), populations=plans)
+        world = World(scenario, "flowguard")
+        world.run()
+        latencies_s.append(world.acknowledgements.percentile(0.5))
+    stored_s, other_s = latencies_s
+    assert stored_s is not None
+    assert other_s is not None
+    assert other_s < 0.01 < 0.05 < stored_s
+
+
+def test_even_messages_have_equal_gaps() -> None:
+    publish = PublishPlan(rate_per_s=4.0, even=True)
+    plans = {"clients": PopulationPlan(clients=3, publish=publish)}
+    world = World(Scenario(duration_s=11.0, populations=plans), "flowguard")
+    world.run(1.5)
+    publishers = world.populations[0].publishers
+    assert publishers is not None
+    for number in range(8):
+        before = publishers.due_count
+        world.run(2.5 + number)
+        assert publishers.due_count - before == 3 * 4

@@ -20,6 +20,8 @@ from typer.main import get_command
 from flowguard.app.extras import DISTRIBUTION, needs_extra
 
 GROUP: Final = "flowguard.commands"
+PLUGGED_IN: Final = "Before other brokers, and on data"
+"""Panel of the commands of other packages."""
 PANELS: Final = {
     "A broker": {
         "serve": "flowguard.cli.serve:serve",
@@ -50,11 +52,12 @@ PANELS: Final = {
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
     },
+    PLUGGED_IN: {
+        "scenario": "spark_sweep.scenario_command:scenario [sim]",
+    },
 }
 """Own commands in the order of `--help`, by its panels: each is a function or a group of commands.
 """
-PLUGGED_IN: Final = "Before other brokers, and on data"
-"""Panel of the commands of other packages."""
 OWN: Final = {
     name: EntryPoint(name, place, GROUP)
     for places in PANELS.values()

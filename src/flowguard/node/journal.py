@@ -18,11 +18,12 @@ packet's work at most.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.load.histogram import Histogram
+from flowguard.flow.load.observer import BOUNDS_S
 from flowguard.records import (
     Append,
     AppendToLog,
@@ -70,6 +71,20 @@ class Batch:
     """Number of continuations for readers, which are no live work."""
     ended: set[str] | None = None
     """Clients whose sessions end with this batch, or None."""
+
+
+@final
+class Written:
+    """Counts of all commits, and their durations."""
+
+    def __init__(self) -> None:
+        self.sojourn = Histogram()
+        """Waits of work until it was durable, seconds; all work of a batch counts as its oldest."""
+        self.latency = Histogram(BOUNDS_S)
+        """Durations of commits, seconds."""
+        self.commits_count = 0
+        self.ops_count = 0
+        """Number of operations in all commits."""
 
 
 class Journal(GroupCommit):
@@ -122,8 +137,7 @@ class Journal(GroupCommit):
         """Highest position sent by client id: one `Sent` per client and batch."""
         self.size_bytes = 0
         """Size of all operations that are not durable yet."""
-        self.sojourn = Histogram()
-        """Waits of work until it was durable, seconds; all work of a batch counts as its oldest."""
+        self.written = Written()
 
     @classmethod
     def create(cls, flow: FlowSettings, window: NodeWindow, observer: Observer) -> "Journal":
@@ -369,7 +383,11 @@ class Journal(GroupCommit):
         self.is_refused = False
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes
-        self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
+        written = self.written
+        written.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
+        written.latency.observe(latency_s)
+        written.commits_count += 1
+        written.ops_count += len(batch.ops)
         self._answered_count = 0
         self.is_answering = True
 

@@ -152,7 +152,7 @@ CATALOGUE: Final[tuple[Measurement[Node], ...]] = (
         "Age of the oldest operation that is not being committed yet."),
     gauge("journal.committing_s", "journal_commit_seconds",
         lambda at: at.node.journal.committing_s(at.now_s), "Age of the commit in progress."),
-    histogram("journal_wait_seconds", lambda at: at.node.journal.sojourn,
+    histogram("journal_wait_seconds", lambda at: at.node.journal.written.sojourn,
         "Work for the store: from its arrival until it was durable; all of a batch as its oldest."),
     histogram("acknowledgement_seconds", lambda at: at.node.router.acknowledgements.latency,
         "PUBLISH of QoS 1 and 2: from the time slice that decodes it to the one that sends PUBACK "

@@ -49,7 +49,7 @@ class View:
         node = self.node
         return {
             "acknowledgement": node.router.acknowledgements.latency,
-            "store": node.journal.sojourn,
+            "store": node.journal.written.sojourn,
             "connect": node.attempts.service,
         }
 

@@ -15,16 +15,19 @@ from flowguard.flow.load.observer import BOUNDS_S
 from flowguard.flow.load.pressure import objectives_of
 from flowguard.node.connect.attempts import CLOSED, CONNECTED
 from flowguard.node.node import Node
+from flowguard.session.connection import ServerConnection
 from flowguard.telemetry.rows import Decisions, Growth, guard_columns
 from flowguard.telemetry.schema import (
     VERSION,
     AttemptRow,
+    ConnectionRow,
     DecisionRow,
     GoodputRow,
     LatencyRow,
     RunRow,
     SampleRow,
 )
+from flowguard.telemetry.survey import Survey, number_of
 
 POPULATION: Final = "all"
 NODE: Final = 0
@@ -95,10 +98,12 @@ class Observation:
         self._closed_count = node.counters.connections_closed
         self._gained = Growth(self._goodput_counts())
         self._ended_s = 0.0
-        self._client = 0
+        self._unknown_count = 0
+        self._survey = Survey(NODE)
         self._connects = Histogram(BOUNDS_S)
         latencies = {
             "acknowledgement": node.router.acknowledgements.latency,
+            "commit": node.journal.written.latency,
             "connect": self._connects,
         }
         self._latencies = [(kind, each, each.counts.copy()) for kind, each in latencies.items()]
@@ -110,7 +115,6 @@ class Observation:
         """Begin a run now; its decisions begin with the window in force."""
         guard = self._node.guard
         self._started_s = self._decided_s = self._ended_s = now_s
-        self._client = 0
         self._decisions.begin(guard.grant.window, guard.gate)
 
     def t_s(self, now_s: float) -> float:
@@ -137,6 +141,7 @@ class Observation:
             lost_count=0,  # Acknowledged messages are stored, so a living process loses none.
             busy_s=worked_s,
             refusing_s=None,
+            running_ratio=node.guard.observer.running_share,
         )
 
     def _sample_counts(self) -> dict[str, int]:
@@ -152,7 +157,14 @@ class Observation:
             "published_count": counters.publish_received,
             "delivered_count": counters.publish_sent,
             "dropped_count": sum(count for reason, count in dropped if reason in QUEUES),
+            "commits_count": node.journal.written.commits_count,
+            "stored_count": node.journal.written.ops_count,
+            "payload_bytes": counters.publish_bytes_received,
         }
+
+    def connection(self, now_s: float) -> ConnectionRow | None:
+        """Return a row of table `connections`, or None if no client is connected."""
+        return self._survey.look(self.t_s(now_s), now_s)
 
     # --- goodput and attempts ----------------------------------------------------------------
 
@@ -179,19 +191,24 @@ class Observation:
             "delivered_count": counters.publish_sent,
         }
 
-    def attempt(self, since_s: float, until_s: float, outcome: str) -> AttemptRow:
-        """Return a row of table `attempts`."""
+    def attempt(
+        self, connection: ServerConnection | None, since_s: float, until_s: float, outcome: str
+    ) -> AttemptRow:
+        """Return a row of table `attempts`; `connection` is None if it was closed at once."""
         if outcome == CONNECTED:
             self._connects.observe(until_s - since_s)
+            if connection is not None:
+                self._survey.connected(connection)
         else:
             self._declined_count += 1
         # A turn's clock may be slightly behind that of a commit; rows must be in order.
         ended_s = self._ended_s = max(self._ended_s, until_s)
-        client = self._client
-        self._client += 1
+        client_id = None if connection is None else connection.client_id
+        if client_id is None:
+            self._unknown_count += 1
         return AttemptRow(
             population=POPULATION,
-            client=client,
+            client=-self._unknown_count if client_id is None else number_of(client_id),
             number=None,
             node=NODE,
             started_s=self.t_s(since_s),
@@ -203,7 +220,7 @@ class Observation:
         """Yield rows of table `attempts` for sockets that were closed before they were read."""
         count = self._node.counters.connections_closed
         for _ in range(count - self._closed_count):
-            yield self.attempt(now_s, now_s, CLOSED)
+            yield self.attempt(None, now_s, now_s, CLOSED)
         self._closed_count = count
 
     # --- latencies ---------------------------------------------------------------------------

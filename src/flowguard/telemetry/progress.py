@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-OF_A_BROKER: Final = ("samples", "goodput", "attempts", "latencies", "decisions")
+OF_A_BROKER: Final = ("samples", "goodput", "attempts", "latencies", "decisions", "connections")
 """Tables with rows that can be dropped."""
 BY_ROWS: Final = "rows"
 BY_BYTES: Final = "bytes"

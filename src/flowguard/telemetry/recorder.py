@@ -15,11 +15,20 @@ import structlog
 import trio
 
 from flowguard.broker.server import Running
+from flowguard.session.connection import ServerConnection
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import PendingRows, Portion
 from flowguard.telemetry.progress import RecordingProgress
 from flowguard.telemetry.runs import RunsKept, run_id
-from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES, EndRow
+from flowguard.telemetry.schema import (
+    ATTEMPTS,
+    CONNECTIONS,
+    DECISIONS,
+    GOODPUT,
+    LATENCIES,
+    SAMPLES,
+    EndRow,
+)
 
 SAMPLES_PER_S: Final = 10
 """Samples per second: the broker's ticks."""
@@ -129,6 +138,9 @@ class Recorder:
             pending.add(ATTEMPTS, row)
         pending.add(SAMPLES, observation.sample(now_s, memory_bytes, thread_time()))
         pending.add(GOODPUT, observation.goodput(now_s))
+        connection = observation.connection(now_s)
+        if connection is not None:
+            pending.add(CONNECTIONS, connection)
         for decision in observation.decisions(now_s):
             pending.add(DECISIONS, decision, len(decision.why))
         self._number += 1
@@ -140,10 +152,13 @@ class Recorder:
         for row in self._observation.latencies(now_s):
             self._pending.add(LATENCIES, row)
 
-    def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
+    def _on_attempt(
+        self, connection: ServerConnection | None, since_s: float, until_s: float, outcome: str
+    ) -> None:
         """Record the outcome of an attempt, whether or not it has become a client; never raises."""
         try:
-            self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
+            row = self._observation.attempt(connection, since_s, until_s, outcome)
+            self._pending.add(ATTEMPTS, row)
         except Exception as error:
             self._bug = error
             self._broken.set()

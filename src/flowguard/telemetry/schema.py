@@ -158,6 +158,12 @@ class SampleRow(NamedTuple):
         float, REAL, "90th percentile of the loop's drift over a second, or of waiting for it"
     ]
     commit_s: Annotated[float, REAL, "90th percentile of durable writes over a second"]
+    running_ratio: Annotated[
+        float | None, REAL, "share of its working time in which the loop had a processor"
+    ] = None
+    commits_count: Annotated[int | None, LONG, "durable writes"] = None
+    stored_count: Annotated[int | None, LONG, "operations in them"] = None
+    payload_bytes: Annotated[int | None, LONG, "payloads of PUBLISHes taken on"] = None
 
 
 class GoodputRow(NamedTuple):
@@ -182,7 +188,12 @@ class AttemptRow(NamedTuple):
     the socket in its backlog to CONNACK or the end of the connection."""
 
     population: _Population
-    client: Annotated[int, LONG, "its number in the population; of a broker: a running number"]
+    client: Annotated[
+        int,
+        LONG,
+        "its number in the population; of a broker: a number that stands for its client id while "
+        "the process runs, or one below 0 if its CONNECT was not read",
+    ]
     number: Annotated[int | None, INT, "how many it has made before"]
     node: _Node
     started_s: Annotated[float, REAL, "time since the start of the run"]
@@ -193,11 +204,11 @@ class AttemptRow(NamedTuple):
 class LatencyRow(NamedTuple):
     """Histograms per second; buckets without an observation are left out. Of a broker: `connect` is
     an attempt that was connected, `acknowledgement` a PUBLISH of QoS 1 or 2 from its decoding to
-    PUBACK or PUBREC (what it waits before, in a socket, only its client knows); it knows no
-    `delivery`."""
+    PUBACK or PUBREC (what it waits before, in a socket, only its client knows), `commit` a durable
+    write; it knows no `delivery`."""
 
     population: _Population
-    kind: Annotated[str, STRING, "`connect`, `acknowledgement`, `delivery`"]
+    kind: Annotated[str, STRING, "`connect`, `acknowledgement`, `delivery`, `commit`"]
     t_s: Annotated[float, REAL, "end of the second"]
     bound_s: Annotated[float, REAL, "upper bound of the bucket; infinite: more than all bounds"]
     count: Annotated[int, LONG, "observations in this bucket"]  # type: ignore[assignment]
@@ -226,6 +237,22 @@ class ClientRow(NamedTuple):
     acknowledged_count: Annotated[int, LONG, "PUBLISHes acknowledged"]
     in_time_count: Annotated[int, LONG, "of them within their deadline"]
     cost_units: Annotated[float, REAL, "what they cost the broker"]
+
+
+class ConnectionRow(NamedTuple):
+    """One connected client of a random sample after the other, ten times a second; a simulation
+    writes none."""
+
+    client: Annotated[int, LONG, "as in attempts"]
+    node: _Node
+    t_s: _Time
+    age_s: Annotated[float, REAL, "time since its CONNACK"]
+    keep_alive_s: Annotated[float, REAL, "its keep-alive; 0: none"]
+    is_durable: Annotated[bool, BOOL, "whether its session is stored"]
+    subscriptions_count: Annotated[int, INT, "its subscriptions"]
+    received_bytes: Annotated[int, LONG, "bytes from it since its connection began"]
+    in_process_count: Annotated[int, INT, "its packets admitted and not done, cost units"]
+    is_paused: Annotated[bool, BOOL, "whether its packets wait for its window"]
 
 
 class ViolationRow(NamedTuple):
@@ -257,9 +284,13 @@ LATENCIES: Final = Table(
 )
 DECISIONS: Final = Table("decisions", DecisionRow, ("run_id", "t_s", "node", "kind"))
 CLIENTS: Final = Table("clients", ClientRow, ("run_id", "population", "client"))
+CONNECTIONS: Final = Table("connections", ConnectionRow, ("run_id", "t_s", "client"))
 VIOLATIONS: Final = Table("violations", ViolationRow, ("run_id", "t_s", "node", "invariant"))
 END: Final = Table("end", EndRow, ("run_id",))
 TABLES: Final = {
     table.name: table
-    for table in (RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, VIOLATIONS, END)
+    for table in (
+        *(RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, CONNECTIONS),
+        *(VIOLATIONS, END),
+    )
 }

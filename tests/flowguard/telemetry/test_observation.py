@@ -19,6 +19,7 @@ from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.schema import (
     ATTEMPTS,
+    CONNECTIONS,
     DECISIONS,
     GOODPUT,
     LATENCIES,
@@ -26,6 +27,7 @@ from flowguard.telemetry.schema import (
     SAMPLES,
     Table,
 )
+from flowguard.telemetry.survey import number_of
 from flowguard.types import Properties, ReasonCode, SubscriptionOptions
 from tests.support.stage import Stage
 
@@ -65,8 +67,8 @@ class Watched:
     def goodput(self) -> dict[str, Any]:
         return read(GOODPUT, [self.observation.goodput(self.stage.now_s)])[0]
 
-    def outcomes(self) -> list[tuple[int, str]]:
-        return [(row["client"], row["outcome"]) for row in read(ATTEMPTS, self.attempts)]
+    def outcomes(self) -> list[str]:
+        return [row["outcome"] for row in read(ATTEMPTS, self.attempts)]
 
 
 def test_a_run_says_what_its_settings_are_and_how_they_differ() -> None:
@@ -141,10 +143,10 @@ def test_every_attempt_has_one_outcome() -> None:
     stage.open().send(Connect("refused", properties=unknown))
     leaver = stage.open()
     leaver.connection.receive_eof(stage.now_s)
-    assert watched.outcomes() == [(0, CONNECTED), (1, REFUSED), (2, CLOSED)]
+    assert watched.outcomes() == [CONNECTED, REFUSED, CLOSED]
     stage.advance(6)
     assert silent.is_closed
-    assert watched.outcomes()[3:] == [(3, CLOSED)]
+    assert watched.outcomes()[3:] == [CLOSED]
     last = read(ATTEMPTS, watched.attempts)[3]
     assert last["started_s"] == 0.0
     assert last["ended_s"] == pytest.approx(5, abs=0.5)
@@ -160,7 +162,7 @@ def test_a_client_that_is_turned_away_by_a_draining_node_is_refused() -> None:
     client = watched.stage.open()
     client.send(Connect("late"))
     assert client.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
-    assert watched.outcomes() == [(0, REFUSED)]
+    assert watched.outcomes() == [REFUSED]
 
 
 def test_sockets_closed_at_once_are_attempts() -> None:
@@ -177,7 +179,8 @@ def test_sockets_closed_at_once_are_attempts() -> None:
 def test_attempts_are_in_the_order_of_their_ends_whatever_clock_they_come_with() -> None:
     watched = Watched()
     now_s = watched.stage.now_s
-    rows = [watched.observation.attempt(now_s - 1, now_s + end_s, CLOSED) for end_s in (2, 1, 3)]
+    ends_s = (2, 1, 3)
+    rows = [watched.observation.attempt(None, now_s - 1, now_s + s, CLOSED) for s in ends_s]
     found = read(ATTEMPTS, rows)
     assert [row["ended_s"] for row in found] == [2, 2, 3]
     assert all(row["started_s"] == 0 for row in found)  # Before the run is its beginning.
@@ -191,7 +194,7 @@ def test_while_nobody_records_nothing_is_remembered() -> None:
     before.send(Connect("before"))
     assert not told
     stage.connect("after")
-    assert [outcome for _, _, outcome in told] == [CONNECTED]  # type: ignore[misc]
+    assert [outcome for *_, outcome in told] == [CONNECTED]  # type: ignore[misc]
 
 
 def test_latencies_are_what_was_observed_since_the_last_time() -> None:
@@ -205,7 +208,10 @@ def test_latencies_are_what_was_observed_since_the_last_time() -> None:
     connect = [row for row in rows if row["kind"] == "connect"]
     assert [row["count"] for row in connect] == [1]
     assert 0.2 <= connect[0]["bound_s"] <= 0.2 * 1.1
-    assert connect == rows  # No CONNACK is an acknowledgement.
+    assert {row["kind"] for row in rows} == {
+        "commit",
+        "connect",
+    }  # No CONNACK is an acknowledgement.
     assert not list(watched.observation.latencies(stage.now_s))
 
 
@@ -341,3 +347,64 @@ def test_decisions_begin_with_what_is_in_force_and_come_once() -> None:
     assert times_s == sorted(times_s)
     watched.observation.begin(stage.now_s)
     assert not list(watched.observation.decisions(stage.now_s))
+
+
+# --- connections -----------------------------------------------------------------------------
+
+
+def looked_at(watched: Watched) -> dict[str, Any] | None:
+    row = watched.observation.connection(watched.stage.now_s)
+    return None if row is None else read(CONNECTIONS, [row])[0]
+
+
+def test_connected_clients_are_looked_at_one_after_the_other() -> None:
+    watched = Watched()
+    stage = watched.stage
+    assert looked_at(watched) is None
+    stage.connect_durable("s").subscribe("t", "u", qos=1)
+    publisher = stage.connect("p", keep_alive_s=20)
+    stage.advance(1)
+    stage.hold_commits = True
+    publisher.publish("t", b"x", qos=1)
+    by_client = {row["client"]: row for row in (looked_at(watched) for _ in range(4)) if row}
+    subscriber, other = (by_client[number_of(name)] for name in ("s", "p"))
+    assert (subscriber["subscriptions_count"], subscriber["is_durable"]) == (2, True)
+    assert (other["subscriptions_count"], other["is_durable"]) == (0, False)
+    assert (subscriber["in_process_count"], other["in_process_count"]) == (0, 1)
+    assert (subscriber["keep_alive_s"], other["keep_alive_s"]) == (0, 20)
+    assert other["received_bytes"] > 0
+    assert other["age_s"] == pytest.approx(1.0)
+    attempts = read(ATTEMPTS, watched.attempts)
+    assert [row["client"] for row in attempts] == [number_of("s"), number_of("p")]
+
+
+def test_clients_that_have_left_are_forgotten() -> None:
+    watched = Watched()
+    watched.stage.connect("gone").close()
+    stays = watched.stage.connect("stays")
+    rows = [looked_at(watched) for _ in range(3)]
+    assert {row["client"] for row in rows if row} == {number_of("stays")}
+    stays.close()
+    assert looked_at(watched) is None
+
+
+def test_attempts_without_a_connect_have_numbers_of_their_own() -> None:
+    watched = Watched()
+    for _ in range(2):
+        watched.stage.open().connection.receive_eof(watched.stage.now_s)
+    assert [row["client"] for row in read(ATTEMPTS, watched.attempts)] == [-1, -2]
+
+
+def test_a_sample_counts_commits_their_operations_and_payloads() -> None:
+    watched = Watched()
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    watched.sample()
+    publisher.publish("t", b"12345", qos=1)
+    found = watched.sample()
+    assert found["commits_count"] >= 1
+    assert found["stored_count"] >= 1
+    assert found["payload_bytes"] == 5
+    rows = read(LATENCIES, watched.observation.latencies(stage.now_s))
+    assert sum(row["count"] for row in rows if row["kind"] == "commit") >= found["commits_count"]

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RLIMIT_FSIZE, prlimit
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -263,7 +263,7 @@ async def test_a_disk_that_hangs_costs_rows_and_no_memory(
         observed = scene.running.node.attempts.tell
         assert observed is not None
         for number in range(1_200):  # As many as no test has the time for.
-            observed(float(number), float(number), CONNECTED)
+            observed(cast(Any, None), float(number), float(number), CONNECTED)
         await serves(scene.running)
         assert progress.dropped_rows["attempts"]["rows"] >= 700
         moves.set()

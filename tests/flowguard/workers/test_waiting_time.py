@@ -72,7 +72,7 @@ async def two_workers(data: Path) -> AsyncIterator[list[InProcessWorker]]:
 
 
 async def test_time_before_a_connection_is_handed_over_counts_at_the_owner(tmp_path: Path) -> None:
-    ends: list[tuple[float, float, str]] = []
+    ends: list[tuple[object, float, float, str]] = []
     async with two_workers(tmp_path) as (accepting, owner):
         owner.running.node.attempts.tell = lambda *attempt: ends.append(attempt)
         accepting.join()
@@ -85,6 +85,6 @@ async def test_time_before_a_connection_is_handed_over_counts_at_the_owner(tmp_p
         owner.join()
         assert (await stream.receive_some())[:1] == b"\x20"
         await stream.aclose()
-    ((since_s, _, outcome),) = ends
+    ((_, since_s, _, outcome),) = ends
     assert outcome == CONNECTED
     assert since_s < joined_s

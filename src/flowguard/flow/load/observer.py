@@ -127,7 +127,8 @@ class Observer:
         self._kept_waiting_s = 0.0
         self._finished = 0
         self._response_sum_s = 0.0
-        self._running_share = 1.0
+        self.running_share = 1.0
+        """Share of the time with work in which the loop has a processor, 0 to 1."""
         self._worked_s = 0.0
         self._connecting_s = 0.0
         self._handshakes_s = 0.0
@@ -157,7 +158,7 @@ class Observer:
 
     def running(self, share: float) -> None:
         """A level: share of the time with work in which the loop has a processor, 0 to 1."""
-        self._running_share = share
+        self.running_share = share
 
     def started(self, sojourn_s: float) -> None:
         """A packet waited `sojourn_s` and starts now. For a batch it is the shortest wait.
@@ -257,7 +258,7 @@ class Observer:
             completed=self._finished,
             in_process=in_process,
             clients_active=clients_active,
-            running_share=self._running_share,
+            running_share=self.running_share,
             work=work,
             movable_work=movable_work if self._reports_work else None,
             worked_s=self._worked_s,

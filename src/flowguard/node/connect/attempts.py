@@ -17,8 +17,9 @@ REFUSED: Final = "refused"
 CLOSED: Final = "closed"
 """Either side closed the connection before CONNACK."""
 
-Tell = Callable[[float, float, str], None]
-"""Takes start, end and outcome of an attempt that has ended; the times are in seconds."""
+Tell = Callable[["ServerConnection", float, float, str], None]
+"""Takes the connection of an attempt that has ended, its start, end and outcome; the times are in
+seconds."""
 
 
 @final
@@ -47,4 +48,4 @@ class Attempts:
         if self._since_s:
             since_s = self._since_s.pop(connection, None)
             if since_s is not None and self.tell is not None:
-                self.tell(since_s, now_s, outcome)
+                self.tell(connection, since_s, now_s, outcome)

@@ -1,0 +1,135 @@
+"""`python -m benchmarks.likeness`: recorded runs of real brokers beside their fitted scenarios.
+
+Three loads are recorded: a steady fleet, a crowd, a wide fan-out. Each becomes a scenario by
+`flowguard scenario from`, and is compared as by `flowguard scenario check`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks import machine, pages
+from benchmarks.checks import Grid, Report, at_most
+from benchmarks.parts import Strict, Write
+from flowguard import build
+from flowguard.cli.descriptors import use_all_descriptors
+from simulations.calibration.process import broker_process
+from simulations.calibration.runs import driven
+from simulations.fitting.recorded import read_run
+from simulations.scenario import PopulationPlan, PublishPlan, Scenario
+from simulations.scenario_files.loading import load
+from spark_sweep.likeness import TOLERANCE, Likeness, compare
+from spark_sweep.scenario_command import write_like
+
+KEY = "likeness"
+TITLE = "Scenarios from recorded runs"
+HEADER = ("run", "figure", "recorded", "95 %", "simulated", "95 %", "deviation")
+SECONDS = 30.0
+SEEDS = 3
+PAIRS = 100
+RECEIVERS = 300
+console = pages.console()
+
+
+def fleet(clients: int, seconds: float) -> dict[str, PopulationPlan]:
+    """Pairs whose publishers send 5 messages per second each."""
+    publish = PublishPlan(rate_per_s=5.0, to="receivers", spread="one")
+    return {
+        "receivers": PopulationPlan(clients=clients, start_over_s=0.5, subscribes=True),
+        "senders": PopulationPlan(
+            clients=clients, start_s=0.5, start_over_s=2.0, durable=False, publish=publish
+        ),
+    }
+
+
+def scenarios(seconds: float, clients: int) -> dict[str, Scenario]:
+    crowd = PopulationPlan(clients=clients, start_s=seconds / 3, start_over_s=0.5)
+    one = PublishPlan(rate_per_s=8.0, to="receivers", spread="all")
+    wide = fleet(RECEIVERS, seconds)
+    wide["senders"] = wide["senders"].model_copy(update={"clients": 1, "publish": one})
+    populations = {
+        "steady fleet": fleet(PAIRS, seconds),
+        "flash crowd": {"crowd": crowd, **fleet(PAIRS // 5, seconds)},
+        "wide fan-out": wide,
+    }
+    return {
+        name: Scenario(duration_s=seconds, populations=plans) for name, plans in populations.items()
+    }
+
+
+def record(scenario: Scenario, folder: Path, flow: Mapping[str, Any]) -> None:
+    """Record a run of the load on a real broker with these limits below `folder`."""
+    settings = {"telemetry": {"record_dir": str(folder)}, "flow": flow}
+    with broker_process("rocks", settings) as broker:
+        driven(broker, scenario, scenario.duration_s)
+        broker.finish()
+
+
+@dataclass(frozen=True)
+class Likenesses:
+    figures: Mapping[str, Sequence[Likeness]]
+    notes: Mapping[str, Sequence[str]]
+    build: str
+
+    def report(self) -> Report:
+        rows = [(name, *row(figure)) for name in self.figures for figure in self.figures[name]]
+        checks = [
+            at_most(f"{name}: {figure.name}, off by", abs(figure.deviation), TOLERANCE, digits=2)
+            for name in self.figures
+            for figure in self.figures[name]
+        ]
+        words = [f"{name}: {note}" for name in self.notes for note in self.notes[name]]
+        text = f"{self.build}.\n\nNot in the recordings:\n\n" + "\n".join(f"- {w}" for w in words)
+        return Report(KEY, TITLE, text, tuple(checks), (Grid(HEADER, tuple(rows)),))
+
+
+def row(figure: Likeness) -> tuple[str, ...]:
+    of_parts = figure.recorded_interval
+    return (
+        figure.name,
+        f"{figure.recorded:.4g}",
+        "" if of_parts is None else f"± {of_parts.half:.2g}",
+        f"{figure.simulated.mean:.4g}",
+        f"± {figure.simulated.half:.2g}",
+        f"{figure.deviation:+.0%}",
+    )
+
+
+def main(
+    seconds: Annotated[float, typer.Option(min=5, help="Duration of each run.")] = SECONDS,
+    clients: Annotated[int, typer.Option(min=50, help="Clients of the crowd.")] = 1_500,
+    only: Annotated[str, typer.Option(help="A part of the names of the runs.")] = "",
+    keep: Annotated[Path | None, typer.Option(help="Directory for the recordings.")] = None,
+    write: Write = False,
+    strict: Strict = False,
+) -> None:
+    """Record runs of real brokers, and compare them with simulations."""
+    use_all_descriptors()
+    figures: dict[str, Sequence[Likeness]] = {}
+    notes: dict[str, Sequence[str]] = {}
+    with TemporaryDirectory(prefix="likeness-") as temporary:
+        for name, scenario in scenarios(seconds, clients).items():
+            if only not in name:
+                continue
+            folder = (keep or Path(temporary)) / name.replace(" ", "-")
+            if not folder.exists():
+                console.print(f"recording {name}")
+                record(scenario, folder, {})
+            console.print(f"fitting {name}")
+            run, file = read_run(folder), folder / "like.toml"
+            notes[name] = write_like(run, file)
+            figures[name] = compare(run, load(str(file)).scenario, range(1, SEEDS + 1))
+    found = Likenesses(
+        figures, notes, "compiled" if build.is_up_to_date(build.CHECKOUT) else "pure Python"
+    )
+    passed = pages.tell(found, machine.describe(), console, pages.RESULTS if write else None)
+    if strict and not passed:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
