@@ -21,6 +21,7 @@ from spark_analysis.comparing import (
     window_course,
     work_course,
 )
+from spark_analysis.day.day import Day, the_day
 from spark_analysis.grains import by_instant, by_node, by_second
 from spark_analysis.loads import loads
 from spark_analysis.questions import (
@@ -39,7 +40,7 @@ from spark_analysis.questions import (
 from spark_analysis.questions.question import Inputs, Question
 from spark_analysis.questions.region import MAP_KEY, region
 from spark_analysis.runs import contracts
-from spark_analysis.runs.examination import LeftOut, Run, read_through
+from spark_analysis.runs.examination import BROKER, LeftOut, Run, read_through
 from spark_analysis.runs.reading import read_runs, read_table
 
 QUESTIONS: Final[tuple[Question, ...]] = (
@@ -79,6 +80,8 @@ class Analysis:
     work: pa.Table
     windows: pa.Table
     violations: pa.Table
+    day: Day | None
+    """The day of the live runs, or None if there are none."""
 
 
 def analyse(
@@ -131,7 +134,7 @@ class _Analysing:
         self._runs = tuple(runs)
         self._tell = tell
         self._inputs = read_inputs(spark, runs)
-        is_live = any(run.run["source"] == "broker" for run in self._runs)
+        is_live = any(run.run["source"] == BROKER for run in self._runs)
         inputs = self._inputs
         found = loads(inputs.runs, inputs.seconds) if is_live else None
         self._sets = parameter_sets(inputs.runs, found)
@@ -157,6 +160,7 @@ class _Analysing:
                 window_course(inputs.samples, self._sets, inputs.runs), *SET, "from_s"
             ),
             violations=self._violations(),
+            day=self._day(),
         )
 
     def _answer(self, question: Question) -> pa.Table:
@@ -173,6 +177,10 @@ class _Analysing:
     def _local(self, table: pa.Table) -> DataFrame:
         """A result that was collected, as a DataFrame again."""
         return self._spark.createDataFrame(table)
+
+    def _day(self) -> Day | None:
+        self._tell("the day of live runs")
+        return the_day(self._spark, self._runs)
 
     def _violations(self) -> pa.Table:
         rows = read_table(self._spark, self._runs, contracts.VIOLATIONS)

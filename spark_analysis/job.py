@@ -23,7 +23,7 @@ LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the tables name all."""
 FOLLOW_PARTITIONS: Final = 2
 """A minute has one row per node and tick: little to shuffle, and every part is a file of state."""
-_STEPS: Final = len(QUESTIONS) + 2
+_STEPS: Final = len(QUESTIONS) + 3
 
 
 class JobFailed(Exception):

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_analysis.grains import ALL
+from spark_analysis.runs.examination import BROKER
 
 LIMIT: Final = "flow."
 """Parameters with this prefix are limits; all others of a simulated run are part of its load."""
@@ -32,7 +33,7 @@ _RATES: Final = {
 def loads(runs: DataFrame, seconds: DataFrame) -> dict[str, str]:
     """The load of each live run: `load.connects_per_s=20, load.publishes_per_s=6530`; `seconds` as
     by_second."""
-    live = runs.where(F.col("source") == "broker").select("run_id", "ended_s")
+    live = runs.where(F.col("source") == BROKER).select("run_id", "ended_s")
     counts = (
         seconds.where(F.col("population") == ALL)
         .join(live, "run_id")

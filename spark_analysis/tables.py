@@ -35,6 +35,7 @@ def write_tables(tables: Mapping[str, pa.Table], directory: Path) -> None:
 
 
 def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
+    day = analysis.day
     return {
         "runs": runs_table(analysis),
         "left_out": left_out_table(analysis.left_out),
@@ -44,6 +45,7 @@ def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
         "region": analysis.region,
         "course_of_work": analysis.work,
         "course_of_windows": analysis.windows,
+        **({} if day is None else {"day": day.course, "day_reasons": day.reasons}),
         **analysis.answers,
     }
 

@@ -164,7 +164,7 @@ class _Crowd:
 
     def __init__(self, population: Population) -> None:
         self._population = population
-        self._growth = Growth()
+        self._growth = Growth[str]()
         self._latencies: list[tuple[str, Histogram, list[int]]] = []
         """Latencies by kind, in the order of rows: all observations, and those already written."""
         publishers, topic = population.publishers, population.topic

@@ -35,7 +35,7 @@ class Samples:
         self._objectives = objectives_of(settings)
         self._window_start = float(settings.window_max)
         self._memory_limit_bytes = machine.world.scenario.node.memory_max_bytes
-        self._growth = Growth()
+        self._growth = Growth[str]()
         self._decisions = Decisions(machine.index)
         self._life: Broker | None = None
         self._begin_life()

@@ -1,5 +1,6 @@
 """How long do clients wait?"""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,24 +14,27 @@ SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 def latency(latencies: DataFrame) -> DataFrame:
-    """One row per run and population; columns `connect_count`, `connect_p50_s`, ... per kind.
+    """One row per run and population, with `percentiles`."""
+    return percentiles(with_all(latencies), ("run_id", "population"))
+
+
+def percentiles(latencies: DataFrame, key: Sequence[str]) -> DataFrame:
+    """One row per key; columns `connect_count`, `connect_p50_s`, ... per kind.
 
     A percentile is the upper bound of the bucket in which the observation of that rank lies (rank:
     the share of the count, rounded up), so it is never less than the true one; null if that is the
     bucket beyond all bounds, or if there is no observation.
     """
-    bucket = ["run_id", "population", "kind", "bound_s"]
-    histogram = ["run_id", "population", "kind"]
+    histogram = [*key, "kind"]
     upwards = Window.partitionBy(*histogram).orderBy("bound_s")
     ranked = (
-        with_all(latencies)
-        .groupBy(*bucket)
+        latencies.groupBy(*histogram, "bound_s")
         .agg(F.sum("count").alias("count"))
         .withColumn("until_count", F.sum("count").over(upwards))
         .withColumn("all_count", F.sum("count").over(Window.partitionBy(*histogram)))
     )
     return (
-        ranked.groupBy("run_id", "population")
+        ranked.groupBy(*key)
         .pivot("kind", list(KINDS))
         .agg(
             F.sum("count").alias("count"),

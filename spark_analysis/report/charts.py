@@ -1,32 +1,25 @@
-"""Charts: figures for plotly.js, as plain records; the same findings give the same figure."""
+"""Charts of the questions; the same findings give the same bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from spark_analysis.questions.question import Unit
-from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, safe, short, title
+from spark_analysis.questions.question import Metric, Unit
+from spark_analysis.report.drawing import COLOURS, DASHES, Axis, Chart, axis
 from spark_analysis.report.findings import Block, MetricSummary, Row
-from spark_analysis.report.words import Names, ParameterSet, quantity
+from spark_analysis.report.markup import Content, Html, element, join
+from spark_analysis.report.words import Names, ParameterSet, count, quantity
 
-COLOURS: Final = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
-    *("#56b4e9", "#e69f00", "#6a3d9a", "#7f7f7f"),
-)
-"""The colours of Okabe and Ito, which most eyes can distinguish."""
 SHOWN_MAX: Final = 12
 """Parameter sets of one chart; of more, the first nine and the last three are shown."""
-_DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_DETAIL_MAX: Final = 46
-_ROW_PX: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
     """A policy's colour, and a dash for each of its parameter sets."""
 
-    colour: str
-    dash: str
+    colour: int
+    dash: int
 
 
 class Styles:
@@ -34,14 +27,12 @@ class Styles:
 
     def __init__(self, sets: Sequence[ParameterSet]) -> None:
         policies = sorted({one.policy for one in sets})
-        self._colours = {
-            policy: COLOURS[index % len(COLOURS)] for index, policy in enumerate(policies)
-        }
-        self._dashes: dict[ParameterSet, str] = {}
+        self._colours = {policy: index % COLOURS for index, policy in enumerate(policies)}
+        self._dashes: dict[ParameterSet, int] = {}
         for scenario, policy in sorted({(one.scenario, one.policy) for one in sets}):
             own = [one for one in sets if (one.scenario, one.policy) == (scenario, policy)]
             for index, one in enumerate(own):
-                self._dashes[one] = _DASHES[index % len(_DASHES)]
+                self._dashes[one] = index % len(DASHES)
 
     def of(self, one: ParameterSet) -> Style:
         return Style(self._colours[one.policy], self._dashes[one])
@@ -54,139 +45,75 @@ def shown(ranked: Sequence[MetricSummary]) -> list[MetricSummary]:
     return [*ranked[:9], *ranked[-3:]]
 
 
-def dots(block: Block, names: Names, styles: Styles) -> Figure:
+def dots(block: Block, names: Names, styles: Styles) -> Html:
     """The first metric: a dot per run, the mean and its interval per parameter set."""
     metric = block.first
-    scale = 100.0 if metric.unit is Unit.SHARE else 1.0
-    rows = shown(block.ranked())
-    traces: list[Figure] = []
-    labels: list[Figure] = []
-    for place, one in enumerate(reversed(rows)):
+    ranked = shown(block.ranked())
+    points = {one.set: block.points.get(one.set, []) for one in ranked}
+    values = [point.value for own in points.values() for point in own]
+    values += [end for one in ranked for end in (one.mean, one.high) if end is not None]
+    across = _from_zero(metric, values)
+    rows = []
+    for one in ranked:
         colour = styles.of(one.set).colour
-        labels.append(_row_label(place, one, metric.never, names))
-        points = block.points.get(one.set, [])
-        if points:
-            traces.append(_runs_trace(points, place, colour, scale, metric.unit))
+        chart = Chart(across, height_px=26)
+        for index, point in enumerate(points[one.set]):
+            words = f"{quantity(point.value, metric.unit)}, seed {point.seed}, {point.run_id}"
+            chart.dot(point.value, 0.5 + (index % 5 - 2) * 0.12, f"faint f{colour}", 3.5, words)
         if one.mean is not None:
-            traces.append(_mean_trace(one, place, colour, scale, metric.unit))
-    layout = _rows_layout(len(rows))
-    layout["annotations"] = labels
-    layout["xaxis"] |= {"title": title(metric.words, metric.unit), "rangemode": "tozero"}
+            if one.low is not None and one.high is not None:
+                low, high = max(one.low, across.low), min(one.high, across.high)
+                chart.span((low, 0.5), (high, 0.5), colour)
+            words = (
+                f"mean {quantity(one.mean, metric.unit)}, {one.values} of {count(one.runs, 'run')}"
+            )
+            chart.dot(one.mean, 0.5, f"f{colour}", 6, words)
+        rows.append((row_label(one, metric.never, names), chart))
+    return _rows(rows)
+
+
+def _from_zero(metric: Metric, values: Sequence[float]) -> Axis:
     if metric.unit is Unit.INDEX:
-        layout["xaxis"]["range"] = [0, 1.05]
-    return {"data": traces, "layout": layout}
+        return Axis(0.0, 1.05, lambda value: quantity(value, metric.unit), metric.words)
+    return axis([0.0, *values], lambda value: quantity(value, metric.unit), metric.words)
 
 
-def _rows_layout(rows_count: int) -> Figure:
-    """The layout of a chart with a row per parameter set, from 0 upwards, and the row's label above
-    it."""
-    layout = bare(_ROW_PX * rows_count + 62)
-    layout["yaxis"] = {
-        "range": [-0.45, rows_count - 0.15],
-        "showgrid": False,
-        "showticklabels": False,
-        "zeroline": False,
-        "fixedrange": True,
-    }
-    layout["hovermode"] = "closest"
-    return layout
+def _rows(rows: Sequence[tuple[Html, Chart]]) -> Html:
+    """A row per parameter set, its label above it; the last one has the labels of the axis."""
+    last = len(rows) - 1
+    parts: list[Content] = []
+    for place, (label, chart) in enumerate(rows):
+        parts += [label, chart.html(has_ticks=place == last)]
+    return element("div", *parts, class_="rows")
 
 
-def _row_label(place: int, one: MetricSummary, never: str, names: Names) -> Figure:
-    text = f"<b>{safe(one.set.policy)}</b>"
+def row_label(one: MetricSummary, never: str, names: Names) -> Html:
+    parts: list[Content] = [element("b", one.set.policy)]
     if one.missing:
-        text += f" <i>{never} in {one.missing} of {one.runs}</i>"
+        parts += [" ", element("i", f"{never} in {one.missing} of {one.runs}")]
     detail = names.detail(one.set)
     if detail:
-        cut = detail if len(detail) <= _DETAIL_MAX else f"{detail[: _DETAIL_MAX - 1]}…"
-        text += f'<br><span style="font-size:11px;color:{FAINT}">{safe(cut)}</span>'
-    return {
-        "text": text,
-        "x": 0,
-        "xref": "paper",
-        "xanchor": "left",
-        "y": place + 0.18,
-        "yanchor": "bottom",
-        "align": "left",
-        "showarrow": False,
-        "font": {"size": 12, "color": INK},
-        "borderpad": 0,
-    }
+        parts.append(element("small", detail))
+    return element("p", *parts, class_="label")
 
 
-def _runs_trace(points: Sequence[Any], place: int, colour: str, scale: float, unit: Unit) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [short(point.value * scale) for point in points],
-        "y": [short(place + (index % 5 - 2) * 0.035) for index in range(len(points))],
-        "marker": {"size": 7, "color": colour, "opacity": 0.35},
-        "cliponaxis": False,
-        "text": [
-            f"{quantity(point.value, unit)}<br>seed {point.seed}<br>{safe(point.run_id)}"
-            for point in points
-        ],
-        "hoverinfo": "text",
-    }
-
-
-def _mean_trace(one: MetricSummary, place: int, colour: str, scale: float, unit: Unit) -> Figure:
-    assert one.mean is not None
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [short(one.mean * scale)],
-        "y": [place],
-        "marker": {"size": 12, "symbol": "diamond", "color": colour},
-        "cliponaxis": False,
-        "text": [f"mean {quantity(one.mean, unit)}<br>{one.values} of {one.runs} runs"],
-        "hoverinfo": "text",
-    }
-    if one.high is not None and one.low is not None:
-        trace["error_x"] = {
-            "type": "data",
-            "symmetric": True,
-            "array": [short((one.high - one.mean) * scale)],
-            "color": colour,
-            "thickness": 2,
-            "width": 6,
-        }
-    return trace
-
-
-def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Figure:
+def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Html:
     """Counts as parts of their sum, one bar per parameter set; `parts`: columns and words."""
-    rows = shown(block.ranked())
-    places = list(range(len(rows)))[::-1]
-    means = [[_mean(block, column, one) for column, _ in parts] for one in rows]
-    traces = []
-    for index, (_, words) in enumerate(parts):
-        shares = [100 * mean[index] / (sum(mean) or 1.0) for mean in means]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": words,
-                "x": [short(share) for share in shares],
-                "y": places,
-                "width": 0.3,
-                "marker": {"color": COLOURS[(0, 5, 3, 7)[index]]},
-                "text": [
-                    f"{words}: {quantity(mean[index], Unit.COUNT)} ({share:.1f} %)"
-                    for mean, share in zip(means, shares, strict=True)
-                ],
-                "textposition": "none",
-                "hoverinfo": "text",
-            }
-        )
-    layout = _rows_layout(len(rows))
-    layout["barmode"] = "stack"
-    layout["annotations"] = [
-        _row_label(place, one, block.first.never, names)
-        for place, one in zip(places, rows, strict=True)
-    ]
-    layout["xaxis"] |= {"range": [0, 100], "title": title("of all CONNECTs", Unit.SHARE)}
-    return {"data": traces, "layout": layout}
+    across = Axis(0.0, 1.0, lambda value: quantity(value, Unit.SHARE), "of all CONNECTs")
+    rows = []
+    for one in shown(block.ranked()):
+        means = [_mean(block, column, one) for column, _ in parts]
+        whole = sum(means) or 1.0
+        chart = Chart(across, height_px=18)
+        from_share = 0.0
+        for number, ((_, words), mean) in enumerate(zip(parts, means, strict=True)):
+            share = mean / whole
+            said = f"{words}: {quantity(mean, Unit.COUNT)} ({quantity(share, Unit.SHARE)})"
+            chart.band(from_share, from_share + share, f"f{number}", said)
+            from_share += share
+        rows.append((row_label(one, block.first.never, names), chart))
+    key = legend([(number, 0, words) for number, (_, words) in enumerate(parts)])
+    return join([_rows(rows), key])
 
 
 def _mean(block: Block, column: str, one: MetricSummary) -> float:
@@ -202,113 +129,65 @@ def lines(
     trigger: tuple[float, float] | None,
     *,
     is_log: bool = False,
-) -> Figure:
+) -> Html:
     """A course over time, one line per parameter set; the time of the trigger is shaded."""
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers" if _has_lone_point(rows, column) else "lines",
-            "x": [row["from_s"] for row in rows],
-            "y": [None if row[column] is None else short(row[column]) for row in rows],
-            "line": {"color": styles.of(one).colour, "dash": styles.of(one).dash, "width": 2},
-            "hovertemplate": f"{safe(one.policy)}: %{{y}}<extra></extra>",
-        }
-        for one, rows in courses
-    ]
-    layout = bare(290)
-    layout["margin"] |= {"l": 52, "t": 12}
-    layout["xaxis"] |= {"title": title("time since the start", Unit.SECONDS)}
-    layout["yaxis"] = {
-        "title": title(words, Unit.COUNT),
-        "gridcolor": GRID,
-        "zeroline": False,
-        "automargin": True,
-        "rangemode": "tozero",
-        **TICKS,
-    }
-    if is_log:
-        layout["yaxis"] |= {"type": "log", "dtick": "D2"}
-    layout["hovermode"] = "x unified"
+    times = [row["from_s"] for _, rows in courses for row in rows]
+    values = [row[column] for _, rows in courses for row in rows if row[column] is not None]
+    across = Axis(0.0, max([*times, *(trigger or ()), 1.0]), _seconds, "time since the start")
+    up = axis(values if is_log else [0.0, *values], _plain, words, is_log=is_log)
+    chart = Chart(across, up, height_px=230)
     if trigger is not None:
-        layout["shapes"] = [_shade(*trigger)]
-    return {"data": traces, "layout": layout}
+        chart.band(*trigger, "mark crowd", "the disturbance")
+    for one, rows in courses:
+        style = styles.of(one)
+        chart.line([(row["from_s"], row[column]) for row in rows], style.colour, style.dash)
+    return chart.html()
 
 
-def _has_lone_point(rows: Sequence[Row], column: str) -> bool:
-    """Whether a value has none beside it, so that no line shows it."""
-    has_value = [False, *(row[column] is not None for row in rows), False]
-    return any(
-        here and not before and not after
-        for before, here, after in zip(has_value, has_value[1:], has_value[2:], strict=False)
-    )
+def _seconds(value: float) -> str:
+    return quantity(value, Unit.SECONDS)
 
 
-def _shade(from_s: float, until_s: float) -> Figure:
-    return {
-        "type": "rect",
-        "xref": "x",
-        "yref": "paper",
-        "x0": from_s,
-        "x1": until_s,
-        "y0": 0,
-        "y1": 1,
-        "fillcolor": "#e69f00",
-        "opacity": 0.14,
-        "line": {"width": 0},
-        "layer": "below",
-    }
+def _plain(value: float) -> str:
+    return quantity(value, Unit.COUNT)
 
 
-def heat_map(places: Sequence[Row]) -> Figure:
-    """Load by length of the trigger; `places` are the rows of one scenario and policy."""
+def legend(entries: Sequence[tuple[int, int, str]]) -> Html:
+    """Colour, dash and words."""
+    items = []
+    for colour, dash, words in entries:
+        dashes = f'stroke-dasharray="{DASHES[dash]}"'
+        stroke = f'<line class="line c{colour}" x2="24" y1="5" y2="5" {dashes}/>'
+        swatch = Html(f'<svg width="24" height="10">{stroke}</svg>')
+        items.append(element("li", swatch, " ", words))
+    return element("ul", *items, class_="legend")
+
+
+def load_map(places: Sequence[Row]) -> Html:
+    """Load by length of the trigger, as a table; `places` are of one scenario and policy."""
     loads = sorted({place["load_ratio"] for place in places})
     lengths = sorted({place["trigger_s"] for place in places})
     found = {(place["load_ratio"], place["trigger_s"]): place for place in places}
-    grid = [[found.get((load, length)) for length in lengths] for load in loads]
-    layout = bare(64 * len(loads) + 84)
-    layout["margin"] |= {"l": 58, "t": 12}
-    layout["xaxis"] |= {
-        "type": "category",
-        "title": title("length of the disturbance", Unit.SECONDS),
-        "showgrid": False,
-        "fixedrange": True,
-    }
-    layout["yaxis"] = {
-        "type": "category",
-        "title": title("load", Unit.SHARE),
-        "automargin": True,
-        "fixedrange": True,
-        **TICKS,
-    }
-    return {
-        "data": [
-            {
-                "type": "heatmap",
-                "x": [f"{length:g}" for length in lengths],
-                "y": [f"{100 * load:g}" for load in loads],
-                "z": [
-                    [None if place is None else place["recovered_ratio"] for place in row]
-                    for row in grid
-                ],
-                "zmin": 0,
-                "zmax": 1,
-                "xgap": 3,
-                "ygap": 3,
-                "showscale": False,
-                "colorscale": [[0, "#d55e00"], [0.5, "#f2dfc4"], [1, "#5aa7d1"]],
-                "text": [
-                    [
-                        ""
-                        if place is None
-                        else f"{place['recovered_count']} of {place['runs_count']}"
-                        for place in row
-                    ]
-                    for row in grid
-                ],
-                "texttemplate": "%{text}",
-                "textfont": {"size": 12, "color": INK},
-                "hovertemplate": "load %{y} %, %{x} s: %{text} came back<extra></extra>",
-            }
-        ],
-        "layout": layout,
-    }
+    head = element(
+        "tr",
+        element("th", "load"),
+        *(element("th", _seconds(length), scope="col") for length in lengths),
+    )
+    rows = [
+        element(
+            "tr",
+            element("th", quantity(load, Unit.SHARE), scope="row"),
+            *(_map_cell(found.get((load, length))) for length in lengths),
+        )
+        for load in loads
+    ]
+    return element("div", element("table", head, *rows, class_="map"), class_="wide")
+
+
+def _map_cell(place: Row | None) -> Html:
+    if place is None:
+        return element("td")
+    words = f"{place['recovered_count']} of {place['runs_count']}"
+    slowest = place["recovery_max_s"]
+    small = [] if slowest is None else [element("small", f"at most {_seconds(slowest)}")]
+    return element("td", words, *small, style=f"--share:{100 * place['recovered_ratio']:.0f}%")

@@ -3,27 +3,20 @@
 It forbids itself every connection (Content-Security-Policy).
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from plotly.offline import get_plotlyjs
-
-from spark_analysis.report.axes import Figure
 from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.words import NONE
 from spark_analysis.runs.examination import LeftOut
 
-_POLICY: Final = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
-)
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _ROOM: Final = Path(__file__).parent
 
 
 def document(title: str, body: Iterable[Content]) -> str:
-    """The text of the file, with the scripts that draw its figures."""
+    """The text of the file."""
     head = join(
         [
             Html('<meta charset="utf-8">'),
@@ -34,53 +27,13 @@ def document(title: str, body: Iterable[Content]) -> str:
             element("style", Html((_ROOM / "page.css").read_text())),
         ]
     )
-    scripts = join(
-        [
-            element("script", Html(get_plotlyjs())),
-            element("script", Html((_ROOM / "page.js").read_text())),
-        ]
-    )
     main = element("main", join(body))
-    inside = f"<head>\n{head}\n</head>\n<body>\n{main}\n{scripts}\n</body>"
-    return f'<!doctype html>\n<html lang="en">\n{inside}\n</html>\n'
+    inside = f"<head>\n{head}\n</head>\n<body>\n{main}\n</body>"
+    return f'<!doctype html>\n<html lang="en" data-drawn>\n{inside}\n</html>\n'
 
 
-class Figures:
-    """The figures of one document, numbered as they come."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def add(self, figure: Figure, caption: str, legend: Html | None = None) -> Html:
-        """A chart with its caption, and the record that it is drawn from."""
-        self._count += 1
-        text = json.dumps(figure, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        data = Html(
-            f'<script type="application/json">{text.replace("<", chr(92) + "u003c")}</script>'
-        )
-        chart = element(
-            "div",
-            class_="chart",
-            id=f"figure-{self._count}",
-            style=f"height:{figure['layout']['height']}px",
-            role="img",
-            aria_label=caption,
-        )
-        return element(
-            "figure", element("figcaption", caption), chart, data, *([legend] if legend else [])
-        )
-
-
-def legend(entries: Sequence[tuple[str, str, str]]) -> Html:
-    """Colour, dash and words, in the order of the traces; a click hides a line."""
-    borders = {"solid": "solid", "dot": "dotted"}
-    items = []
-    for index, (colour, dash, words) in enumerate(entries):
-        style = f"border-top:3px {borders.get(dash, 'dashed')} {colour}"
-        swatch = element("i", style=style)
-        button = element("button", swatch, words, type="button", data_trace=str(index))
-        items.append(element("li", button))
-    return element("ul", *items, class_="legend")
+def figure(chart: Html, caption: str) -> Html:
+    return element("figure", element("figcaption", caption), chart)
 
 
 LISTED_MAX: Final = 200

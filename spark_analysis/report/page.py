@@ -6,19 +6,16 @@ An analysis always gives the same bytes.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.questions.question import Unit
+from spark_analysis.report.day import heading, sections
 from spark_analysis.report.document import LISTED_MAX, document, left_out_list, listing
 from spark_analysis.report.findings import ReportFindings, set_of
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
-from spark_analysis.runs.examination import Run
-
-BROKER: Final = "broker"
-"""The source of live runs."""
+from spark_analysis.runs.examination import BROKER, UNFINISHED, Run
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
@@ -28,13 +25,18 @@ def write_page(analysis: Analysis, path: Path) -> None:
 
 def page(analysis: Analysis) -> str:
     findings = ReportFindings(analysis, QUESTIONS)
-    sections = Sections(findings)
-    body: list[Content] = [_header(findings), _trouble(analysis), sections.in_short(QUESTIONS)]
-    for question in QUESTIONS:
-        body.append(sections.of_question(question))
-        region = sections.region() if question.name == "recovery" else None
+    written = Sections(findings)
+    answered = [question for question in QUESTIONS if findings.blocks(question)]
+    body: list[Content] = [*_opening(findings), written.in_short(answered)]
+    for question in answered:
+        body.append(written.of_question(question))
+        region = written.region() if question.name == "recovery" else None
         if region is not None:
             body.append(region)
+    silent = [question.title for question in QUESTIONS if question not in answered]
+    if silent:
+        words = f"No run has an answer to: {' '.join(silent)}"
+        body.append(element("section", element("p", words, class_="none"), id="unanswered"))
     body += [
         _outliers(findings),
         _violations(analysis),
@@ -42,6 +44,16 @@ def page(analysis: Analysis) -> str:
         _runs(findings),
     ]
     return document(f"flowguard: {count(len(analysis.runs), 'run')}", body)
+
+
+def _opening(findings: ReportFindings) -> list[Content]:
+    """The day of live runs; then the comparison of runs, if there are several."""
+    analysis = findings.analysis
+    day = analysis.day
+    if day is None:
+        return [_header(findings), _trouble(analysis)]
+    opening = [heading(day, analysis.runs), _trouble(analysis), *sections(day)]
+    return opening if len(analysis.runs) == 1 else [*opening, _header(findings)]
 
 
 def _header(findings: ReportFindings) -> Html:
@@ -182,6 +194,8 @@ def _runs(findings: ReportFindings) -> Html:
 
 
 def _ended_by(run: Run) -> str:
+    if run.end["ended_by"] == UNFINISHED:
+        return "killed, or still recorded"
     is_orderly = run.run["source"] == BROKER and run.end["ended_by"] == "stopped"
     return "its broker's end" if is_orderly else str(run.end["ended_by"])
 

@@ -5,11 +5,11 @@ from typing import Final
 
 from spark_analysis.grains import ALL
 from spark_analysis.questions.goodput import FIRST_CONNECTIONS
-from spark_analysis.questions.question import Metric, Question, Unit
+from spark_analysis.questions.question import Metric, Question
 from spark_analysis.report import charts
-from spark_analysis.report.document import Figures, legend
+from spark_analysis.report.document import figure
 from spark_analysis.report.findings import Block, MetricSummary, ReportFindings, Row, by_set
-from spark_analysis.report.markup import Content, Html, element, table
+from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.sentences import conclusion, region_conclusion
 from spark_analysis.report.words import NONE, ParameterSet, count, margin, quantity
 
@@ -32,18 +32,15 @@ REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
 
 
 class Sections:
-    """Writes the sections of one report; figures are numbered as they come."""
+    """Writes the sections of one report."""
 
     def __init__(self, findings: ReportFindings) -> None:
         self._findings = findings
         self._styles = charts.Styles(findings.sets)
-        self._figures = Figures()
 
     def of_question(self, question: Question) -> Html:
         blocks = self._findings.blocks(question)
         articles = [self._article(block) for block in blocks]
-        if not articles:
-            articles = [element("p", "No run has an answer to this.", class_="none")]
         head = element("h2", question.title)
         how = element("p", question.how, class_="how")
         return element("section", head, how, *articles, id=f"q-{question.name}")
@@ -69,7 +66,7 @@ class Sections:
         return [
             self._sentence(block.scenario, conclusion(block, self._findings.names))
             for block in self._findings.blocks(question)
-        ] or [element("p", "No run has an answer to this.")]
+        ]
 
     def _sentence(self, scenario: str, sentence: str) -> Html:
         return element("p", element("span", scenario, class_="scenario"), " ", sentence)
@@ -83,14 +80,13 @@ class Sections:
             for policy in policies:
                 of_policy = [place for place in places if place["policy"] == policy]
                 words = f"{scenario}, {policy}: runs that came back"
-                figures.append(self._figures.add(charts.heat_map(of_policy), words))
+                figures.append(figure(charts.load_map(of_policy), words))
             articles.append(
                 element(
                     "article",
                     element("h3", scenario),
                     element("p", region_conclusion(places), class_="conclusion"),
                     element("div", *figures, class_="figures"),
-                    _region_table(places),
                 )
             )
         if not articles:
@@ -132,14 +128,11 @@ class Sections:
     def _figures_of(self, block: Block) -> Iterator[Html]:
         names, name = self._findings.names, block.question.name
         if name == "admission":
-            figure = charts.stack(block, _PARTS, names)
-            colours = [trace["marker"]["color"] for trace in figure["data"]]
-            parts = legend([(c, "solid", w) for c, (_, w) in zip(colours, _PARTS, strict=True)])
             words = f"{block.scenario}: CONNECTs, by what became of them"
-            yield self._figures.add(figure, words, parts)
-        else:
+            yield figure(charts.stack(block, _PARTS, names), words)
+        elif sum(map(len, block.points.values())) > 1:
             words = f"{block.scenario}: {block.first.words}; a dot per run, the mean and its 95 %"
-            yield self._figures.add(charts.dots(block, names, self._styles), f"{words} interval")
+            yield figure(charts.dots(block, names, self._styles), f"{words} interval")
         if block.question is FIRST_CONNECTIONS:
             yield from self._course(block, "in_time_per_s", _CONNECTIONS)
         elif name in _COURSES:
@@ -156,7 +149,7 @@ class Sections:
             return
         trigger = self._trigger(block.scenario)
         short = words.split(",")[0]
-        figure = charts.lines(
+        drawn = charts.lines(
             courses, column, short, self._styles, trigger, is_log=column == "window"
         )
         entries = []
@@ -164,7 +157,8 @@ class Sections:
             style = self._styles.of(one)
             entries.append((style.colour, style.dash, self._findings.names.name(one)))
         shade = "; shaded: the disturbance" if trigger else ""
-        yield self._figures.add(figure, f"{block.scenario}: {words}{shade}", legend(entries))
+        key = [charts.legend(entries)] if len(entries) > 1 else []
+        yield figure(join([drawn, *key]), f"{block.scenario}: {words}{shade}")
 
     def _trigger(self, scenario: str) -> tuple[float, float] | None:
         """The time of the trigger, if all runs of the scenario have the same."""
@@ -217,19 +211,3 @@ def _cell(entry: MetricSummary | None, metric: Metric) -> Content:
         return text
     missing = f"{metric.never} in {entry.missing} of {entry.runs}"
     return element("span", text, element("small", missing))
-
-
-def _region_table(places: Sequence[Row]) -> Html:
-    rows = [
-        (
-            place["policy"],
-            quantity(place["load_ratio"], Unit.SHARE),
-            quantity(place["trigger_s"], Unit.SECONDS),
-            f"{place['recovered_count']} of {count(place['runs_count'], 'run')}",
-            NONE
-            if place["recovery_max_s"] is None
-            else quantity(place["recovery_max_s"], Unit.SECONDS),
-        )
-        for place in places
-    ]
-    return table(("policy", "load", "disturbance", "came back", "slowest after"), rows)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from spark_analysis.runs.contracts import (
     END,
     RUN,
+    SAMPLES,
     TABLE_KEY,
     TABLES,
     VERSION,
@@ -29,6 +30,10 @@ from spark_analysis.runs.contracts import (
     TableContract,
 )
 
+BROKER: Final = "broker"
+"""The source of live runs."""
+UNFINISHED: Final = "unfinished"
+"""How a run ended whose broker was killed, or still records."""
 THREADS: Final = 8
 BATCH_ROWS: Final = 65_536
 _FILE: Final = re.compile(r"([a-z]+)-(\d+)\.parquet")
@@ -149,13 +154,25 @@ def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
         run_id = str(run["run_id"])
         for name, paths in files.items():
             _examine_files(TABLES[name], paths, run_id)
-        end = _only_row(directory, END, files)
+        end = _end(directory, run, files)
         repeated = {name: _repeated(TABLES[name], paths) for name, paths in files.items()}
     except Unreadable as unreadable:
         return None, [*strangers, LeftOut(str(directory), run_id, str(unreadable))]
     names = {name: tuple(str(path) for path in paths) for name, paths in files.items()}
     found = {name: count for name, count in repeated.items() if count}
     return Run(str(directory), run, end, names, found), strangers
+
+
+def _end(directory: Path, run: dict[str, Any], files: dict[str, list[Path]]) -> dict[str, Any]:
+    """The row of `end`. A broker that was killed, or still runs, has none: what it has recorded is
+    read up to its last sample."""
+    samples = files.get(SAMPLES.name)
+    if run["source"] != BROKER or END.name in files or not samples:
+        return _only_row(directory, END, files)
+    with _reading(samples[-1]):
+        times = _opened(samples[-1]).read(columns=["t_s"])["t_s"]
+    ended = {"run_id": run["run_id"], "ended_s": pc.max(times).as_py(), "ended_by": UNFINISHED}
+    return {column.name: ended.get(column.name) for column in END.columns} | {"deaths_count": 0}
 
 
 def _only_row(

@@ -9,10 +9,9 @@ from typing import Final
 from spark_analysis.intervals import Interval, interval
 from spark_analysis.report.document import (
     LISTED_MAX,
-    Figures,
     document,
+    figure,
     left_out_list,
-    legend,
     listing,
 )
 from spark_analysis.report.markup import Content, Html, element, table
@@ -54,13 +53,12 @@ def write_page(tuning: TuningRecord, path: Path) -> None:
 
 
 def page(tuning: TuningRecord) -> str:
-    figures = Figures()
     body = [
         _header(tuning),
         _trouble(tuning),
         _answer(tuning),
-        _trade_off(tuning, figures),
-        _effects(tuning, figures),
+        _trade_off(tuning),
+        _effects(tuning),
         _loads(tuning),
         _candidates(tuning),
         _wanted(tuning),
@@ -144,7 +142,7 @@ def _answer(tuning: TuningRecord) -> Html:
     return element("section", element("h2", "In short"), *contents, id="answer")
 
 
-def _trade_off(tuning: TuningRecord, figures: Figures) -> Html:
+def _trade_off(tuning: TuningRecord) -> Html:
     choice = tuning.choice
     title = element("h2", "What is the price?")
     against = choice.objective.against
@@ -156,27 +154,25 @@ def _trade_off(tuning: TuningRecord, figures: Figures) -> Html:
     if not found:
         none = element("p", "There is nothing to compare.", class_="none")
         return element("section", title, none, id="trade-off")
-    drawing = charts.trade_off(choice)
     hidden = len(choice.judged) - len(found)
     caption = f"{choice.objective.title}, against {against.words}; held-out seeds"
     if charts.bounds(choice):
         caption += "; dotted: its bound"
     if hidden:
         caption += f"; {count(hidden, 'candidate')} without a value not shown"
-    chart = figures.add(drawing.figure, caption, legend(drawing.legend))
+    chart = figure(charts.trade_off(choice), caption)
     return element("section", title, element("p", how, class_="how"), chart, id="trade-off")
 
 
-def _effects(tuning: TuningRecord, figures: Figures) -> Html:
+def _effects(tuning: TuningRecord) -> Html:
     choice = tuning.choice
     title = element("h2", "What does each limit do?")
     drawn = []
     for key in charts.limits_tried(choice):
         default = tuning.trials.default_limits.get(key, "")
         drawing = charts.effect(choice, key, default)
-        if drawing.figure["data"]:
-            caption = f"{key}: {choice.objective.title}; 95 % intervals"
-            drawn.append(figures.add(drawing.figure, caption, legend(drawing.legend)))
+        if drawing is not None:
+            drawn.append(figure(drawing, f"{key}: {choice.objective.title}; 95 % intervals"))
     if not drawn:
         none = element("p", "There is nothing to compare.", class_="none")
         return element("section", title, none, id="effects")

@@ -101,7 +101,7 @@ def test_every_table_has_rows_that_are_told_apart_by_their_key_and_in_its_order(
     path, _, _ = mixture
     for name, table in TABLES.items():
         rows = read(path, name)
-        assert bool(rows) == (name not in ("violations", "connections")), name
+        assert bool(rows) == (name not in ("violations", "connections", "reasons")), name
         keys = [tuple(row[column] for column in table.key[1:]) for row in rows]
         assert all(one <= other for one, other in pairwise(keys)), name
         if name not in ("run", "end"):
@@ -275,8 +275,8 @@ def test_the_same_seed_gives_the_same_files_byte_for_byte_and_two_policies_the_s
     files = [
         file.relative_to(tmp_path / "0") for file in sorted((tmp_path / "0").rglob("*.parquet"))
     ]
-    # Nothing was violated, and no simulation writes `connections`.
-    assert len(files) == 2 * (len(TABLES) - 2)
+    # Nothing was violated, and no simulation writes `connections` or `reasons`.
+    assert len(files) == 2 * (len(TABLES) - 3)
     for file in files:
         assert (tmp_path / "0" / file).read_bytes() == (tmp_path / "12345" / file).read_bytes()
     arrivals = []

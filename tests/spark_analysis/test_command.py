@@ -39,7 +39,7 @@ def test_runs_become_a_report_and_tables_and_what_is_left_out_is_named(
     for step in ("examining runs", "starting Spark", *(one.title for one in QUESTIONS), "writing"):
         assert f" s  {step}" in result.stderr
     assert "it has no end record: not finished, or still recorded" in result.output
-    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert 10_000 < (tmp_path / "out" / "report.html").stat().st_size < 1_000_000
     assert (tmp_path / "out" / "tables" / "summary.csv").read_text().startswith('"question",')
 
 

@@ -7,6 +7,7 @@ import pytest
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
 from spark_analysis.runs.examination import (
     BATCH_ROWS,
+    UNFINISHED,
     examine,
     examine_directory,
     find_runs,
@@ -64,6 +65,15 @@ def test_runs_are_found_at_any_depth_and_once(tmp_path: Path) -> None:
 def test_a_run_without_end_is_left_out(tmp_path: Path) -> None:
     directory = record(tmp_path, "r", is_finished=False, samples=[sample(0.1)])
     assert reason(directory) == "it has no end record: not finished, or still recorded"
+
+
+def test_a_killed_broker_s_run_is_read_up_to_its_last_sample(tmp_path: Path) -> None:
+    samples = [sample(0.1), sample(7.5)]
+    live = {"source": "broker", "scenario": "live"}
+    directory = record(tmp_path, "r", is_finished=False, run=live, samples=samples)
+    run, left_out = examine_directory(directory)
+    assert run is not None
+    assert (run.end["ended_s"], run.end["ended_by"], left_out) == (7.5, UNFINISHED, [])
 
 
 def test_a_run_of_which_no_file_is_complete_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from spark_analysis.analysis import analyse
 from spark_analysis.following import SUMMARY, follow
 from spark_analysis.report.page import write_page
-from spark_analysis.runs.examination import examine, find_runs
+from spark_analysis.runs.examination import UNFINISHED, examine, find_runs
 from tests.flowguard.telemetry.test_recorder import MESSAGES, talk
 from tests.interop.broker import PATIENCE_S, running_broker
 
@@ -35,9 +36,9 @@ def test_a_broker_is_followed_and_then_analysed(spark: SparkSession, tmp_path: P
         finally:
             query.stop()
         assert followed(out) == CLIENTS * MESSAGES
-        found, (unfinished,) = examine(find_runs([live]))
-        assert not found
-        assert "not finished" in unfinished.reason
+        (unfinished,), left_out = examine(find_runs([live]))
+        assert (unfinished.end["ended_by"], left_out) == (UNFINISHED, [])
+        assert unfinished.end["ended_s"] > 0
     runs, left_out = examine(find_runs([live]))
     assert (len(runs), left_out) == (1, [])
     analysis = analyse(spark, runs, left_out)
@@ -54,8 +55,16 @@ def test_a_broker_is_followed_and_then_analysed(spark: SparkSession, tmp_path: P
     assert loss["lost_count"] == 0
     (described,) = analysis.sets.to_pylist()
     assert "flow.window_max=50" in described["parameters"]
+    day = analysis.day
+    assert day is not None
+    steps = day.rows()
+    assert sum(row["attempts_count"] for row in steps) == CLIENTS
+    assert sum(row["published_count"] for row in steps) == CLIENTS * MESSAGES
+    assert day.from_s <= runs[0].run["started_unix_s"] <= day.until_s
     write_page(analysis, tmp_path / "report.html")
-    assert runs[0].run_id in (tmp_path / "report.html").read_text()
+    text = (tmp_path / "report.html").read_text()
+    assert "<h1>What happened</h1>" in text
+    assert gethostname() in text
 
 
 def followed(out: Path) -> int:

@@ -98,7 +98,7 @@ class BrokerParts:
         if self.runs is not None:
             from flowguard.telemetry.recorder import Recorder
 
-            recorder = Recorder(running, running.clock, self.runs)
+            recorder = Recorder(running, running.clock, self.runs, self.origins)
             await nursery.start(recorder.run)
             progress = recorder.progress
         self.http.hand_over()

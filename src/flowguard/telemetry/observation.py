@@ -4,8 +4,9 @@ It reads the node's own values, and gets a call for each attempt to connect; tim
 arguments. Counts of events are those since the previous rows, also across the end of a run.
 """
 
-from collections.abc import Iterator
-from typing import Final, final
+from collections.abc import Collection, Iterator, Mapping
+from socket import gethostname
+from typing import Any, Final, final
 
 from flowguard import __version__
 from flowguard.config import Settings
@@ -24,6 +25,7 @@ from flowguard.telemetry.schema import (
     DecisionRow,
     GoodputRow,
     LatencyRow,
+    ReasonRow,
     RunRow,
     SampleRow,
 )
@@ -32,6 +34,8 @@ from flowguard.telemetry.survey import Survey, number_of
 POPULATION: Final = "all"
 NODE: Final = 0
 LIVE: Final = "live"
+CONNECT: Final = "connect"
+MESSAGE: Final = "message"
 QUEUES: Final = frozenset(
     (
         Reason.QUEUE_MESSAGES,
@@ -45,14 +49,24 @@ QUEUES: Final = frozenset(
 OWN_SECTION: Final = "telemetry"
 
 
-def run_row(settings: Settings, policy: str, started_unix_s: float) -> RunRow:
-    """Return the row of table `run`; its parameters are the settings that differ from defaults."""
+def run_row(
+    settings: Settings,
+    policy: str,
+    started_unix_s: float,
+    given: Collection[str] | None = None,
+) -> RunRow:
+    """Return the row of table `run`; its parameters are the settings that differ from defaults.
+
+    `given` are the keys of the settings that have a value of their own, or None if unknown; others
+    follow from the machine's memory.
+    """
     usual = Settings().model_dump()
     parameters = [
         (f"{section}.{key}", _text(value))
         for section, values in settings.model_dump().items()
         for key, value in values.items()
         if section != OWN_SECTION and value != usual[section][key]
+        if given is None or f"{section}.{key}" in given
     ]
     limits = [(key, _text(value)) for key, value in settings.flow.model_dump().items()]
     return RunRow(
@@ -74,11 +88,16 @@ def run_row(settings: Settings, policy: str, started_unix_s: float) -> RunRow:
         parameters=parameters,
         limits=limits,
         command="",
+        host=gethostname(),
     )
 
 
 def _text(value: object) -> str:
-    """Return the value, without the user and password of a URL."""
+    """Return the value, without the user and password of a URL; of a listener its address."""
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, dict) and "address" in value:
+        return str(value["address"])
     scheme, separator, place = ("" if value is None else str(value)).partition("://")
     return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else scheme
 
@@ -108,6 +127,7 @@ class Observation:
         }
         self._latencies = [(kind, each, each.counts.copy()) for kind, each in latencies.items()]
         """Kind, histogram, and the counts that were already returned."""
+        self._lost = Growth(self._lost_counts())
         self._decided_s = 0.0
         self._decisions = Decisions(NODE)
 
@@ -231,6 +251,26 @@ class Observation:
         for kind, latency, told in self._latencies:
             for bound_s, count in latency.grown(told):
                 yield LatencyRow(POPULATION, kind, t_s, bound_s, count)
+
+    # --- reasons -----------------------------------------------------------------------------
+
+    def reasons(self, now_s: float) -> Iterator[ReasonRow]:
+        """Yield rows of table `reasons` for what was rejected or dropped since the last call."""
+        t_s = self.t_s(now_s)
+        for (kind, reason), count in self._lost.since(self._lost_counts()).items():
+            if count:
+                yield ReasonRow(NODE, t_s, kind, reason, count)
+
+    def _lost_counts(self) -> dict[tuple[str, str], int]:
+        node = self._node
+        kinds: tuple[tuple[str, Mapping[Any, int]], ...] = (
+            (CONNECT, node.refused_connects()),
+            (CONNECT, node.counters.lives.authentication_failures),
+            (MESSAGE, node.counters.dropped),
+        )
+        return {
+            (kind, str(reason)): count for kind, counts in kinds for reason, count in counts.items()
+        }
 
     # --- decisions ---------------------------------------------------------------------------
 

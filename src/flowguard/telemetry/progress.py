@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-OF_A_BROKER: Final = ("samples", "goodput", "attempts", "latencies", "decisions", "connections")
+OF_A_BROKER: Final = (
+    *("samples", "goodput", "attempts", "latencies", "decisions", "reasons"),
+    "connections",
+)
 """Tables with rows that can be dropped."""
 BY_ROWS: Final = "rows"
 BY_BYTES: Final = "bytes"

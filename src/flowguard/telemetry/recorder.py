@@ -7,7 +7,7 @@ to complete the run.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import thread_time
 from typing import Final, final
 
@@ -26,6 +26,7 @@ from flowguard.telemetry.schema import (
     DECISIONS,
     GOODPUT,
     LATENCIES,
+    REASONS,
     SAMPLES,
     EndRow,
 )
@@ -45,13 +46,21 @@ log = structlog.get_logger()
 class Recorder:
     """The recorder of one broker, which writes into `runs` and closes them."""
 
-    def __init__(self, running: Running, clock: Callable[[], float], runs: RunsKept) -> None:
+    def __init__(
+        self,
+        running: Running,
+        clock: Callable[[], float],
+        runs: RunsKept,
+        given: Collection[str] | None = None,
+    ) -> None:
+        """`given`: as for `run_row`."""
         node = running.node
         settings = node.settings.telemetry
         self._node = node
         self._onlookers = running.onlookers
         self._clock = clock
         self._runs = runs
+        self._given = given
         self._settings = settings
         self.progress = RecordingProgress(
             settings.record_topic or str(settings.record_dir), settings.keep_bytes
@@ -109,11 +118,12 @@ class Recorder:
         self._begun_s = now_s
         name = self.progress.run_id = run_id(now_s, secrets.token_hex(3))
         self._observation.begin(now_s)
-        described = run_row(self._node.settings, self._node.guard.policy.name, now_s)
+        policy = self._node.guard.policy.name
+        described = run_row(self._node.settings, policy, now_s, self._given)
         self._pending.begin(name, described)
 
     def _end(self, now_s: float, by: str) -> None:
-        self._add_latencies(now_s)
+        self._add_second(now_s)
         ended_s = self._observation.t_s(now_s)
         self._pending.end(EndRow(ended_s, ended_by=by, events_count=None, deaths_count=0))
 
@@ -145,12 +155,15 @@ class Recorder:
             pending.add(DECISIONS, decision, len(decision.why))
         self._number += 1
         if self._number % SAMPLES_PER_S == 0:
-            self._add_latencies(now_s)
+            self._add_second(now_s)
             self._write_due.set()
 
-    def _add_latencies(self, now_s: float) -> None:
+    def _add_second(self, now_s: float) -> None:
+        """Add the rows that have the events of a whole second."""
         for row in self._observation.latencies(now_s):
             self._pending.add(LATENCIES, row)
+        for reason in self._observation.reasons(now_s):
+            self._pending.add(REASONS, reason)
 
     def _on_attempt(
         self, connection: ServerConnection | None, since_s: float, until_s: float, outcome: str

@@ -1,12 +1,13 @@
 """Rows of tables `samples` and `decisions`, live or simulated."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from flowguard.flow import Gate, Grant, Guard, Rung, Signal
 from flowguard.flow.load.signals import Objectives, Pressure
 from flowguard.telemetry.schema import DecisionRow
 
+K = TypeVar("K")
 RUNGS: Final = {rung: rung.name.lower() for rung in Rung}
 
 
@@ -33,13 +34,13 @@ def guard_columns(guard: Guard[Any], objectives: Objectives) -> dict[str, Any]:
 
 
 @final
-class Growth:
+class Growth(Generic[K]):
     """The growth of counts from one row to the next, by column."""
 
-    def __init__(self, counts: dict[str, Any] | None = None) -> None:
+    def __init__(self, counts: dict[K, Any] | None = None) -> None:
         self._counts = counts or {}
 
-    def since(self, counts: dict[str, Any]) -> dict[str, Any]:
+    def since(self, counts: dict[K, Any]) -> dict[K, Any]:
         """Return the growth of each count since the last call."""
         before, self._counts = self._counts, counts
         return {name: count - before.get(name, 0) for name, count in counts.items()}

@@ -107,6 +107,7 @@ class RunRow(NamedTuple):
     ]
     limits: Annotated[Pairs, TEXTS, "every setting of section `flow`, by key"]
     command: Annotated[str, STRING, "runs the same again; of a broker: empty"]
+    host: Annotated[str | None, STRING, "name of the machine of a broker"] = None
 
 
 class SampleRow(NamedTuple):
@@ -227,6 +228,17 @@ class DecisionRow(NamedTuple):
     why: Annotated[str, STRING, "for a person"]
 
 
+class ReasonRow(NamedTuple):
+    """CONNECTs that a broker rejected, and messages that it dropped, per second; reasons that did
+    not occur are left out. A simulation writes none."""
+
+    node: _Node
+    t_s: Annotated[float, REAL, "end of the second"]
+    kind: Annotated[str, STRING, "`connect` or `message`"]
+    reason: Annotated[str, STRING, "docs/reference/reasons.md, or the reason code of CONNACK"]
+    count: Annotated[int, LONG, "how many"]  # type: ignore[assignment]
+
+
 class ClientRow(NamedTuple):
     """Every client, at the end of the run; a broker writes none."""
 
@@ -283,6 +295,7 @@ LATENCIES: Final = Table(
     "latencies", LatencyRow, ("run_id", "t_s", "population", "kind", "bound_s")
 )
 DECISIONS: Final = Table("decisions", DecisionRow, ("run_id", "t_s", "node", "kind"))
+REASONS: Final = Table("reasons", ReasonRow, ("run_id", "t_s", "node", "kind", "reason"))
 CLIENTS: Final = Table("clients", ClientRow, ("run_id", "population", "client"))
 CONNECTIONS: Final = Table("connections", ConnectionRow, ("run_id", "t_s", "client"))
 VIOLATIONS: Final = Table("violations", ViolationRow, ("run_id", "t_s", "node", "invariant"))
@@ -290,7 +303,7 @@ END: Final = Table("end", EndRow, ("run_id",))
 TABLES: Final = {
     table.name: table
     for table in (
-        *(RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, CONNECTIONS),
-        *(VIOLATIONS, END),
+        *(RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, REASONS),
+        *(CLIENTS, CONNECTIONS, VIOLATIONS, END),
     )
 }

@@ -1,6 +1,7 @@
 """A broker's records of a node are the node's actions, in the words of the schema."""
 
 from collections.abc import Iterable
+from socket import gethostname
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from flowguard.telemetry.schema import (
     DECISIONS,
     GOODPUT,
     LATENCIES,
+    REASONS,
     RUN,
     SAMPLES,
     Table,
@@ -79,9 +81,25 @@ def test_a_run_says_what_its_settings_are_and_how_they_differ() -> None:
     assert (row["source"], row["scenario"], row["policy"]) == ("broker", "live", "flowguard")
     assert (row["started_unix_s"], row["duration_s"], row["nodes_count"]) == (12.5, 60.0, 1)
     assert row["parameters"] == [("flow.window_max", "7")]
+    assert row["host"] == gethostname()
     limits = dict(row["limits"])
     assert limits.keys() == settings.flow.model_dump().keys()
     assert (limits["window_max"], limits["shadow_policy"]) == ("7", "")
+
+
+def test_a_run_leaves_out_what_follows_from_the_memory_of_the_machine() -> None:
+    settings = Settings.model_validate({"flow": {"window_max": 7, "connect_buffer_max": 9}})
+    (row,) = read(RUN, [run_row(settings, "flowguard", 12.5, {"flow.window_max"})])
+    assert row["parameters"] == [("flow.window_max", "7")]
+
+
+def test_a_run_has_the_addresses_of_its_listeners() -> None:
+    listeners = [{"address": "mqtt://127.0.0.1:1"}, {"address": "ws://127.0.0.1:2"}]
+    settings = Settings.model_validate({"network": {"listeners": listeners}})
+    (row,) = read(RUN, [run_row(settings, "flowguard", 12.5)])
+    assert row["parameters"] == [
+        ("network.listeners", "mqtt://127.0.0.1:1, ws://127.0.0.1:2"),
+    ]
 
 
 def test_a_run_says_no_password() -> None:
@@ -116,6 +134,28 @@ def test_a_sample_shows_levels_of_now_and_counts_since_the_one_before() -> None:
     third = watched.sample()
     assert (third["dropped_count"], third["lost_count"]) == (3, 0)
     assert (third["refused_count"], third["discarded_count"]) == (2, 4)
+
+
+def test_rejections_and_drops_have_their_reasons_since_the_last_second() -> None:
+    watched = Watched()
+    node = watched.stage.node
+
+    def lost() -> list[tuple[str, str, int]]:
+        rows = read(REASONS, watched.observation.reasons(watched.stage.now_s))
+        return [(row["kind"], row["reason"], row["count"]) for row in rows]
+
+    assert lost() == []
+    node.counters.drop(Reason.QUEUE_MESSAGES, 3)
+    node.guard.gate.refused |= {Reason.GATE_DEADLINE: 2}
+    node.counters.lives.refused(ReasonCode.NOT_AUTHORIZED)
+    assert lost() == [
+        ("connect", "gate_deadline", 2),
+        ("connect", "not_authorized", 1),
+        ("message", "queue_messages", 3),
+    ]
+    node.guard.gate.refused[Reason.GATE_DEADLINE] += 1
+    assert lost() == [("connect", "gate_deadline", 1)]
+    assert lost() == []
 
 
 def test_signals_come_back_in_their_own_unit() -> None:

@@ -1,7 +1,5 @@
-import json
 import re
 
-import plotly.graph_objects as go
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,8 +10,6 @@ from spark_analysis.report.sections import REGION_TITLE
 from spark_analysis.runs.examination import examine, find_runs
 from tests.spark_analysis.recorded import record
 
-FIGURE = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
-
 
 @pytest.mark.spark
 def test_every_question_is_a_title_with_a_chart_a_sentence_and_a_table(analysis: Analysis) -> None:
@@ -21,18 +17,10 @@ def test_every_question_is_a_title_with_a_chart_a_sentence_and_a_table(analysis:
     for question in QUESTIONS:
         section = text.split(f'id="q-{question.name}"')[1].split("</section>")[0]
         assert f"<h2>{question.title}</h2>" in section
-        assert section.count('class="chart"') >= section.count("<article>") > 0
+        assert section.count("<figure>") >= section.count("<article>") > 0
         assert section.count('class="conclusion"') == section.count("<article>")
         assert section.count("<table>") == section.count("<article>")
     assert REGION_TITLE in text
-
-
-@pytest.mark.spark
-def test_every_figure_is_one_that_plotly_knows(analysis: Analysis) -> None:
-    figures = [json.loads(text) for text in FIGURE.findall(page(analysis))]
-    assert len(figures) > 20
-    for figure in figures:
-        go.Figure(figure)  # refuses unknown properties and values
 
 
 @pytest.mark.spark
@@ -41,6 +29,8 @@ def test_the_page_forbids_itself_every_request(analysis: Analysis) -> None:
     head = text.split("</head>")[0]
     assert "default-src 'none'" in head
     assert not re.search(r'<(script|img|iframe|link)[^>]* (src|href)="(?!data:)', text)
+    assert "<script" not in text
+    assert len(text) < 1_000_000
 
 
 def test_what_comes_from_data_is_text() -> None:
@@ -122,8 +112,7 @@ def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trou
 def test_where_nobody_publishes_first_connections_are_called_that(text: str) -> None:
     crowd, _, talk = articles_of(text)  # The run without a row has no figure.
     assert "crowd: clients connected for the first time per second" in crowd
-    assert '"text":"clients connected for the first time per second"' in crowd
-    assert "connected for the first time [" in crowd
+    assert '<p class="axis">clients connected for the first time per second</p>' in crowd
     assert "PUBLISH" not in crowd
     assert "talk: PUBLISHes in time per second" in talk
     assert "first time" not in talk
@@ -134,4 +123,4 @@ def test_a_crowd_that_sends_nothing_still_waits_for_its_connacks(text: str) -> N
     waits = text.split('id="q-latency"')[1].split("</section>")[0]
     (sentence,) = re.findall(r'<p class="conclusion">(.*?)</p>', waits)
     assert "200 ms CONNACK, 99 %" in sentence
-    assert "crowd: CONNACK, 99 %" in waits
+    assert "<figure>" not in waits  # One run: a single number needs no chart.

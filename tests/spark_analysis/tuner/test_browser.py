@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_analysis.tuner.page import TuningRecord, write_page
-from tests.spark_analysis.report.test_browser import CUT, OUTSIDE, OVERLAPS, WIDTHS
+from tests.spark_analysis.report.test_browser import BEYOND, CUT, OUTSIDE, OVERLAPS, WIDTHS
 from tests.spark_analysis.tuner.tried import Tried, candidate, grid, tuned
 from tests.support.browser import Page, open_page
 
@@ -60,10 +60,8 @@ def test_it_can_be_read_at_every_width(page: Page, name: str, width: int, tmp_pa
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(Path(folder) / f"tuning-{name}-{width}.png")
     assert page.errors == []
-    assert page.evaluate("document.querySelectorAll('.chart').length") >= 2
-    assert page.evaluate(
-        "[...document.querySelectorAll('.chart')].every(one => one.querySelector('.main-svg'))"
-    )
+    assert page.evaluate("document.querySelectorAll('figure .plot').length") >= 2
+    assert page.evaluate(BEYOND) == []
     assert page.evaluate(OVERLAPS) == []
     assert page.evaluate(CUT) == []
     assert page.evaluate(OUTSIDE) == []

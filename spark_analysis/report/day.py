@@ -1,0 +1,413 @@
+"""Day: the sections on a live run's day: the timeline, the events, the worst five minutes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from string import ascii_uppercase
+from typing import Any, Final
+
+from spark_analysis.day.course import CONNECT, MESSAGE
+from spark_analysis.day.day import Day
+from spark_analysis.day.events import CAUSES, Event, Row
+from spark_analysis.day.worst import HOW, advice, sufferers, why
+from spark_analysis.questions.question import Unit
+from spark_analysis.report.drawing import Axis, Chart, axis
+from spark_analysis.report.markup import Content, Html, element, table
+from spark_analysis.report.words import NONE, count, quantity
+from spark_analysis.runs.examination import BROKER, Run
+
+PANEL_PX: Final = 84
+MARKS_MAX: Final = len(ascii_uppercase)
+"""Events with a letter in the timeline; the longest of them."""
+LETTER_SHARE: Final = 0.05
+"""Distance of two letters beside each other, as a share of the timeline."""
+BROKERS_MAX: Final = 40
+"""Brokers with a row of their own."""
+_SETTINGS_OPEN: Final = 12
+_LIMITS: Final = {"connect_limit": "CONNECTs in process", "rung": "overload level"}
+_TICKS_S: Final = (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400)
+_CAUSE_COLOURS: Final = {cause: number for number, cause in enumerate(CAUSES)}
+
+Series = tuple[str, Callable[[Row], float | None]]
+
+
+def clock(unix_s: float, *, has_seconds: bool = True) -> str:
+    at = datetime.fromtimestamp(unix_s, UTC)
+    return f"{at:%H:%M:%S}" if has_seconds else f"{at:%H:%M}"
+
+
+def heading(day: Day, runs: Sequence[Run]) -> Html:
+    """When, where, which version, and which settings differ from the defaults."""
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (day.from_s, day.until_s))
+    until = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
+    live = [run for run in runs if run.run["source"] == BROKER]
+    hosts = sorted({run.run["host"] for run in live if run.run["host"]})
+    versions = sorted({life.version for life in day.lives})
+    facts = [
+        (f"{first:%Y-%m-%d %H:%M} to {until}", "UTC" + ("; the worst day" if day.is_part else "")),
+        (", ".join(hosts) or NONE, "machine" if len(hosts) < 2 else "machines"),
+        (count(len(day.brokers), "broker"), ", ".join(day.brokers[:4])),
+        (", ".join(versions), "flowguard"),
+    ]
+    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
+    return element("header", element("h1", "What happened"), element("dl", *cells), _settings(day))
+
+
+def _settings(day: Day) -> Html:
+    """Settings that differ from the defaults; with all values that they had, in order of time."""
+    found: dict[str, list[str]] = {}
+    for life in day.lives:
+        for key, value in sorted(life.settings.items()):
+            values = found.setdefault(key, [])
+            if value not in values:
+                values.append(value)
+    pairs = [f"{key} = {', then '.join(values)}" for key, values in sorted(found.items())]
+    if not pairs:
+        return element("p", "All settings were the defaults.", class_="how")
+    shown = element(
+        "p", element("b", "Not the defaults: "), "; ".join(pairs[:_SETTINGS_OPEN]), class_="how"
+    )
+    if len(pairs) <= _SETTINGS_OPEN:
+        return shown
+    words = element("summary", f"{len(pairs) - _SETTINGS_OPEN} more")
+    more = element("p", "; ".join(pairs[_SETTINGS_OPEN:]), class_="how")
+    return element("div", shown, element("details", words, more))
+
+
+def sections(day: Day) -> list[Content]:
+    """The day, its events, the worst five minutes, what to do, and brokers side by side."""
+    rows = day.rows()
+    events = sorted(day.events, key=lambda event: event.from_s - event.until_s)[:MARKS_MAX]
+    marked = [event for event in day.events if event in events]
+    found: list[Content] = [_timeline(day, rows, marked), *_worst(day, rows)]
+    if len(day.brokers) > 1:
+        found.append(_side_by_side(day))
+    return found
+
+
+# --- the timeline ----------------------------------------------------------------------------
+
+
+def _timeline(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Html:
+    panels = list(_panels(day, rows, marked))
+    how = (
+        f"Times are UTC, in steps of {quantity(float(day.step_s), Unit.SECONDS)}. Rates are sums "
+        "of all brokers; everything else is the worst value of a step. Letters and shades are the "
+        "events below."
+    )
+    listed = [
+        (ascii_uppercase[number], _when(event), event.words, event.detail or NONE)
+        for number, event in enumerate(marked)
+    ]
+    hidden = len(day.events) - len(marked)
+    note = (
+        [element("p", f"{count(hidden, 'shorter event')} not listed.", class_="note")]
+        if hidden
+        else []
+    )
+    return element(
+        "section",
+        element("h2", "The day"),
+        element("p", how, class_="how"),
+        element("figure", *panels, class_="timeline"),
+        element("h2", "Events"),
+        table(("", "when", "what", "how much"), listed)
+        if listed
+        else element(
+            "p",
+            "There was no stop, no crowd and no overload, and nothing was rejected.",
+            class_="none",
+        ),
+        *note,
+        id="day",
+    )
+
+
+def _when(event: Event) -> str:
+    length = quantity(float(event.until_s - event.from_s), Unit.SECONDS)
+    return f"{clock(event.from_s)}, {length}"
+
+
+def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[Html]:
+    step = day.step_s
+    yield _letters(day, marked)
+
+    def rate(name: str) -> Callable[[Row], float]:
+        return lambda row: (row[name] or 0) / step
+
+    def value(name: str) -> Callable[[Row], float | None]:
+        return lambda row: row[name]
+
+    def panel(
+        title: str, unit: Unit, *series: Series, level: float | None = None, is_log: bool = False
+    ) -> Html:
+        return _panel(day, rows, marked, title, unit, series, level=level, is_log=is_log)
+
+    yield panel("Clients", Unit.COUNT, ("connected", value("connected_count")))
+    yield panel(
+        "CONNECTs",
+        Unit.PER_SECOND,
+        ("came", rate("attempts_count")),
+        ("admitted", rate("accepted_count")),
+    )
+    reasons = day.reasons.to_pylist()
+    for kind, title in ((CONNECT, "CONNECTs rejected"), (MESSAGE, "Messages dropped")):
+        named = _by_reason(reasons, kind, step)
+        if named:
+            yield panel(title, Unit.PER_SECOND, *named)
+    yield panel(
+        "Pressure, overload above 1",
+        Unit.RATIO,
+        ("worst signal", value("pressure_ratio")),
+        level=1.0,
+    )
+    causes = _causes(day, rows)
+    if causes is not None:
+        yield causes
+    yield panel(
+        "Window of each client",
+        Unit.COUNT,
+        ("packets", value("window")),
+        ("CONNECTs in process, limit", value("connect_limit")),
+        is_log=True,
+    )
+    yield panel("Memory", Unit.SHARE, ("of its limit", value("memory_ratio")), level=1.0)
+    yield panel("Durable writes, 90 %", Unit.SECONDS, ("store", value("commit_s")), is_log=True)
+    yield panel(
+        "Messages",
+        Unit.PER_SECOND,
+        ("received", rate("published_count")),
+        ("sent", rate("delivered_count")),
+    )
+    yield panel(
+        "Waits of clients, 99 %, at most 32 s",
+        Unit.SECONDS,
+        ("CONNACK", value("connect_p99_s")),
+        ("PUBACK", value("acknowledgement_p99_s")),
+        is_log=True,
+    )
+    yield Chart(_across(day), height_px=1).html()
+
+
+def _across(day: Day) -> Axis:
+    span_s = day.until_s - day.from_s
+    every_s = next((each for each in _TICKS_S if span_s / each <= 8), 86_400)
+    first = -(-day.from_s // every_s) * every_s
+    marks = tuple(float(at) for at in range(first, day.until_s + 1, every_s))
+    has_seconds = every_s < 60
+
+    def label(at: float) -> str:
+        return clock(at, has_seconds=has_seconds)
+
+    return Axis(day.from_s, day.until_s, label, marks=marks)
+
+
+def _letters(day: Day, marked: Sequence[Event]) -> Html:
+    """The letter of each event, those that are close one below the other."""
+    across = _across(day)
+    ends: list[float] = []
+    placed = []
+    for event in marked:
+        at = across.place((event.from_s + event.until_s) / 2)
+        row = next((row for row, end in enumerate(ends) if at - end > LETTER_SHARE), len(ends))
+        ends[row : row + 1] = [at]
+        placed.append(row)
+    chart = Chart(across, height_px=4 + 15 * max(len(ends), 1))
+    for number, (event, row) in enumerate(zip(marked, placed, strict=True)):
+        at_s = (event.from_s + event.until_s) / 2
+        chart.text(at_s, 14 + 15 * row, ascii_uppercase[number], "letter")
+    return element("div", chart.html(has_ticks=False), class_="panel")
+
+
+def _shade(chart: Chart, marked: Sequence[Event]) -> None:
+    for number, event in enumerate(marked):
+        title = f"{ascii_uppercase[number]}: {event.words}, {_when(event)}"
+        chart.band(event.from_s, event.until_s, f"mark {event.kind}", title)
+
+
+def _panel(
+    day: Day,
+    rows: Sequence[Row],
+    marked: Sequence[Event],
+    title: str,
+    unit: Unit,
+    series: Sequence[Series],
+    *,
+    level: float | None,
+    is_log: bool,
+) -> Html:
+    drawn = [(words, _points(day, rows, value)) for words, value in series]
+    values = [y for _, points in drawn for _, y in points if y is not None]
+    up = axis(
+        [*values, *([] if is_log else [0.0])], lambda value: quantity(value, unit), is_log=is_log
+    )
+    if level is not None and max(values, default=0.0) < level and unit is Unit.SHARE:
+        up = Axis(0.0, 1.05 * level, up.label)
+    chart = Chart(_across(day), up, height_px=PANEL_PX)
+    _shade(chart, marked)
+    if level is not None:
+        chart.level(level, "limit")
+    for colour, (_, points) in enumerate(drawn):
+        chart.line(points, colour)
+    names = [element("b", words, class_=f"t{colour}") for colour, (words, _) in enumerate(drawn)]
+    spaced = [part for name in names for part in (" ", name)]
+    name = element("p", f"{title}:", *spaced, class_="name")
+    return element("div", name, chart.html(has_ticks=False), class_="panel")
+
+
+def _points(
+    day: Day, rows: Sequence[Row], value: Callable[[Row], float | None]
+) -> list[tuple[float, float | None]]:
+    """A value per step, in the middle of it, or None if no broker recorded it."""
+    found: list[tuple[float, float | None]] = []
+    after = None
+    for row in rows:
+        if after is not None and row["at_s"] > after:
+            found.append((after, None))
+        found.append((row["at_s"] + day.step_s / 2, value(row)))
+        after = row["at_s"] + day.step_s
+    return found
+
+
+def _by_reason(reasons: Sequence[Row], kind: str, step_s: int) -> list[Series]:
+    """A series for each of the most frequent reasons."""
+    totals = Counter[str]()
+    by_step: dict[str, Counter[int]] = {}
+    for row in reasons:
+        if row["kind"] == kind:
+            totals[row["reason"]] += row["count"]
+            by_step.setdefault(row["reason"], Counter())[row["at_s"]] += row["count"]
+
+    def rate(reason: str) -> Callable[[Row], float]:
+        return lambda row: by_step[reason][row["at_s"]] / step_s
+
+    return [(reason.replace("_", " "), rate(reason)) for reason, _ in totals.most_common(4)]
+
+
+def _causes(day: Day, rows: Sequence[Row]) -> Html | None:
+    """A strip with the cause of each step in overload."""
+    loaded = [row for row in rows if row["pressure_ratio"] > 1 and row["cause"] in _CAUSE_COLOURS]
+    if not loaded:
+        return None
+    chart = Chart(_across(day), height_px=12)
+    for row in loaded:
+        words = f"{clock(row['at_s'])}: {row['cause']}"
+        chart.band(row["at_s"], row["at_s"] + day.step_s, f"f{_CAUSE_COLOURS[row['cause']]}", words)
+    causes = sorted({row["cause"] for row in loaded}, key=_CAUSE_COLOURS.__getitem__)
+    names = [element("b", cause, class_=f"t{_CAUSE_COLOURS[cause]}") for cause in causes]
+    spaced = [part for name in names for part in (" ", name)]
+    name = element("p", "Cause of the overload:", *spaced, class_="name")
+    return element("div", name, chart.html(has_ticks=False), class_="panel")
+
+
+# --- the worst five minutes ------------------------------------------------------------------
+
+
+def _worst(day: Day, rows: Sequence[Row]) -> Iterator[Html]:
+    found = day.worst
+    if found is None:
+        words = "No CONNECT was rejected, no message dropped, and no broker was overloaded or down."
+        yield element(
+            "section", element("h2", "The worst five minutes"), element("p", words), id="worst"
+        )
+        return
+    title = f"The worst five minutes: {clock(found.from_s)} to {clock(found.until_s)}"
+    trouble = f"{quantity(found.trouble_s, Unit.SECONDS)} of trouble."
+    contents: list[Content] = [element("p", f"{trouble} {HOW}", class_="how")]
+    for words, sentences in (
+        ("Which clients suffered?", sufferers(found, rows)),
+        ("Why?", why(found)),
+    ):
+        contents += [element("h3", words), _list(sentences)]
+    if day.decisions:
+        contents += [element("h3", "What did the law decide?"), _decisions(day)]
+    yield element("section", element("h2", title), *contents, id="worst")
+    sentences = advice(found, day.events, day.step_s)
+    yield element("section", element("h2", "What to do"), _list(sentences), id="advice")
+
+
+def _decisions(day: Day) -> Html:
+    several = len(day.brokers) > 1
+    rows: list[Any] = [
+        (
+            clock(row["unix_s"]) + (f" {row['broker']}" if several else ""),
+            _LIMITS.get(row["kind"], row["kind"]),
+            f"{row['before']:.4g} to {row['after']:.4g}",
+            row["why"],
+        )
+        for row in day.decisions
+    ]
+    return table(("when", "limit", "change", "why"), rows)
+
+
+def _list(sentences: Sequence[str]) -> Html:
+    return element("ul", *(element("li", sentence) for sentence in sentences))
+
+
+# --- several brokers -------------------------------------------------------------------------
+
+
+def _side_by_side(day: Day) -> Html:
+    """A row per broker: a strip of its pressure over the day, and its figures."""
+    strips: list[Html] = []
+    rows = []
+    for broker in day.brokers[:BROKERS_MAX]:
+        own = day.rows(broker)
+        chart = Chart(_across(day), height_px=14)
+        for row in own:
+            share = min(row["pressure_ratio"], 2.0) / 2.0
+            words = f"{clock(row['at_s'])}: pressure {row['pressure_ratio']:.2f}"
+            if share > 0.25:
+                chart.band(row["at_s"], row["at_s"] + day.step_s, f"heat{round(4 * share)}", words)
+        strips.append(
+            element(
+                "div",
+                element("p", broker, class_="name"),
+                chart.html(has_ticks=False),
+                class_="panel",
+            )
+        )
+        rows.append(_figures(broker, own, day))
+    head = (
+        "broker",
+        "clients at most",
+        "CONNECTs",
+        "rejected",
+        "in overload",
+        "messages",
+        "dropped",
+        "memory at most",
+        "PUBACK, 99 %, worst step",
+    )
+    how = "Pressure of each broker: the darker, the nearer to 2 times its objective."
+    return element(
+        "section",
+        element("h2", "Brokers side by side"),
+        element("p", how, class_="how"),
+        element("figure", *strips, Chart(_across(day), height_px=1).html(), class_="timeline"),
+        table(head, rows),
+        id="brokers",
+    )
+
+
+def _figures(broker: str, own: Sequence[Row], day: Day) -> Sequence[str]:
+    def total(*names: str) -> int:
+        return sum(row[name] or 0 for row in own for name in names)
+
+    def most(name: str) -> float | None:
+        return max((row[name] for row in own if row[name] is not None), default=None)
+
+    waits = most("acknowledgement_p99_s")
+    memory = most("memory_bytes")
+    overload_s = sum(row["overload_ratio"] for row in own) * day.step_s
+    return (
+        broker,
+        f"{most('connected_count') or 0:,}",
+        f"{total('attempts_count'):,}",
+        f"{total('refused_count', 'discarded_count', 'closed_count'):,}",
+        quantity(overload_s, Unit.SECONDS),
+        f"{total('published_count'):,}",
+        f"{total('dropped_count'):,}",
+        NONE if memory is None else quantity(memory, Unit.BYTES),
+        NONE if waits is None else quantity(waits, Unit.SECONDS),
+    )
