@@ -4,6 +4,7 @@ Three loads are recorded: a steady fleet, a crowd, a wide fan-out. Each becomes 
 `flowguard scenario from`, and is compared as by `flowguard scenario check`.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ TITLE = "Scenarios from recorded runs"
 HEADER = ("run", "figure", "recorded", "95 %", "simulated", "95 %", "deviation")
 SECONDS = 30.0
 SEEDS = 3
+LOAD = "load"
+"""File with the mean number of programs that wanted a core while a run was recorded."""
 PAIRS = 100
 RECEIVERS = 300
 console = pages.console()
@@ -67,6 +70,7 @@ def record(scenario: Scenario, folder: Path, flow: Mapping[str, Any]) -> None:
     with broker_process("rocks", settings) as broker:
         driven(broker, scenario, scenario.duration_s)
         broker.finish()
+    (folder / LOAD).write_text(f"{os.getloadavg()[0]:.0f}\n")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Likenesses:
     figures: Mapping[str, Sequence[Likeness]]
     notes: Mapping[str, Sequence[str]]
     build: str
+    folder: Path
 
     def report(self) -> Report:
         rows = [(name, *row(figure)) for name in self.figures for figure in self.figures[name]]
@@ -83,8 +88,16 @@ class Likenesses:
             for figure in self.figures[name]
         ]
         words = [f"{name}: {note}" for name in self.notes for note in self.notes[name]]
-        text = f"{self.build}.\n\nNot in the recordings:\n\n" + "\n".join(f"- {w}" for w in words)
+        loads = ", ".join(f"{load_of(self.folder, name)} ({name})" for name in self.figures)
+        text = (
+            f"{self.build}. Programs that wanted a core while it was recorded: {loads}.\n\n"
+            "Assumptions, as `flowguard scenario from` prints them:\n\n"
+        ) + "\n".join(f"- {each}" for each in words)
         return Report(KEY, TITLE, text, tuple(checks), (Grid(HEADER, tuple(rows)),))
+
+
+def load_of(folder: Path, name: str) -> str:
+    return (folder / name.replace(" ", "-") / LOAD).read_text().strip()
 
 
 def row(figure: Likeness) -> tuple[str, ...]:
@@ -123,10 +136,10 @@ def main(
             run, file = read_run(folder), folder / "like.toml"
             notes[name] = write_like(run, file)
             figures[name] = compare(run, load(str(file)).scenario, range(1, SEEDS + 1))
-    found = Likenesses(
-        figures, notes, "compiled" if build.is_up_to_date(build.CHECKOUT) else "pure Python"
-    )
-    passed = pages.tell(found, machine.describe(), console, pages.RESULTS if write else None)
+        kind = "Compiled" if build.is_up_to_date(build.CHECKOUT) else "Pure Python"
+        found = Likenesses(figures, notes, kind, keep or Path(temporary))
+        to = pages.RESULTS if write else None
+        passed = pages.tell(found, machine.describe(), console, to)
     if strict and not passed:
         raise typer.Exit(1)
 

@@ -10,5 +10,6 @@ them knows of the other, or of this.
 - `task`     one run inside a Spark task, in a process of its own
 - `likeness` a recorded run beside the scenario that `simulations.fitting` made from it; the command
              is `scenario_command`
+- `tuning`   `flowguard tune`, with --like by a sweep of such a scenario
 - `job`      all of it on Spark; `command` is `flowguard sweep`
 """

@@ -54,6 +54,7 @@ PANELS: Final = {
     },
     PLUGGED_IN: {
         "scenario": "spark_sweep.scenario_command:scenario [sim]",
+        "tune": "spark_sweep.tuning:tune [spark]",
     },
 }
 """Own commands in the order of `--help`, by its panels: each is a function or a group of commands.

@@ -1,0 +1,115 @@
+"""`flowguard tune`: limits by runs that exist, or by simulations of a recorded run (`--like`)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from flowguard.config import FlowSettings
+from flowguard.errors import ConfigError
+from simulations.fitting.recorded import read_run
+from simulations.fitting.writing import scenario_toml
+from simulations.scenario_files.loading import load
+from spark_analysis import terminal
+from spark_analysis.terminal import LOCAL, PARTITIONS, Master, Memory, Partitions
+from spark_sweep.scenario_command import write_like
+
+if TYPE_CHECKING:
+    from spark_analysis.tuner.objective import Objective
+
+SEEDS: Final = 6
+OF_CONNECTS: Final = ("time_to_connect", "retries", "admission")
+"""Questions whose answers depend on the limits of CONNECTs."""
+CONNECT_LIMITS: Final[dict[str, tuple[float, ...]]] = {
+    "connects_in_process_max": (16, 128, 1_024),
+    "connect_buffer_max": (100, 10_000),
+}
+WINDOW_LIMITS: Final[dict[str, tuple[float, ...]]] = {
+    "window_max": (10, 30, 100, 300),
+    "store_objective_s": (0.075, 0.15),
+}
+"""Values of limits that are tried besides those of the run."""
+
+
+def tune(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUNS...]", help="Directories of runs, or with such below them."),
+    ] = None,
+    *,
+    objective: Annotated[
+        str, typer.Option(metavar="OBJECTIVE", help="A TOML file, or one of: goodput, connect.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Directory for limits.toml, tuning.html and tables/."
+        ),
+    ],
+    like: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Simulate the load of this recorded run, without RUNS."),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Policy whose limits are chosen.")] = "flowguard",
+    master: Master = LOCAL,
+    memory: Memory = None,
+    partitions: Partitions = PARTITIONS,
+) -> None:
+    """Choose limits by recorded runs.
+
+    It writes limits.toml and a page with the reasons.
+
+    Runs whose parameters have a key of section `flow` try other limits; those without are the
+    defaults, and everything is compared with them, seed by seed. Limits are chosen on one part of
+    the seeds and judged on the other. With --like, the limits of the recorded run take the place of
+    the defaults.
+
+    If the runs do not support a recommendation, one sentence gives the reason, and the exit
+    code is 3.
+    """
+    from spark_analysis.tuner import command, limits_file
+
+    console = terminal.quiet_console()
+    if (like is None) == (not runs):
+        why = "Give RUNS, or --like with a recorded run."
+        raise terminal.refused(console, why, terminal.EXIT_ARGUMENT)
+    if like is not None:
+        runs = [simulate_like(like, objective, out, master)]
+    command.tune(runs or [], objective, out, policy, master, memory, partitions)
+    if like is not None:
+        file = out / limits_file.NAME
+        file.write_text(
+            f"# Simulated under the load of the recorded run {like}.\n{file.read_text()}"
+        )
+
+
+def simulate_like(like: Path, objective: str, out: Path, master: str) -> Path:
+    """Simulate the load of a recorded run under other limits; return the directory of the runs."""
+    from spark_analysis.tuner.objective import ObjectiveFailed, load_objective
+    from spark_sweep.command import sweep
+
+    console = terminal.quiet_console()
+    try:
+        wanted = load_objective(objective)
+        run = read_run(like)
+        terminal.make_directories(console, out)
+        file, grid = out / f"{run.run_id}.toml", out / "grid.toml"
+        notes = write_like(run, file)
+        limits = limits_to_try(wanted, load(str(file)).scenario.flow)
+    except (ConfigError, ObjectiveFailed) as error:
+        raise terminal.refused(console, error, terminal.EXIT_ARGUMENT) from None
+    terminal.say(console, [f"- {note}" for note in notes])
+    grid.write_text(grid_toml(file.name, limits))
+    sweep(grid, out / "sweep", master)
+    return out / "sweep" / "runs"
+
+
+def limits_to_try(objective: "Objective", flow: FlowSettings) -> dict[str, list[Any]]:
+    """Return the values of each limit on which the objective depends; the run's is one of them."""
+    questions = {term.metric.partition(".")[0] for term in objective.objectives}
+    values = WINDOW_LIMITS if questions.isdisjoint(OF_CONNECTS) else CONNECT_LIMITS
+    return {key: sorted({*tried, getattr(flow, key)}) for key, tried in values.items()}
+
+
+def grid_toml(scenario: str, limits: dict[str, list[Any]]) -> str:
+    return scenario_toml({"seeds": SEEDS, "scenarios": [scenario], "limits": {"flow": limits}})
