@@ -8,7 +8,7 @@ subscriber on the last. The line of that node becomes slower, and later as fast 
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -45,7 +45,29 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What slows one of the nodes."""
+
+    key: str
+    title: str
+    is_slow: str
+    """What is slow, as the head of a column."""
+    text: str
+
+
+LINE = Fault(
+    KEY,
+    f"Three nodes, the line of one to Redis {FACTOR:g} times slower",
+    "one line slow",
+    f"A line passes on {BYTES_PER_S / 1e6:g} MB/s and holds each answer back "
+    f"for {DELAY_S * 1e3:g} ms. Slow means {BYTES_PER_S / FACTOR / 1e6:g} MB/s and "
+    f"{FACTOR * DELAY_S * 1e3:g} ms.",
+)
+
+
+@dataclass(frozen=True)
 class Slowed:
+    fault: Fault
     apart_per_s: tuple[float, float]
     """Messages in and out, before and while the line is slow."""
     touching_per_s: tuple[float, float]
@@ -84,25 +106,22 @@ class Slowed:
             Series(f"node {n + 1}", tuple((o.at_s - first_s, o.windows[n]) for o in self.looks))
             for n in range(NODES)
         )
-        title = f"Three nodes, the line of one to Redis {FACTOR:g} times slower"
+        title = self.fault.title
         return Report(
-            KEY,
+            self.fault.key,
             title,
             f"flowguard ({BUILT.name}). The nodes share one core, and Redis, lines and generators "
-            f"have another. A line passes on {BYTES_PER_S / 1e6:g} MB/s and holds each answer back "
-            f"for {DELAY_S * 1e3:g} ms. Slow means {BYTES_PER_S / FACTOR / 1e6:g} MB/s and "
-            f"{FACTOR * DELAY_S * 1e3:g} ms. {PAIRS} durable pairs of each kind publish "
+            f"have another. {self.fault.text} {PAIRS} durable pairs of each kind publish "
             f"{RATE_PER_S:,.0f} messages per second, QoS 1.",
             tuple(checks),
-            (Grid(("pairs", "messages in and out per second", "one line slow"), rows),),
-            (f"The line was slow for {self.healed_s:.0f} s.",),
+            (Grid(("pairs", "messages in and out per second", self.fault.is_slow), rows),),
+            (f"It was slow for {self.healed_s:.0f} s.",),
             svg([Panel("window, packets", series, True)], title, -first_s),
         )
 
 
 def measure(conditions: Conditions) -> Slowed:
     BUILT.prepare()
-    seconds = conditions.scaled(FULL_S, 4.0)
     with (
         TemporaryDirectory(prefix="flowguard-bench-") as name,
         machine.pinned(conditions.generator_core),
@@ -113,24 +132,44 @@ def measure(conditions: Conditions) -> Slowed:
             lines(folder, redis.path, NODES, BYTES_PER_S, DELAY_S) as made,
         ):
             plans = [NodePlan(line.url, NODES, 1) for line in made]
+            line = made[SLOWED]
             with running(folder, plans, conditions.broker_core) as nodes:
-                shards = [shard for node in nodes for shard in node.shards()]
-                measured = (nodes[FIRST], shards, folder, seconds)
-                calm = [throughput_of(process) for process in loads_of(*measured, WARMUP_S)]
-                with looking(nodes, shards) as looks:
-                    loads = loads_of(*measured, CALM_S + WARMUP_S)
-                    time.sleep(CALM_S)
-                    made[SLOWED].change(BYTES_PER_S / FACTOR, FACTOR * DELAY_S)
-                    slowed_s = time.monotonic()
-                    slow = [throughput_of(process) for process in loads]
-                    made[SLOWED].change(BYTES_PER_S, DELAY_S)
-                    healed_s = time.monotonic() - slowed_s
-                    while time.monotonic() < slowed_s + healed_s + HEALED_S:
-                        time.sleep(LOOK_S)
-                        if looks and min(looks[-1].windows) >= OPEN:
-                            break
+                return observed(
+                    LINE,
+                    nodes,
+                    folder,
+                    conditions.scaled(FULL_S, 4.0),
+                    lambda: line.change(BYTES_PER_S / FACTOR, FACTOR * DELAY_S),
+                    lambda: line.change(BYTES_PER_S, DELAY_S),
+                )
+
+
+def observed(
+    fault: Fault,
+    nodes: list[Node],
+    folder: Path,
+    seconds: float,
+    begin: Callable[[], None],
+    end: Callable[[], None],
+) -> Slowed:
+    """Observe pairs and windows while one node is slow, from `begin` to `end`."""
+    shards = [shard for node in nodes for shard in node.shards()]
+    measured = (nodes[FIRST], shards, folder, seconds)
+    calm = [throughput_of(process) for process in loads_of(*measured, WARMUP_S)]
+    with looking(nodes, shards) as looks:
+        loads = loads_of(*measured, CALM_S + WARMUP_S)
+        time.sleep(CALM_S)
+        begin()
+        slowed_s = time.monotonic()
+        slow = [throughput_of(process) for process in loads]
+        end()
+        healed_s = time.monotonic() - slowed_s
+        while time.monotonic() < slowed_s + healed_s + HEALED_S:
+            time.sleep(LOOK_S)
+            if looks and min(looks[-1].windows) >= OPEN:
+                break
     found = tuple(Look(round(o.at_s - slowed_s, 2), o.windows) for o in looks)
-    return Slowed((calm[0], slow[0]), (calm[1], slow[1]), found, healed_s)
+    return Slowed(fault, (calm[0], slow[0]), (calm[1], slow[1]), found, healed_s)
 
 
 def throughput_of(process: "subprocess.Popen[str]") -> float:

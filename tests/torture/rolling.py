@@ -60,13 +60,15 @@ class RollingNode:
         self._environment = {
             "FLOWGUARD_CLUSTER__SHARDS": str(SHARDS),
             "FLOWGUARD_NODE__SERVER_REFERENCE": f"{HOST}:{self.port}",
-            **({"PYTHONPATH": source} if source else {}),
         }
+        self._first = {"PYTHONPATH": source} if source else {}
         self.process: Any = None
 
     def start(self) -> None:
+        """Start it; the first time with other sources if there are some."""
+        environment, self._first = self._environment | self._first, {}
         with self._log.open("a") as log:
-            self.process = start(*self._words, environment=self._environment, stderr=log)
+            self.process = start(*self._words, environment=environment, stderr=log)
 
     def get(self, path: str) -> Any:
         with urlopen(f"http://{HOST}:{self.http}{path}", timeout=5) as answer:
@@ -343,7 +345,9 @@ def main(
     how: Annotated[str, typer.Option(help="How a node ends: term or drain.")] = "term",
     share: Annotated[float, typer.Option(help="Load as a share of the capacity.")] = 0.5,
     rate: Annotated[float, typer.Option(help="Messages per second instead of that.")] = 0.0,
-    source: Annotated[str, typer.Option(help="Sources of another version.")] = "",
+    source: Annotated[
+        str, typer.Option(help="Sources of the version before a node restarts.")
+    ] = "",
 ) -> None:
     """Exit code 1: a message or session was lost, or a gate had more than its limit."""
     folder = Path(tempfile.mkdtemp(prefix="rolling-"))
