@@ -46,12 +46,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Fault:
-    """What slows one of the nodes."""
+    """The cause that slows one of the nodes."""
 
     key: str
     title: str
     is_slow: str
-    """What is slow, as the head of a column."""
+    """The slow part, as the head of a column."""
     text: str
 
 
