@@ -392,12 +392,6 @@ class LeaseWorld:
                 process.is_paused = False
         for name in names:
             self.start(name)
-        for process in list(self.processes):
-            if process.incarnation < self.epochs[process.shard] and not process.has_ended:
-                # A fail-over has made an old owner the owner again, if it lost its successor. Peers
-                # that have met the successor reject its links. Only a restart ends that.
-                self.counts["old owners restarted"] += 1
-                process.kill()
 
     def rest(self) -> None:
         """Let time pass until nothing is left to do. Fails if that takes too long."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from flowguard.cluster.incarnations import MetIncarnations
 from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
 from flowguard.errors import StallError, StoreError
 from tests.flowguard.cluster.leases.fibres import Fibre
@@ -176,6 +177,7 @@ class Machine:
         self.view: ClusterView | None = None
         self.fibre = Fibre(self._supervise)
         self._retry_s: dict[int, float] = {}
+        self._met = MetIncarnations()
 
     def leave(self) -> None:
         """SIGTERM: it gives its shards away, then ends."""
@@ -235,13 +237,15 @@ class Machine:
         nodes = [view.nodes[name] for name in sorted(living)]
         move = next_move(nodes, homes, self.world.shards_count)
         gives = move.shard if move is not None and move.giver == self.name else None
-        self.record = replace(self.record, gives=gives)
+        self._met.meet(view.shards, nodes)
+        self.record = replace(self.record, gives=gives, later=self._met.beyond(view.shards))
         duties = self.world.parts.decide(nodes, homes, self.world.shards_count)
         mine = {shard for shard, name in duties.items() if name == self.name}
         if self.record.is_leaving and mine >= {each for each in homes if homes[each] == self.name}:
             mine = set()  # No other node takes a shard.
         for shard in range(self.world.shards_count):
             self._run_or_stop(shard, is_wanted=shard in mine)
+        self._end_outdated()
         for shard, home in view.shards.items():
             last = before.shards.get(shard) if before is not None else None
             if last is not None and last.incarnation < home.incarnation:
@@ -259,6 +263,13 @@ class Machine:
             self.world.counts["processes started"] += 1
         elif not is_wanted and process is not None:
             process.is_stopping = True
+
+    def _end_outdated(self) -> None:
+        for shard, process in self.processes.items():
+            latest = self._met.latest(shard, process.incarnation)
+            if process.node is not None and process.incarnation < latest:
+                self.world.counts["old owners restarted"] += not process.is_stopping
+                process.is_stopping = True
 
     def _tell_death(self, shard: int, incarnation: int) -> None:
         if incarnation:
