@@ -216,6 +216,7 @@ class Schedule:
             world.split_off(*self.random.sample(MACHINES, 2))
             world.pass_time(2 * world.lease_s)
             self.must_be(places, "two nodes lost each other")
+            self.must_not_wait()
 
     def places(self) -> dict[int, tuple[str, int]]:
         return {each.shard: (each.machine.name, each.incarnation) for each in self.world.processes}
@@ -223,6 +224,12 @@ class Schedule:
     def must_be(self, before: dict[int, tuple[str, int]], why: str) -> None:
         if (after := self.places()) != before:
             self.world.ledger.fail(f"{why}, and shards moved: {before}, {after}")
+
+    def must_not_wait(self) -> None:
+        """No process waits for the lease of a shard whose owner lives."""
+        waiting = [each.name for each in self.world.all_processes if each.node is None]
+        if waiting:
+            self.world.ledger.fail(f"two nodes lost each other, and {waiting} wait for a lease")
 
     def without_owner(self) -> str:
         lacking = set(range(self.world.shards_count)) - {
