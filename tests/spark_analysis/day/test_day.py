@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.day.course import BEYOND_S
+from spark_analysis.day.course import BEYOND_S, DAY_S
 from spark_analysis.day.day import Day, the_day
 from spark_analysis.day.events import events
 from spark_analysis.day.worst import worst
@@ -68,6 +68,19 @@ def test_runs_of_brokers_stand_on_one_time_axis(spark: SparkSession, tmp_path: P
     assert day.worst is not None
     assert day.worst.rejected.total() == 12
     assert [row["after"] for row in day.decisions] == [50.0, 70.0, 60.0]
+
+
+@pytest.mark.spark
+def test_of_several_days_the_worst_one_is_shown(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(3):
+        recorded(tmp_path, "a", f"a{number}", 40_000.0 + DAY_S * number, 50.0)
+    recorded(tmp_path, "a", "more", 40_100.0 + DAY_S, 50.0)
+    day = the_day(spark, examine(find_runs([tmp_path]))[0])
+    assert day is not None
+    assert (day.is_part, day.from_s, day.until_s) == (True, DAY_S, 2 * DAY_S)
+    assert day.step_s == 60
+    assert [lifetime.from_s for lifetime in day.lives] == [40_000 + DAY_S, 40_100 + DAY_S]
+    assert sum(row["attempts_count"] for row in day.rows()) == 200
 
 
 def odd_day() -> Day:
