@@ -1,7 +1,7 @@
 """Parquet in, report and tables out. It imports nothing of flowguard: the files are the interface.
 
 - `runs`         which runs can be read, their tables as DataFrames, and runs from a topic of Kafka
-- `grains`       one row per node, per instant, per second
+- `grains`       one row per slice, per node, per instant, per second; `segments` of windows
 - `questions`    one per file, a pure function from DataFrames to one row per run
 - `comparing`    means and `intervals` over seeds; outliers; courses over time;
                  `loads` decides which live runs can be compared

@@ -22,7 +22,7 @@ from spark_analysis.comparing import (
     work_course,
 )
 from spark_analysis.day.day import Day, the_day
-from spark_analysis.grains import by_instant, by_node, by_second
+from spark_analysis.grains import by_instant, by_node, by_second, by_slice
 from spark_analysis.loads import loads
 from spark_analysis.questions import (
     admission,
@@ -156,9 +156,7 @@ class _Analysing:
             summary=in_order(summary(found, self._sets), *VALUE),
             outliers=in_order(outliers(first, self._sets), *VALUE, "run_id"),
             work=in_order(work_course(inputs.seconds, self._sets, inputs.runs), *SET, "from_s"),
-            windows=in_order(
-                window_course(inputs.samples, self._sets, inputs.runs), *SET, "from_s"
-            ),
+            windows=in_order(window_course(inputs.slices, self._sets), *SET, "from_s"),
             violations=self._violations(),
             day=self._day(),
         )
@@ -194,14 +192,17 @@ def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
     def read(table: contracts.TableContract) -> DataFrame:
         return read_table(spark, runs, table)
 
+    described = read_runs(spark, runs)
     samples = read(contracts.SAMPLES)
-    instants = by_instant(read(contracts.GOODPUT)).persist(StorageLevel.DISK_ONLY)
+    slices = by_slice(samples, described).persist(StorageLevel.MEMORY_AND_DISK)
+    instants = by_instant(read(contracts.GOODPUT))
     return Inputs(
-        runs=read_runs(spark, runs),
+        runs=described,
         samples=samples,
+        slices=slices,
         latencies=read(contracts.LATENCIES),
         clients=read(contracts.CLIENTS),
-        nodes=by_node(samples).persist(StorageLevel.MEMORY_AND_DISK),
+        nodes=by_node(slices),
         instants=instants,
         seconds=by_second(instants).persist(StorageLevel.DISK_ONLY),
     )

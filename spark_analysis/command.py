@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn
 
 from spark_analysis import terminal
 from spark_analysis.terminal import (
@@ -84,7 +83,7 @@ def analyze(
             source = topic or paths[0]
             follow_job(source, out, master, properties, memory_gib=memory, console=Console())
             return
-        with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
+        with terminal.progress(console) as shown:
             result = run_job(
                 paths, out, master, memory_gib=memory, partitions=partitions, progress=shown
             )

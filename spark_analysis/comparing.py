@@ -8,10 +8,10 @@ differ in their seeds. For live runs it is the differences from the defaults, an
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import ALL, TICK_S, exact_sum, is_whole
+from spark_analysis.grains import ALL, BILLION, is_whole, slice_start, steps
 from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
 from spark_analysis.questions.question import Question
 
@@ -178,10 +178,6 @@ def _student() -> Column:
     )
 
 
-POINTS: Final = 240
-"""Points of a line, at most."""
-
-
 def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
     """Return goodput and connected clients as means over seeds, from `by_second`.
 
@@ -193,10 +189,9 @@ def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFra
     def rate(column: str) -> Column:
         return F.try_divide(F.sum(F.when(is_whole(), F.col(column))), whole)
 
-    start = (F.floor(F.col("second") / F.col("step_s")) * F.col("step_s")).cast("int")
     return (
-        _in_steps(seconds.where(F.col("population") == ALL), sets, runs)
-        .groupBy(*SET, start.alias("from_s"))
+        _of_sets(seconds.where(F.col("population") == ALL), sets.join(steps(runs), "run_id"))
+        .groupBy(*SET, slice_start(F.col("second")).alias("from_s"))
         .agg(
             rate("served_count").alias("in_time_per_s"),
             rate("due_count").alias("due_per_s"),
@@ -206,22 +201,16 @@ def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFra
     )
 
 
-def window_course(samples: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
-    """The window as geometric mean over nodes alive and seeds; `from_s` is the begin of each
-    step."""
-    start = (F.floor((F.col("t_s") + TICK_S) / F.col("step_s")) * F.col("step_s")).cast("int")
-    mean = F.exp(exact_sum(F.ln("window")) / F.count("*"))
+def window_course(slices: DataFrame, sets: DataFrame) -> DataFrame:
+    """The window as geometric mean over nodes alive and seeds, from `by_slice`; `from_s` is the
+    begin of each step."""
+    mean = F.exp(F.sum("ln_window") / BILLION / F.sum("windows_count"))
     return (
-        _in_steps(samples.where(F.col("is_alive") & (F.col("window") > 0)), sets, runs)
-        .groupBy(*SET, start.alias("from_s"))
-        .agg(mean.alias("window"), F.max("pressure_ratio").alias("pressure_max_ratio"))
+        _of_sets(slices.where(F.col("windows_count") > 0), sets)
+        .groupBy(*SET, "from_s")
+        .agg(mean.alias("window"), F.max("pressure_max_ratio").alias("pressure_max_ratio"))
     )
 
 
-def _in_steps(rows: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
-    """The rows with the set of their run, its end `ended_s`, and the time between two points
-    `step_s`: all lines of a scenario are in one chart."""
-    longest_s = F.max("ended_s").over(Window.partitionBy("scenario"))
-    step_s = F.greatest(F.ceil(longest_s / POINTS), F.lit(1)).alias("step_s")
-    steps = runs.select("run_id", "ended_s", step_s)
-    return rows.join(F.broadcast(sets.join(steps, "run_id")), "run_id")
+def _of_sets(rows: DataFrame, sets: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(sets), "run_id")

@@ -2,8 +2,9 @@
 
 The broker completes a file and then gives it its name; every new file becomes part of the next
 micro-batch, and is counted once, also after a restart: files read are noted in a checkpoint. The
-summary is per minute, so its size grows with time and not with rows. A file that is damaged or
-of another version ends the stream before anything of it is in the summary.
+summary is per minute, so its size grows with time and not with rows. A minute is in Spark's state
+until a broker has recorded a minute that is a day later; then rows of it end the stream. A file
+that is damaged or of another version ends the stream before anything of it is in the summary.
 """
 
 import json
@@ -24,9 +25,11 @@ from spark_analysis.grains import exact_sum
 from spark_analysis.report.words import number
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.examination import examine_file
-from spark_analysis.runs.reading import WHOLE_PAGES
+from spark_analysis.runs.reading import READING
 
 MINUTE_S: Final = 60
+LATE: Final = "1 day"
+"""Time of recording after which a minute is complete."""
 KEY: Final = ("run_id", "minute")
 POLL_S: Final = 0.3
 SUMMARY: Final = "running.json"
@@ -49,7 +52,13 @@ def minutes(samples: DataFrame) -> DataFrame:
     limit_bytes = F.when(F.col("memory_limit_bytes") > 0, F.col("memory_limit_bytes"))
     sums = ("accepted", "refused", "discarded", "closed", "published", "delivered", "lost")
     minute = F.floor(F.col("t_s") / MINUTE_S).cast("int")
-    return samples.groupBy("run_id", minute.alias("minute")).agg(
+    # A broker's run has its start in its name. Minutes of other runs are never complete.
+    name = F.regexp_extract("run_id", r"^live-(\d{8}T\d{6})Z-", 1)
+    started = F.try_to_timestamp(name, F.lit("yyyyMMdd'T'HHmmss"))
+    ended = started + F.make_dt_interval(mins=F.col("minute") + 1)
+    timed = samples.withColumn("minute", minute).withColumn("ended", ended)
+    minutes_ = timed.withWatermark("ended", LATE).groupBy("run_id", "minute", "ended")
+    return minutes_.agg(
         *(F.sum(f"{name}_count").alias(f"{name}_count") for name in sums),
         F.sum("dropped_count").alias("dropped_count"),
         F.max("connections_count").alias("connections_max_count"),
@@ -58,7 +67,7 @@ def minutes(samples: DataFrame) -> DataFrame:
         F.max(F.col("memory_bytes") / limit_bytes).alias("memory_max_ratio"),
         exact_sum(F.col("busy_s")).alias("busy_s"),
         F.count("*").alias("samples_count"),
-    )
+    ).drop("ended")
 
 
 def follow(
@@ -87,7 +96,7 @@ def follow(
         spark.readStream.schema(SAMPLES.spark)
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", FILES)
-        .options(**WHOLE_PAGES)
+        .options(**READING)
         .parquet(str(directory))
     )
     return (
@@ -112,7 +121,7 @@ def wait(*queries: StreamingQuery) -> None:
     }
     try:
         while all(query.isActive for query in queries) and not is_asked.wait(POLL_S):
-            pass
+            _check_late(queries[-1])
         for query in queries:
             query.stop()
     finally:
@@ -122,6 +131,16 @@ def wait(*queries: StreamingQuery) -> None:
         failure = query.exception()
         if failure is not None:
             raise FollowingFailed(_reason(str(failure)))
+
+
+def _check_late(query: StreamingQuery) -> None:
+    """Raise FollowingFailed if Spark has dropped rows as too late: none is left out silently."""
+    states = [state for progress in query.recentProgress for state in progress["stateOperators"]]
+    if any(state["numRowsDroppedByWatermark"] for state in states):
+        raise FollowingFailed(
+            f"Rows came {LATE} after their minute, so the summary lacks them: start again with "
+            "another --out, which reads everything."
+        )
 
 
 def _reason(said: str) -> str:

@@ -76,6 +76,7 @@ def _settings(is_local: bool, memory_gib: int, partitions: int) -> dict[str, str
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.parquet.mergeSchema": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "262144",
     }
     if is_local:
         # To look at a file takes less than to make a task that does.

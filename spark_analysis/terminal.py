@@ -10,12 +10,15 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 Runs = Annotated[
@@ -79,13 +82,16 @@ def say(console: Console, lines: Sequence[str], *, style: str | None = None) -> 
 
 
 def progress(console: Console, *columns: ProgressColumn) -> Progress:
-    """The current step, `columns`, and the time so far; for a person who waits, and gone at the
+    """The current step, what is done, the time left, `columns`, and the time so far; gone at the
     end.
 
     If there is no terminal it is a line per step instead, and one per tenth of a long step."""
     shown: type[Progress] = Progress if console.is_terminal else _Lines
     return shown(
         TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
         *columns,
         TimeElapsedColumn(),
         console=console,
@@ -138,4 +144,6 @@ class _Lines(Progress):
             return
         self._said, self._tenths = task.description, tenths
         words = task.description if is_new else f"{task.completed:,.0f} of {task.total:,.0f}"
+        if not is_new and task.time_remaining is not None:
+            words += f", {task.time_remaining:.0f} s left"
         say(self.console, [f"{task.elapsed or 0:5.0f} s  {words}"], style="dim")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
 from flowguard.errors import ConfigError
 from spark_analysis import terminal
@@ -118,13 +118,7 @@ def _lines(
 
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator["Tell"]:
-    shown = terminal.progress(
-        console,
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[failed]}", style="red"),
-    )
+    shown = terminal.progress(console, TextColumn("{task.fields[failed]}", style="red"))
     task = shown.add_task("starting Spark", total=total, failed="")
 
     def tell(done: int, failed: int) -> None:

@@ -15,7 +15,9 @@ SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 def latency(latencies: DataFrame) -> DataFrame:
     """One row per run and population, with `percentiles`."""
-    return percentiles(with_all(latencies), ("run_id", "population"))
+    bucket = ("run_id", "population", "kind", "bound_s")
+    buckets = latencies.groupBy(*bucket).agg(F.sum("count").alias("count"))
+    return percentiles(with_all(buckets), bucket[:2])
 
 
 def percentiles(latencies: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -55,6 +55,8 @@ class Inputs:
 
     runs: DataFrame
     samples: DataFrame
+    slices: DataFrame
+    """Rows of `grains.by_slice`."""
     latencies: DataFrame
     clients: DataFrame
     nodes: DataFrame

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 
-def retries(instants: DataFrame) -> DataFrame:
-    """One row per run and population, from `grains.by_instant`; ratios of nothing are null."""
+def retries(seconds: DataFrame) -> DataFrame:
+    """One row per run and population, from `grains.by_second`; ratios of nothing are null."""
     return (
-        instants.groupBy("run_id", "population")
+        seconds.groupBy("run_id", "population")
         .agg(
             F.max("clients_count").alias("clients_count"),
             F.max("first_connected_count").alias("connected_count"),
@@ -38,5 +38,5 @@ QUESTION: Final = Question(
         Metric("declined_per_connected", "failed per connected", Unit.RATIO, Better.LESS),
         Metric("wasted_ratio", "served for nobody", Unit.SHARE, Better.LESS),
     ),
-    lambda inputs: retries(inputs.instants),
+    lambda inputs: retries(inputs.seconds),
 )

@@ -6,11 +6,9 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import EXACT
 from spark_analysis.questions.question import Better, Metric, Question, Unit
+from spark_analysis.segments import FINAL_S, STILL, segments
 
-FINAL_S: Final = 10.0
-"""The window's final value is its geometric mean over as many seconds at the end."""
 SETTLED_RATIO: Final = 1.25
 """Within this factor of its final value a window has settled."""
 
@@ -23,26 +21,25 @@ def stability(samples: DataFrame, runs: DataFrame) -> DataFrame:
     the last sample outside 1.25 times the final value; null if there is one in the last 10 s.
     """
     of_node = Window.partitionBy("run_id", "node")
-    in_time = of_node.orderBy("t_s")
-    # Only changes have a direction, and only the direction before is asked for.
-    until_now = in_time.rowsBetween(Window.unboundedPreceding, -1)
-    change = F.col("ln_window") - F.lag("ln_window").over(in_time)
-    direction = F.when(F.abs(change) > 1e-9, F.signum(change))
-    windows = (
-        samples.where(F.col("is_alive") & (F.col("window") > 0))
-        .select("run_id", "node", "t_s", F.ln("window").alias("ln_window"))
+    kept = (
+        _with_reversals(segments(samples))
+        .select("run_id", "node", "reversals", F.posexplode(F.arrays_zip("t_s", "ln_window")))
+        .select(
+            "run_id",
+            "node",
+            "col.*",
+            F.when(F.col("pos") == 0, F.col("reversals")).alias("reversals"),
+        )
         .withColumn("end_s", F.max("t_s").over(of_node))
-        .withColumn("direction", direction)
-        .withColumn("before", F.last("direction", ignorenulls=True).over(until_now))
     )
     is_final = F.col("t_s") > F.col("end_s") - FINAL_S
-    final = F.avg(F.when(is_final, F.col("ln_window").cast(EXACT))).over(of_node).cast("double")
+    final = F.avg(F.when(is_final, F.col("ln_window").cast("decimal(28,9)"))).over(of_node)
     is_outside = F.abs(F.col("ln_window") - F.col("ln_final")) > math.log(SETTLED_RATIO)
     per_node = (
-        windows.withColumn("ln_final", final)
+        kept.withColumn("ln_final", final.cast("double"))
         .groupBy("run_id", "node")
         .agg(
-            F.count(F.when(F.col("direction") != F.col("before"), 1)).alias("reversals_count"),
+            F.sum("reversals").alias("reversals_count"),
             F.max(F.when(is_outside, F.col("t_s"))).alias("outside_s"),
             F.max("end_s").alias("end_s"),
             (F.max("t_s") - F.min("t_s")).alias("seen_s"),
@@ -54,6 +51,22 @@ def stability(samples: DataFrame, runs: DataFrame) -> DataFrame:
         )
     )
     return _per_run(per_node, runs)
+
+
+def _with_reversals(found: DataFrame) -> DataFrame:
+    """The segments with the reversals in each, at its begin, and between it and the one before."""
+    in_time = Window.partitionBy("run_id", "node").orderBy("from_s")
+    until_now = in_time.rowsBetween(Window.unboundedPreceding, -1)
+    change = F.col("first") - F.lag("last").over(in_time)
+    before = F.last(F.coalesce("last_direction", "between"), ignorenulls=True).over(until_now)
+    is_reversed = F.col("between") != F.col("before")
+    is_first_reversed = F.col("first_direction") != F.coalesce("between", "before")
+    turns = [F.coalesce(each.cast("int"), F.lit(0)) for each in (is_reversed, is_first_reversed)]
+    return (
+        found.withColumn("between", F.when(F.abs(change) > STILL, F.signum(change)))
+        .withColumn("before", before)
+        .withColumn("reversals", F.col("turns_count") + turns[0] + turns[1])
+    )
 
 
 def _per_run(per_node: DataFrame, runs: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_analysis.questions.question import Better, Metric, Question, Unit
@@ -14,13 +14,15 @@ def time_to_connect(instants: DataFrame) -> DataFrame:
     `t99_s` is the first instant at which 99 % of the clients had been connected at least once, from
     the start of the run. It is null if that never happened, or if the number of clients is unknown.
     """
-    size = instants.groupBy("run_id", "population").agg(
-        F.max("clients_count").alias("clients_count"),
-        F.max("first_connected_count").alias("connected_count"),
+    # Few instants have another count than the one before.
+    counts = instants.groupBy("run_id", "population", "first_connected_count").agg(
+        F.min("t_s").alias("t_s"), F.max("clients_count").alias("clients_count")
     )
-    counted = instants.select("run_id", "population", "t_s", "first_connected_count")
-    reached = counted.join(size, ["run_id", "population"]).withColumn(
-        "share", F.try_divide("first_connected_count", "clients_count")
+    whole = Window.partitionBy("run_id", "population")
+    reached = (
+        counts.withColumn("clients_count", F.max("clients_count").over(whole))
+        .withColumn("connected_count", F.max("first_connected_count").over(whole))
+        .withColumn("share", F.try_divide("first_connected_count", "clients_count"))
     )
     return reached.groupBy("run_id", "population").agg(
         F.max("clients_count").alias("clients_count"),

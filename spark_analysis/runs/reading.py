@@ -10,9 +10,13 @@ from pyspark.sql import functions as F
 from spark_analysis.runs.contracts import END, RUN, TableContract, spark_schema
 from spark_analysis.runs.examination import Run
 
-WHOLE_PAGES: Final[Mapping[str, str]] = {"parquet.page.verify-checksum.enabled": "true"}
-"""Options of every reader of runs: by default Spark does not compare a page with its checksum, and
-zstd unpacks a damaged one into other numbers."""
+READING: Final[Mapping[str, str]] = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "parquet.filter.dictionary.enabled": "false",
+}
+"""Options of every reader of runs. By default Spark does not compare a page with its checksum, and
+zstd unpacks a damaged one into other numbers. Filters look at statistics only: to look into every
+dictionary of times and windows takes longer than reading them."""
 
 
 def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -> DataFrame:
@@ -34,13 +38,15 @@ def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
 def once(rows: DataFrame, table: TableContract) -> DataFrame:
     """Merge rows with equal keys; columns that differ get their largest values.
 
-    It is unknown which of them is right, but the largest are the same at every reading.
+    It is unknown which of them is right, but the largest are the same at every reading. The rows of
+    a run are in order, as in the files of others.
     """
     others = [column.name for column in table.columns if column.name not in table.key]
     if not others:
         return rows.distinct()
     single = rows.groupBy(*table.key).agg(*(F.max(name).alias(name) for name in others))
-    return single.select([column.name for column in table.columns])
+    ordered = single.repartition(table.key[0]).sortWithinPartitions(*table.key)
+    return ordered.select([column.name for column in table.columns])
 
 
 def _files(run: Run, table: TableContract) -> tuple[str, ...]:
@@ -50,7 +56,7 @@ def _files(run: Run, table: TableContract) -> tuple[str, ...]:
 def _read(spark: SparkSession, paths: Sequence[str], table: TableContract) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], table.spark)
-    return spark.read.schema(table.spark).options(**WHOLE_PAGES).parquet(*map(_plain, paths))
+    return spark.read.schema(table.spark).options(**READING).parquet(*map(_plain, paths))
 
 
 def _plain(path: str) -> str:

@@ -16,14 +16,15 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_analysis.runs.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KEY, TableContract
 from spark_analysis.runs.examination import Unreadable
 
-CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""The package with which Spark reads Kafka, by its Maven name."""
+CONNECTOR: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+"""The package with which Spark reads Kafka, by its Maven name; it has the version of Spark."""
 RUNS: Final = "runs"
 MESSAGES_MAX: Final = 10_000
 """Messages of a batch, all of which are in memory at once."""

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import SpinnerColumn
 
 from spark_analysis import terminal
 from spark_analysis.terminal import (
@@ -65,7 +64,7 @@ def tune(
     try:
         java = find_java()
         terminal.make_directories(console, out, out / FOLDER)
-        with terminal.progress(console, SpinnerColumn()) as shown:
+        with terminal.progress(console) as shown:
             result = run_tuning(
                 runs,
                 wanted,

@@ -15,7 +15,7 @@ from spark_analysis.tables import FOLDER, left_out_table, write_tables
 from spark_analysis.tuner import page
 from spark_analysis.tuner.choosing import choose
 from spark_analysis.tuner.limits_file import conclusion, write_limits
-from spark_analysis.tuner.measuring import Measures, measure
+from spark_analysis.tuner.measuring import Measures, asked, measure
 from spark_analysis.tuner.objective import Objective
 from spark_analysis.tuner.page import TuningRecord
 from spark_analysis.tuner.scoring import Scores
@@ -56,10 +56,11 @@ def run_tuning(
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
     _check_policy(runs, policy)
-    progress.update(task, description="starting Spark", total=None)
+    steps = 2 + len(asked(objective))
+    progress.update(task, description="starting Spark", total=steps, completed=0)
 
     def tell(step: str) -> None:
-        progress.update(task, description=step)
+        progress.update(task, description=step, advance=1)
 
     try:
         with spark_session(
@@ -69,9 +70,9 @@ def run_tuning(
             def ask(whole: Sequence[Run], not_read: Sequence[LeftOut]) -> TuningRecord:
                 trials = sort_out(whole, policy)
                 used = set(trials.run_ids.values())
-                asked = [run for run in whole if run.run_id in used]
+                tried = [run for run in whole if run.run_id in used]
                 measures = (
-                    measure(spark, asked, objective, tell) if asked else Measures({}, frozenset())
+                    measure(spark, tried, objective, tell) if tried else Measures({}, frozenset())
                 )
                 return tune(objective, trials, measures, not_read)
 

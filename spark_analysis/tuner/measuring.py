@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_analysis.analysis import Tell, in_order, read_inputs
 from spark_analysis.comparing import values
+from spark_analysis.questions.question import Question
 from spark_analysis.runs import contracts
 from spark_analysis.runs.examination import Run
 from spark_analysis.runs.reading import read_table
@@ -31,19 +32,23 @@ class Measures:
         return self.values[what.metric, what.population, run_id]
 
 
+def asked(objective: Objective) -> list[Question]:
+    """The questions that an objective needs."""
+    metrics = {what.metric.partition(".")[0] for what in objective.measured}
+    return [question for question in ASKED if question.name in metrics]
+
+
 def measure(spark: SparkSession, runs: Sequence[Run], objective: Objective, tell: Tell) -> Measures:
     """Ask Spark; what comes back has a row per run and metric."""
     inputs = read_inputs(spark, runs)
     wanted = {(what.metric, what.population) for what in objective.measured}
     found: dict[tuple[str, str, str], Value] = {}
-    for question in ASKED:
+    for question in asked(objective):
         columns = {
             (metric.removeprefix(f"{question.name}."), population)
             for metric, population in wanted
             if metric.startswith(f"{question.name}.")
         }
-        if not columns:
-            continue
         tell(question.title)
         rows = values(question.answer(inputs), question)
         is_wanted = F.lit(False)

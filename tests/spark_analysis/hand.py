@@ -5,7 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from spark_analysis.grains import by_node, by_slice
 from spark_analysis.runs.contracts import END, RUN, TABLES, TableContract, spark_schema
 
 Row = dict[str, Any]
@@ -45,6 +47,12 @@ def runs(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
         complete.append({**full(END, {"ended_s": 60.0, **of_end}), **full(RUN, of_run)})
     schema = pa.schema([(column.name, column.type) for column in columns])
     return spark.createDataFrame(pa.Table.from_pylist(complete, schema), spark_schema(columns))
+
+
+def nodes(samples: DataFrame) -> DataFrame:
+    """Samples as the questions about nodes take them."""
+    runs = samples.select("run_id", F.lit("").alias("scenario"), F.lit(9.0).alias("ended_s"))
+    return by_node(by_slice(samples, runs.distinct()))
 
 
 def answer(found: DataFrame, *key: str) -> dict[Any, Row]:

@@ -4,7 +4,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_analysis.comparing import (
-    POINTS,
     VALUE,
     outliers,
     parameter_sets,
@@ -13,7 +12,7 @@ from spark_analysis.comparing import (
     window_course,
     work_course,
 )
-from spark_analysis.grains import by_instant, by_second
+from spark_analysis.grains import POINTS, by_instant, by_second, by_slice
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 from tests.spark_analysis.hand import Row, answer, runs, table
 
@@ -151,5 +150,6 @@ def test_every_scenario_has_a_step_of_its_own_and_rates_are_of_whole_seconds(
         ("long", 0): 6.0,
     }
     assert work["short", 2]["connected_count"] == 3.0
-    windows = answer(window_course(table(spark, "samples", samples), sets, described), *key)
+    slices = by_slice(table(spark, "samples", samples), described)
+    windows = answer(window_course(slices, sets), *key)
     assert set(windows) == {("short", 1), ("short", 2), ("long", 0)}

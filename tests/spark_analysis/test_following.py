@@ -114,3 +114,17 @@ def test_a_page_that_unpacks_into_other_numbers_ends_it_and_is_in_no_summary(
     with pytest.raises(FollowingFailed, match=r"samples-00000\.parquet"):
         wait(query)
     assert not (tmp_path / "out" / SUMMARY).exists()
+
+
+def test_rows_that_come_a_day_late_end_it(spark: SparkSession, tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    add(Recording(live / "new", "live-20261130T120000Z-a"), sample(1.0))
+    query = follow(spark, live, tmp_path / "out", lambda _: None, every_s=0.1)
+    try:
+        query.processAllAvailable()
+        add(Recording(live / "old", "live-20261128T120000Z-b"), sample(1.0))
+        query.processAllAvailable()
+        with pytest.raises(FollowingFailed, match="start again with another --out"):
+            wait(query)
+    finally:
+        query.stop()

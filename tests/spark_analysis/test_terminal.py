@@ -1,3 +1,4 @@
+import re
 from io import StringIO
 
 from hypothesis import given
@@ -45,6 +46,15 @@ def test_a_long_step_says_at_most_nine_times_how_far_it_is(total: int, jumps: li
     counts = [int(line.split(" of ")[0]) for line in others]
     assert counts == sorted(set(counts))
     assert all(total / 10 <= count < total for count in counts)
+
+
+def test_a_long_step_has_the_time_left() -> None:
+    console, said = told()
+    with progress(console) as shown:
+        task = shown.add_task("simulating", total=10)
+        shown.update(task, completed=2)
+        shown.update(task, completed=5)
+    assert re.fullmatch(r"5 of 10, \d+ s left", words(said)[-1])
 
 
 def test_what_is_refused_after_a_first_step_stays_one_line() -> None:

@@ -1,11 +1,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.grains import by_node
 from spark_analysis.questions.admission import admission
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.reading import once
-from tests.spark_analysis.hand import Row, answer, empty, table
+from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +30,7 @@ def test_counts_are_summed_over_nodes_and_shares_are_of_all_that_was_asked(
         sample("two", 0.2, 1, is_alive=False, rung="stop"),
         sample("one", 0.1, accepted_count=5),
     ]
-    found = answer(admission(by_node(table(spark, "samples", rows))))
+    found = answer(admission(nodes(table(spark, "samples", rows))))
     assert found["two"] == {
         "accepted_count": 8,
         "refused_count": 1,
@@ -48,15 +47,15 @@ def test_counts_are_summed_over_nodes_and_shares_are_of_all_that_was_asked(
 
 
 def test_where_nobody_asked_there_is_no_share(spark: SparkSession) -> None:
-    found = answer(admission(by_node(table(spark, "samples", [sample("idle", 0.1)]))))
+    found = answer(admission(nodes(table(spark, "samples", [sample("idle", 0.1)]))))
     assert (found["idle"]["accepted_count"], found["idle"]["accepted_ratio"]) == (0, None)
 
 
 def test_a_row_that_is_there_twice_counts_once(spark: SparkSession) -> None:
     row = sample("r", 0.1, accepted_count=3, refused_count=1)
     rows = once(table(spark, "samples", [row, row, {**row, "node": 1}]), SAMPLES)
-    assert answer(admission(by_node(rows)))["r"]["accepted_count"] == 6
+    assert answer(admission(nodes(rows)))["r"]["accepted_count"] == 6
 
 
 def test_no_samples_no_answer(spark: SparkSession) -> None:
-    assert answer(admission(by_node(empty(spark, "samples")))) == {}
+    assert answer(admission(nodes(empty(spark, "samples")))) == {}

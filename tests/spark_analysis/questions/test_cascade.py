@@ -1,11 +1,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.grains import by_node
 from spark_analysis.questions.cascade import cascade
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.reading import once
-from tests.spark_analysis.hand import Row, answer, empty, table
+from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +34,7 @@ def test_nodes_fall_in_order_of_death_or_of_passing_their_limit(spark: SparkSess
         sample("r", 4, 1.0, None),  # was not there at the start
         sample("r", 4, 2.0, 10),
     ]
-    assert answer(cascade(by_node(table(spark, "samples", rows)))) == {
+    assert answer(cascade(nodes(table(spark, "samples", rows)))) == {
         "r": {
             "nodes_count": 5,
             "over_memory_count": 1,
@@ -62,7 +61,7 @@ def test_where_none_or_one_falls_there_is_no_cascade(spark: SparkSession) -> Non
         ),
     ]
     rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(cascade(by_node(rows_once)))
+    found = answer(cascade(nodes(rows_once)))
     assert (found["calm"]["depth_count"], found["calm"]["order"]) == (0, "")
     assert found["calm"]["first_fell_s"] is None
     assert (found["one"]["depth_count"], found["one"]["fallen_count"]) == (0, 1)
@@ -70,4 +69,4 @@ def test_where_none_or_one_falls_there_is_no_cascade(spark: SparkSession) -> Non
 
 
 def test_no_samples_no_answer(spark: SparkSession) -> None:
-    assert answer(cascade(by_node(empty(spark, "samples")))) == {}
+    assert answer(cascade(nodes(empty(spark, "samples")))) == {}

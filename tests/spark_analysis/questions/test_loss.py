@@ -1,11 +1,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.grains import by_node
 from spark_analysis.questions.loss import loss
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.reading import once
-from tests.spark_analysis.hand import Row, answer, empty, table
+from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +21,7 @@ def test_what_was_lost_is_summed_over_nodes(spark: SparkSession) -> None:
         sample("idle", 0, 1.0),
     ]
     rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(loss(by_node(rows_once)))
+    found = answer(loss(nodes(rows_once)))
     assert found["r"] == {
         "published_count": 100,
         "lost_count": 3,
@@ -34,4 +33,4 @@ def test_what_was_lost_is_summed_over_nodes(spark: SparkSession) -> None:
 
 
 def test_no_samples_no_answer(spark: SparkSession) -> None:
-    assert answer(loss(by_node(empty(spark, "samples")))) == {}
+    assert answer(loss(nodes(empty(spark, "samples")))) == {}

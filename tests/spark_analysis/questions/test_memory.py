@@ -1,11 +1,10 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.grains import by_node
 from spark_analysis.questions.memory import memory
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.reading import once
-from tests.spark_analysis.hand import Row, answer, empty, table
+from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +30,7 @@ def test_the_node_nearest_to_its_own_limit_counts(spark: SparkSession) -> None:
         sample("no limit", 0, 1.0, 110, 0),
     ]
     rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(memory(by_node(rows_once)))
+    found = answer(memory(nodes(rows_once)))
     assert found["r"] == {
         "headroom_ratio": 0.25,
         "unfinished_max_bytes": 9,
@@ -42,4 +41,4 @@ def test_the_node_nearest_to_its_own_limit_counts(spark: SparkSession) -> None:
 
 
 def test_no_samples_no_answer(spark: SparkSession) -> None:
-    assert answer(memory(by_node(empty(spark, "samples")))) == {}
+    assert answer(memory(nodes(empty(spark, "samples")))) == {}

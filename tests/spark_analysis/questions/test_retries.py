@@ -1,7 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.grains import by_instant
+from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.retries import retries
 from spark_analysis.runs.contracts import GOODPUT
 from spark_analysis.runs.reading import once
@@ -36,7 +36,9 @@ def test_attempts_per_client_and_failures_per_client_that_got_in(spark: SparkSes
             **known,
         ),
     ]
-    found = answer(retries(by_instant(table(spark, "goodput", rows))), "run_id", "population")
+    found = answer(
+        retries(by_second(by_instant(table(spark, "goodput", rows)))), "run_id", "population"
+    )
     assert found["r", "all"]["attempts_per_client"] == 2.5
     assert found["r", "all"]["declined_per_connected"] == 3.0
     assert found["r", "all"]["wasted_ratio"] == 0.2
@@ -49,7 +51,7 @@ def test_of_nothing_and_of_what_nobody_counted_there_is_no_ratio(spark: SparkSes
         instant("nobody", 1.0, clients_count=0, first_connected_count=0, declined_count=2),
     ]
     rows_once = once(table(spark, "goodput", rows + rows), GOODPUT)
-    found = answer(retries(by_instant(rows_once)), "run_id", "population")
+    found = answer(retries(by_second(by_instant(rows_once))), "run_id", "population")
     live = found["live", "all"]
     assert (live["attempts_count"], live["attempts_per_client"]) == (3, None)
     assert live["wasted_ratio"] is None
@@ -58,4 +60,4 @@ def test_of_nothing_and_of_what_nobody_counted_there_is_no_ratio(spark: SparkSes
 
 
 def test_no_rows_no_answer(spark: SparkSession) -> None:
-    assert answer(retries(by_instant(empty(spark, "goodput")))) == {}
+    assert answer(retries(by_second(by_instant(empty(spark, "goodput"))))) == {}
