@@ -2,8 +2,9 @@
 
 import pytest
 
-from flowguard.config import PolicyName
+from flowguard.config import FlowSettings, PolicyName
 from simulations.crowd.connection import Outcome
+from simulations.results.run import Summary, run
 from simulations.scenario import (
     Fault,
     NetworkPlan,
@@ -12,6 +13,7 @@ from simulations.scenario import (
     PublishPlan,
     RetryPlan,
     Scenario,
+    StorePlan,
     TracePlan,
 )
 from simulations.world import World
@@ -138,3 +140,37 @@ def test_messages_are_due_as_in_a_trace() -> None:
     assert counts[1] == pytest.approx(4_000, rel=0.1)
     assert counts[2] == counts[1]
     assert counts[3] == pytest.approx(5_000, rel=0.1)
+
+
+def crowd_at(store: StorePlan, timeout_s: float, faults: tuple[Fault, ...] = ()) -> Summary:
+    """800 clients come within a second, and no message."""
+    crowd = PopulationPlan(
+        clients=800, timeout_s=timeout_s, retry=RetryPlan(first_s=1.0, max_s=4.0)
+    )
+    scenario = Scenario(
+        duration_s=35.0,
+        ends_when_connected=True,
+        node=NodePlan(connect_s=0.0005),
+        store=store,
+        flow=FlowSettings(connect_patience_s=0.8 * timeout_s),
+        populations={"crowd": crowd},
+        faults=faults,
+    )
+    return run(scenario, "flowguard")
+
+
+def test_a_store_of_100_connects_per_second_serves_nearly_as_many_after_a_stop() -> None:
+    """If all that wait were in process after the stop, a commit would be longer than clients wait,
+    and would serve only clients that have left."""
+    stop = Fault(kind="store_stop", at_s=1.0, until_s=2.5)
+    found = crowd_at(StorePlan(commit_s=0.001, op_s=0.005), 2.0, (stop,))
+    assert found.connected_99_s is not None
+    assert found.connected_99_s < 1.5 + 1.5 * 800 / 100
+    assert found.wasted_count < 300
+
+
+def test_a_store_that_needs_as_long_for_one_connect_as_for_a_hundred_serves_hundreds() -> None:
+    found = crowd_at(StorePlan(commit_s=0.3, op_s=0.000_02), 10.0)
+    assert found.connected_99_s is not None
+    assert found.connected_99_s < 10.0
+    assert found.attempts_per_client == 1.0

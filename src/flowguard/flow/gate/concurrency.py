@@ -131,8 +131,8 @@ class ConcurrencyLimit:
         self._round_s = now_s
         self._fast_count = 0
 
-    def store_stands(self, connects_count: int) -> None:
-        """Allow all `connects_count` CONNECTs in process, those that wait included.
+    def store_stands(self, connects_count: float) -> None:
+        """Allow `connects_count` CONNECTs in process.
 
         Call it instead of `tick` while the store stands still. CONNECTs in process wait for the
         store then, and a smaller limit makes no commit faster.

@@ -31,6 +31,8 @@ OVERDUE_SHARE: Final = 0.5
 """Share of its patience that a client may wait in the listen backlog while the gate is full."""
 DRIFTS: Final = 2.0
 """Drifts of the loop in the measured time of a commit: at its begin and at its end."""
+STORE_SHARE: Final = 0.25
+"""Share of its patience that a CONNECT may spend in a slow store, at the store's best recent rate."""
 FULL_ABOVE: Final = 4.0
 """Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
@@ -247,7 +249,8 @@ class ConnectGate(Generic[K]):
         in_process = len(self._in_process)
         commit_s = sample.commit_s - DRIFTS * sample.drift_s
         if commit_s > self._concurrency.objective_s:
-            self._concurrency.store_stands(in_process + self._waiting.hopeful)
+            useful = self._outlook.completed_in(STORE_SHARE * self._waiting.patience_s)
+            self._concurrency.store_stands(min(in_process + self._waiting.hopeful, useful))
         else:
             on_slots = slots_pressure_of(pressure)
             self._concurrency.tick(now_s, on_slots, in_process, sample.response_s)

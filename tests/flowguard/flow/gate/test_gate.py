@@ -124,7 +124,7 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
 
 
-def test_while_the_store_stands_all_waiting_connects_go_in_and_no_pressure_cuts_the_limit() -> None:
+def test_while_a_store_of_unknown_rate_stands_all_waiting_connects_go_in() -> None:
     gate = gate_of(limit=100, buffer_max=100)
     names = [f"{key}" for key in range(40)]
     for name in names:
@@ -138,6 +138,22 @@ def test_while_the_store_stands_all_waiting_connects_go_in_and_no_pressure_cuts_
     assert (gate.limit, gate.in_process, gate.buffered) == (40, 40, 0)
     gate.tick(Sample(0.6, commit_s=0.2), stored)
     assert gate.limit == 20
+
+
+def test_a_slow_store_gets_as_many_connects_as_it_completes_in_a_quarter_of_the_patience() -> None:
+    """As many as wait would make its commits longer than clients wait."""
+    gate = gate_of(limit=1_000, buffer_max=1_000)
+    for key in range(200):
+        gate.offer(f"{key}", arrival_of(), 0.0)
+    for step in range(10):  # 30 CONNECTs per second.
+        now_s = 0.1 * step + 0.1
+        for key in range(3 * step, 3 * step + 3):
+            gate.settle(f"{key}", now_s)
+            gate.admit_next(now_s)
+        gate.tick(Sample(now_s), CALM)
+    stored = Pressure(16.0, Signal.STORE, {Signal.STORE: 16.0})
+    gate.tick(Sample(1.1, commit_s=4.0), stored)
+    assert 50 <= gate.limit <= 60
 
 
 def test_connects_that_went_in_since_the_last_tick_still_hold_their_memory() -> None:
