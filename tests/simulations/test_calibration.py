@@ -54,6 +54,7 @@ from simulations.calibration.runs import CheckRun, real_run, simulated_run, unev
 from simulations.calibration.slow import StoppableStore
 from simulations.calibration.traffic import RealPublisher
 from simulations.crowd.publishers import FINE_BOUNDS_S
+from simulations.draws import Draws
 from simulations.process.disk import Disk
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
 from simulations.world import World
@@ -135,7 +136,7 @@ def test_a_burst_costs_once_what_its_messages_do_not_cost_each() -> None:
 
 def test_what_a_further_session_adds_to_a_lone_message_an_operation_adds_to_a_commit() -> None:
     store = costs_of(estimates([MEASURED], "rocks"), "rocks")["store"]
-    disk = Disk(StorePlan(**store))
+    disk = Disk(StorePlan(**store), Draws(1, "commits"))
     assert disk.commit_s(2_001) - disk.commit_s(1) == pytest.approx(2_000 * 2e-6)
 
 
