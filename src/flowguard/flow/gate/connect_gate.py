@@ -32,7 +32,7 @@ OVERDUE_SHARE: Final = 0.5
 DRIFTS: Final = 2.0
 """Drifts of the loop in the measured time of a commit: at its begin and at its end."""
 STORE_SHARE: Final = 0.25
-"""Share of its patience that a CONNECT may spend in a slow store, at the store's best recent rate."""
+"""Share of its patience that a CONNECT may spend in a slow store at its best recent rate."""
 FULL_ABOVE: Final = 4.0
 """Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
