@@ -22,6 +22,10 @@ OVERLOAD_S: Final = 5.0
 """Shorter overload is no event, seconds."""
 PAUSE_S: Final = 15.0
 """Quiet time after which the next episode is another one, seconds."""
+BEFORE_S: Final = 60.0
+"""Time before an overload whose windows it is compared with, seconds."""
+VALUE_MAX: Final = 40
+"""Maximum length of a value in an event; of longer ones only the setting is named, characters."""
 GAP_S: Final = 2.0
 """Time without a record that counts as a stop, seconds."""
 _SUMS: Final = (
@@ -134,7 +138,8 @@ def _changes(before: Lifetime, after: Lifetime) -> list[str]:
     for key in sorted({*before.settings, *after.settings}):
         old, new = before.settings.get(key, "default"), after.settings.get(key, "default")
         if old != new:
-            found.append(f"{key}: {old} became {new}")
+            is_short = max(len(old), len(new)) <= VALUE_MAX
+            found.append(f"{key}: {old} became {new}" if is_short else f"{key} changed")
     return found
 
 
@@ -163,14 +168,23 @@ def _overloads(course: Sequence[Row], step_s: int) -> Iterator[Event]:
         for episode in _episodes(loaded, step_s):
             loaded_s = step_s * sum(row["overload_ratio"] for row in episode)
             if loaded_s >= OVERLOAD_S:
-                yield _overload(episode, loaded_s, step_s)
+                since_s = episode[0]["at_s"] - BEFORE_S
+                before = [row for row in course if since_s <= row["at_s"] <= episode[-1]["at_s"]]
+                yield _overload(episode, loaded_s, step_s, cut_window(before))
 
 
-def _overload(episode: Sequence[Row], loaded_s: float, step_s: int) -> Event:
+def cut_window(rows: Sequence[Row]) -> float | None:
+    """Return the smallest window of each client in these steps, or None if it was never cut."""
+    least = min((row["window"] for row in rows), default=0.0)
+    return least if any(row["window"] > least for row in rows) else None
+
+
+def _overload(episode: Sequence[Row], loaded_s: float, step_s: int, window: float | None) -> Event:
     worst = max(episode, key=lambda row: row["pressure_ratio"])
-    window = min(row["window"] for row in episode)
     detail = f"pressure up to {worst['pressure_ratio']:.3g}, above 1 for "
-    detail += f"{quantity(loaded_s, Unit.SECONDS)}; window down to {window:.3g} packets"
+    detail += f"{quantity(loaded_s, Unit.SECONDS)} of it"
+    if window is not None:
+        detail += f"; window of each client down to {window:.3g} packets"
     if worst["cause"] == "store":
         waits = quantity(max(row["commit_s"] for row in episode), Unit.SECONDS)
         detail += f"; a durable write took up to {waits}"

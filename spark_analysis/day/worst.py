@@ -8,15 +8,22 @@ from statistics import median
 from typing import Final
 
 from spark_analysis.day.course import BEYOND_S, CONNECT, MESSAGE
-from spark_analysis.day.events import CAUSES, GAP_S, Event, Lifetime, Row, reason_counts
+from spark_analysis.day.events import (
+    CAUSES,
+    GAP_S,
+    Event,
+    Lifetime,
+    Row,
+    cut_window,
+    reason_counts,
+)
 from spark_analysis.questions.question import Unit
-from spark_analysis.report.words import quantity
+from spark_analysis.report.words import clock, quantity
 
 WORST_S: Final = 300
 HOW: Final = (
-    "The five minutes with the longest trouble: seconds in which CONNECTs were rejected, messages "
-    "were dropped, pressure was above 1, or a broker was down. Between equal ones, more rejected "
-    "and dropped count, then more pressure."
+    "Trouble is the time in which CONNECTs were rejected, messages were dropped, pressure was "
+    "above 1, or a broker was down. No other five minutes have more of it."
 )
 BUSY_SHARE: Final = 0.8
 """Share of its time that an event loop works, from which on its core is the limit."""
@@ -125,11 +132,11 @@ def sufferers(found: Worst, course: Sequence[Row]) -> list[str]:
         usual = [row[column] for row in course if row[column] is not None]
         if here and usual and max(here) > 2 * median(usual):
             longest = quantity(max(here), Unit.SECONDS)
-            longest += " or longer" if max(here) >= BEYOND_S else ""
+            longest += " (longer waits are not measured)" if max(here) >= BEYOND_S else ""
             clients = "Clients that connected" if kind == "connect" else "Publishers"
             said.append(
-                f"{clients}: 99 % waited up to {longest} for {words}; "
-                f"usual are {quantity(median(usual), Unit.SECONDS)}."
+                f"{clients}: at the worst time one in 100 waited at least {longest} for {words}, "
+                f"usually {quantity(median(usual), Unit.SECONDS)}."
             )
     if found.dropped:
         said.append(
@@ -162,8 +169,12 @@ def why(found: Worst) -> list[str]:
             f"{most:.3g} times its objective."
         )
     if loaded:
-        least = min(row["window"] for row in loaded)
-        said.append(f"The law cut the window of each client to {least:.3g} packets.")
+        window = cut_window(found.rows)
+        said.append(
+            "Windows of clients were not cut."
+            if window is None
+            else f"The window of each client was cut to {window:.3g} packets."
+        )
     if found.rejected and not loaded:
         said.append(
             "Pressure was never above 1: CONNECTs were rejected by a limit, not by overload."
@@ -181,8 +192,9 @@ def advice(found: Worst, events: Sequence[Event], step_s: int) -> list[str]:
     busy = max((row["busy_s"] or 0.0) / step_s for row in found.rows) if found.rows else 0.0
     if main == "store":
         said.append(
-            "No limit helps against a slow store. Look at its machine and its disk at this time; "
-            "acknowledgements wait until it has the data."
+            "No limit helps against a slow store: acknowledgements wait until the store has the "
+            f"data. Look at the store's log, machine and disk from {clock(found.from_s)} to "
+            f"{clock(found.until_s)}."
         )
     if main in ("loop", "queue"):
         said.append(

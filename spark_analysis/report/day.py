@@ -13,7 +13,7 @@ from spark_analysis.day.worst import HOW, advice, sufferers, why
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.drawing import Axis, Chart, axis
 from spark_analysis.report.markup import Content, Html, element, table
-from spark_analysis.report.words import NONE, count, quantity
+from spark_analysis.report.words import NONE, clock, count, quantity
 from spark_analysis.runs.examination import BROKER, Run
 
 PANEL_PX: Final = 84
@@ -29,11 +29,6 @@ _TICKS_S: Final = (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10_800, 14
 _CAUSE_COLOURS: Final = {cause: number for number, cause in enumerate(CAUSES)}
 
 Series = tuple[str, Callable[[Row], float | None]]
-
-
-def clock(unix_s: float, *, has_seconds: bool = True) -> str:
-    at = datetime.fromtimestamp(unix_s, UTC)
-    return f"{at:%H:%M:%S}" if has_seconds else f"{at:%H:%M}"
 
 
 def heading(day: Day, runs: Sequence[Run]) -> Html:
@@ -55,13 +50,13 @@ def heading(day: Day, runs: Sequence[Run]) -> Html:
 
 def _settings(day: Day) -> Html:
     """Settings that differ from the defaults; with all values that they had, in order of time."""
-    found: dict[str, list[str]] = {}
-    for life in day.lives:
-        for key, value in sorted(life.settings.items()):
-            values = found.setdefault(key, [])
-            if value not in values:
-                values.append(value)
-    pairs = [f"{key} = {', then '.join(values)}" for key, values in sorted(found.items())]
+    keys = {key for life in day.lives for key in life.settings}
+    found = {
+        key: list(dict.fromkeys(life.settings.get(key, "default") for life in day.lives))
+        for key in sorted(keys)
+    }
+    changed_first = sorted(found.items(), key=lambda pair: -len(pair[1]))
+    pairs = [f"{key} = {', then '.join(values)}" for key, values in changed_first]
     if not pairs:
         return element("p", "All settings were the defaults.", class_="how")
     shown = element(
@@ -92,8 +87,8 @@ def _timeline(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Html:
     panels = list(_panels(day, rows, marked))
     how = (
         f"Times are UTC, in steps of {quantity(float(day.step_s), Unit.SECONDS)}. Rates are sums "
-        "of all brokers; everything else is the worst value of a step. Letters and shades are the "
-        "events below."
+        "of all brokers; everything else is the highest value of a step, but limits are the "
+        "lowest. Letters and shades are the events below."
     )
     listed = [
         (ascii_uppercase[number], _when(event), event.words, event.detail or NONE)
@@ -156,7 +151,7 @@ def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[
         if named:
             yield panel(title, Unit.PER_SECOND, *named)
     yield panel(
-        "Pressure, overload above 1",
+        "Pressure, overload above 1, recorded up to 16",
         Unit.RATIO,
         ("worst signal", value("pressure_ratio")),
         level=1.0,
@@ -165,14 +160,19 @@ def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[
     if causes is not None:
         yield causes
     yield panel(
-        "Window of each client",
+        "Limits",
         Unit.COUNT,
-        ("packets", value("window")),
-        ("CONNECTs in process, limit", value("connect_limit")),
+        ("window of each client, packets", value("window")),
+        ("CONNECTs in process", value("connect_limit")),
         is_log=True,
     )
     yield panel("Memory", Unit.SHARE, ("of its limit", value("memory_ratio")), level=1.0)
-    yield panel("Durable writes, 90 %", Unit.SECONDS, ("store", value("commit_s")), is_log=True)
+    yield panel(
+        "Durable writes, one in 10 takes longer",
+        Unit.SECONDS,
+        ("store", value("commit_s")),
+        is_log=True,
+    )
     yield panel(
         "Messages",
         Unit.PER_SECOND,
@@ -180,7 +180,7 @@ def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[
         ("sent", rate("delivered_count")),
     )
     yield panel(
-        "Waits of clients, 99 %, at most 32 s",
+        "Waits of clients, one in 100 is longer, measured up to 32 s",
         Unit.SECONDS,
         ("CONNACK", value("connect_p99_s")),
         ("PUBACK", value("acknowledgement_p99_s")),
@@ -320,7 +320,7 @@ def _worst(day: Day, rows: Sequence[Row]) -> Iterator[Html]:
     ):
         contents += [element("h3", words), _list(sentences)]
     if day.decisions:
-        contents += [element("h3", "What did the law decide?"), _decisions(day)]
+        contents += [element("h3", "Which limits changed most?"), _decisions(day)]
     yield element("section", element("h2", title), *contents, id="worst")
     sentences = advice(found, day.events, day.step_s)
     yield element("section", element("h2", "What to do"), _list(sentences), id="advice")
@@ -333,7 +333,7 @@ def _decisions(day: Day) -> Html:
             clock(row["unix_s"]) + (f" {row['broker']}" if several else ""),
             _LIMITS.get(row["kind"], row["kind"]),
             f"{row['before']:.4g} to {row['after']:.4g}",
-            row["why"],
+            row["why"] if row["after"] < row["before"] else "below its objective",
         )
         for row in day.decisions
     ]

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from spark_analysis.loads import LIMIT, LOAD
@@ -31,6 +32,12 @@ def number(value: float, digits: int = 3) -> str:
     decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def clock(unix_s: float, *, has_seconds: bool = True) -> str:
+    """The time of day, UTC."""
+    at = datetime.fromtimestamp(unix_s, UTC)
+    return f"{at:%H:%M:%S}" if has_seconds else f"{at:%H:%M}"
 
 
 def quantity(value: float, unit: Unit) -> str:

@@ -129,10 +129,10 @@ def test_the_page_tells_what_happened_who_suffered_and_what_to_do() -> None:
     day = odd_day()
     text = document("a day", [heading(day, []), *sections(day)]).replace("\N{NO-BREAK SPACE}", " ")
     assert "0.1, 0.2" in text
-    assert "flow.window_max = 50" in text
+    assert "flow.window_max = 50, then default" in text
     for words in ("Crowd of 2,000 CONNECTs", "Overload: the store was slow", "Messages dropped"):
         assert words in text
     assert "version 0.1 became 0.2; flow.window_max: 50 became default" in text
-    assert "No limit helps against a slow store." in text
+    assert "No limit helps against a slow store:" in text
     assert "Brokers side by side" in text
     assert len(text) < 1_000_000

@@ -94,12 +94,30 @@ def test_a_crowd_a_stopped_store_and_a_deploy_are_named_with_their_time_and_caus
     assert found.until_s >= START_S + 1575
     assert found.trouble_s == 75
     assert "the store was slow" in why(found)[0].lower()
-    assert advice(found, [], STEP_S)[0].startswith("No limit helps against a slow store.")
+    assert advice(found, [], STEP_S)[0].startswith("No limit helps against a slow store:")
 
 
 def test_a_broker_that_ended_without_a_word_was_killed() -> None:
     (event,) = events(hour(), [], [life(0, 1000, "unknown"), life(1010, 3600)], STEP_S)
     assert event.words.startswith("Broker killed, started again after 10")
+
+
+def test_a_window_is_called_cut_only_if_it_was_larger_before() -> None:
+    slow = {"pressure_ratio": 4.0, "cause": "store", "overload_ratio": 1.0, "commit_s": 2.0}
+    (event,) = events(hour(**{f"s{n}": slow for n in range(300, 315)}), [], [], STEP_S)
+    assert "window" not in event.detail
+    cut = {f"s{n}": {**slow, "window": 3.0} for n in range(300, 315)}
+    (event,) = events(hour(**cut), [], [], STEP_S)
+    assert "window of each client down to 3 packets" in event.detail
+
+
+def test_a_long_value_of_a_setting_is_not_shown_where_it_changes() -> None:
+    lives = [
+        life(0, 1000, settings={"network.listeners": "x" * 100}),
+        life(1010, 3600, settings={"flow.window_max": "50"}),
+    ]
+    (event,) = events(hour(), [], lives, STEP_S)
+    assert event.detail == "flow.window_max: default became 50; network.listeners changed"
 
 
 def test_rejections_without_overload_point_to_the_limit_that_was_reached() -> None:
