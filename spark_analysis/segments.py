@@ -1,8 +1,9 @@
 """Segments: windows in order of time, without sorting all samples.
 
 The files of a run are in order of time, and Spark reads a split of a file from its beginning. So
-the rows of a node in one batch are a segment of its time, and a segment becomes one row: how often
-the window turned, the directions at both ends, and the few samples that may decide how it ended.
+the rows of a node in one batch are a few segments of its time: a batch may have several files, in
+any order, and files between them may be elsewhere. A segment becomes one row: how often the window
+turned, the directions at both ends, and the few samples that may decide how it ended.
 """
 
 import sys
@@ -18,6 +19,8 @@ from pyspark.sql import functions as F
 
 FINAL_S: Final = 10.0
 """Seconds at the end of a run, of which the mean is a window's final value."""
+GAP_S: Final = 10.0
+"""Time without a sample from which on another segment begins, seconds; a file is longer."""
 STILL: Final = 1e-9
 """A change of ln W up to this has no direction."""
 _FIELDS: Final = {
@@ -68,7 +71,7 @@ def _of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     place, t_s, window = (
         column[order] for column in (place, batch["t_s"].to_numpy(), batch["ln_window"].to_numpy())
     )
-    begins = np.flatnonzero((np.diff(place) != 0) | (np.diff(t_s) < 0)) + 1
+    begins = np.flatnonzero((np.diff(place) != 0) | (np.diff(t_s) < 0) | (np.diff(t_s) > GAP_S)) + 1
     for begin, end in pairwise([0, *begins.tolist(), len(order)]):
         row = int(order[begin])
         found = _segment(t_s[begin:end], window[begin:end])

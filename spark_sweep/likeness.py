@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Final
 
+from flowguard.errors import ConfigError
 from simulations.fitting.measured import MeasuredRun, of_recording, publishing_seconds, simulated
 from simulations.fitting.recorded import RecordedRun
 from simulations.scenario import Scenario
@@ -48,6 +49,11 @@ class Likeness:
 
 def compare(run: RecordedRun, scenario: Scenario, seeds: Sequence[int]) -> list[Likeness]:
     """Simulate with each seed, and return what both sides have measured."""
+    if scenario.duration_s < run.seconds:
+        raise ConfigError(
+            f"the scenario ends after {scenario.duration_s:g} s, and the recording after "
+            f"{run.seconds} s"
+        )
     recorded = of_recording(run)
     models = [simulated(scenario.model_copy(update={"seed": seed})) for seed in seeds]
     found = []

@@ -70,9 +70,9 @@ def check(
     """
     try:
         recorded, loaded = read_run(run), load(str(file))
+        figures = compare(recorded, loaded.scenario, range(1, seeds + 1))
     except ConfigError as error:
         raise terminal.refused(Console(stderr=True), error, terminal.EXIT_ARGUMENT) from None
-    figures = compare(recorded, loaded.scenario, range(1, seeds + 1))
     Console(markup=False).print(likeness_table(figures, recorded.run_id))
     if not all(figure.agrees for figure in figures):
         raise typer.Exit(1)

@@ -81,13 +81,14 @@ def _audience(
     if fan_out >= NEARLY_ALL * count:
         return plan | {"spread": "all"}
     receivers = f"{audience.name}-reached"
+    reached_count = min(count - 1, round(fan_out))
     notes.append(
         f"The recording does not show which of the {count} subscribers get which message: the "
-        f"same {round(fan_out)} of them get all."
+        f"same {reached_count} of them get all."
     )
     first = tables[audience.name]
-    reached = dict(first, clients=round(fan_out))
-    first |= {"clients": count - round(fan_out), "subscribes": False}
+    reached = dict(first, clients=reached_count)
+    first |= {"clients": count - reached_count, "subscribes": False}
     tables[receivers] = reached
     return plan | {"to": receivers, "spread": "all"}
 

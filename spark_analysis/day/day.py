@@ -59,8 +59,8 @@ def the_day(spark: SparkSession, runs: Sequence[Run]) -> Day | None:
     is_part = until_s - from_s > DAY_S
     if is_part:
         found = _worst(courses, lives, WORST_S, from_s, until_s)
-        middle_s = until_s if found is None else found.from_s + WORST_S
-        from_s = middle_s - middle_s % DAY_S
+        within_s = until_s if found is None else found.from_s
+        from_s = within_s - within_s % DAY_S
         until_s = from_s + DAY_S
         lives = [life for life in lives if life.until_s > from_s and life.from_s < until_s]
     step_s = next(step for step in STEPS_S if (until_s - from_s) / step <= POINTS_MAX)

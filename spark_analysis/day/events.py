@@ -26,6 +26,8 @@ BEFORE_S: Final = 60.0
 """Time before an overload whose windows it is compared with, seconds."""
 VALUE_MAX: Final = 40
 """Maximum length of a value in an event; of longer ones only the setting is named, characters."""
+STOPPED: Final = "stopped"
+"""How a recording ends whose broker ends cleanly."""
 GAP_S: Final = 2.0
 """Time without a record that counts as a stop, seconds."""
 _SUMS: Final = (
@@ -125,9 +127,11 @@ def _stops(lives: Sequence[Lifetime]) -> Iterator[Event]:
                 and before.ended_by == "duration"
             ):
                 continue
-            how = {"stopped": "stopped", "duration": "not recorded"}.get(before.ended_by, "killed")
             away = quantity(max(after.from_s - before.until_s, 0.0), Unit.SECONDS)
-            words = f"Broker{name} {how}, started again after {away}"
+            words = {
+                STOPPED: f"Broker{name} stopped, started again after {away}",
+                "duration": f"Broker{name} not recorded for {away}",
+            }.get(before.ended_by, f"Broker{name} killed; nothing is recorded for {away}")
             yield Event("restart", before.until_s, after.from_s, words, "; ".join(changes))
 
 

@@ -11,6 +11,7 @@ from spark_analysis.day.course import BEYOND_S, CONNECT, MESSAGE
 from spark_analysis.day.events import (
     CAUSES,
     GAP_S,
+    STOPPED,
     Event,
     Lifetime,
     Row,
@@ -62,7 +63,9 @@ def worst(
     """The worst five minutes of a course, or None if there was no trouble."""
     lost = Counter[int]()
     for row in reasons:
-        lost[row["at_s"]] += row["count"]
+        # Messages that no limit has dropped were dropped as asked.
+        if row["kind"] == CONNECT or row["reason"] in ADVICE:
+            lost[row["at_s"]] += row["count"]
     by_step = {row["at_s"]: row for row in course}
     first, last = min(by_step, default=0), max(by_step, default=0)
     gaps = downtimes(lives)
@@ -103,12 +106,16 @@ def worst(
 
 
 def downtimes(lives: Sequence[Lifetime]) -> list[tuple[float, float]]:
-    """Times between two runs of a broker."""
+    """Times in which a broker was down. The last minute of a killed one may not be recorded."""
     by_broker: dict[str, list[Lifetime]] = {}
     for life in sorted(lives, key=lambda life: life.from_s):
         by_broker.setdefault(life.broker, []).append(life)
     pairs = [pair for own in by_broker.values() for pair in pairwise(own)]
-    return [(one.until_s, two.from_s) for one, two in pairs if two.from_s - one.until_s > GAP_S]
+    return [
+        (one.until_s, two.from_s)
+        for one, two in pairs
+        if two.from_s - one.until_s > GAP_S and one.ended_by == STOPPED
+    ]
 
 
 def _overlap(gap: tuple[float, float], step: tuple[float, float]) -> float:
@@ -218,7 +225,8 @@ def advice(found: Worst, events: Sequence[Event], step_s: int) -> list[str]:
                 f"{amount:,} CONNECTs would have waited longer than their clients do "
                 "(flow.connect_patience_s): more of them in process need more workers or nodes."
             )
-        elif reason in ("not_authorized", "bad_user_name_or_password", "banned"):
+    for reason in ("not_authorized", "bad_user_name_or_password", "banned"):
+        if amount := found.rejected[reason]:
             said.append(f"{amount:,} CONNECTs had wrong credentials: look at what was deployed.")
     if any(
         event.kind == "restart"

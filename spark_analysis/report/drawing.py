@@ -57,7 +57,7 @@ def axis(
     """An axis that all values fit on, with some space around them."""
     known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    if is_log:
+    if is_log and known:
         return Axis(low / 1.15, high * 1.15, label, title, is_log=True)
     space = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     low = 0.0 if is_from_zero and low >= 0 else low - space

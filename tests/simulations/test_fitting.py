@@ -1,5 +1,6 @@
 """A scenario that is fitted to a run has the clients, messages and costs that made the run."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,10 @@ def test_the_command_writes_a_scenario_that_can_be_checked(one: Path, tmp_path: 
     assert checked.exit_code == 0, checked.output
     for figure in ("99 % connected", "acknowledged", "p50", "p99"):
         assert figure in checked.output
+    file.write_text(re.sub(r"(?m)^duration_s = .*", "duration_s = 3.0", text))
+    short = CliRunner().invoke(app, ["scenario", "check", str(one), str(file)])
+    assert short.exit_code == 2
+    assert "the scenario ends after 3 s" in short.output
     faster = text.replace("commit_times", "# commit_times").replace("commit_s", "# commit_s")
     file.write_text(faster.replace("[store]", "[store]\ncommit_s = 0.05"))
     assert CliRunner().invoke(app, ["scenario", "check", str(one), str(file)]).exit_code == 1

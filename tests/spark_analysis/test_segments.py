@@ -4,9 +4,11 @@ import math
 import random
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_analysis import segments
 from spark_analysis.questions.stability import SETTLED_RATIO, stability
 from tests.spark_analysis.hand import Row, answer, runs, table
 
@@ -67,3 +69,17 @@ def test_windows_are_the_same_however_their_rows_are_cut(
             assert row[name] == pytest.approx(max(each[name] for each in nodes)), (run, name)
         settled = [each["settling_s"] for each in nodes]
         assert row["settling_s"] == (None if None in settled else max(settled)), run
+
+
+def test_a_file_that_is_missing_between_two_in_a_batch_begins_another_segment() -> None:
+    times = [float(t_s) for t_s in (*range(60), *range(120, 180))]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "run_id": ["r"] * len(times),
+            "node": pa.array([0] * len(times), pa.int32()),
+            "t_s": times,
+            "ln_window": [0.0] * len(times),
+        }
+    )
+    (found,) = segments._segments(iter([batch]))
+    assert found["from_s"].to_pylist() == [0.0, 120.0]

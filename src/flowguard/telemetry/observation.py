@@ -224,11 +224,11 @@ class Observation:
         # A turn's clock may be slightly behind that of a commit; rows must be in order.
         ended_s = self._ended_s = max(self._ended_s, until_s)
         client_id = None if connection is None else connection.client_id
-        if client_id is None:
+        if not client_id:  # Closed at once, or rejected before it got an id.
             self._unknown_count += 1
         return AttemptRow(
             population=POPULATION,
-            client=-self._unknown_count if client_id is None else number_of(client_id),
+            client=number_of(client_id) if client_id else -self._unknown_count,
             number=None,
             node=NODE,
             started_s=self.t_s(since_s),

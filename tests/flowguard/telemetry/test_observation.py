@@ -226,6 +226,16 @@ def test_attempts_are_in_the_order_of_their_ends_whatever_clock_they_come_with()
     assert all(row["started_s"] == 0 for row in found)  # Before the run is its beginning.
 
 
+def test_clients_that_are_rejected_before_they_have_an_id_are_different_ones() -> None:
+    watched = Watched()
+    connection = watched.stage.open().connection
+    connection.connect_packet = Connect("")
+    assert connection.client_id == ""
+    ends_s = (1.0, 2.0)
+    rows = [watched.observation.attempt(connection, 0.0, at_s, REFUSED) for at_s in ends_s]
+    assert [row["client"] for row in read(ATTEMPTS, rows)] == [-1, -2]
+
+
 def test_while_nobody_records_nothing_is_remembered() -> None:
     stage = Stage()
     before = stage.open()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from spark_analysis.day.events import Lifetime, Row, events, fleet
-from spark_analysis.day.worst import advice, sufferers, why, worst
+from spark_analysis.day.worst import advice, downtimes, sufferers, why, worst
 
 STEP_S = 5
 START_S = 1_000_000
@@ -99,7 +99,28 @@ def test_a_crowd_a_stopped_store_and_a_deploy_are_named_with_their_time_and_caus
 
 def test_a_broker_that_ended_without_a_word_was_killed() -> None:
     (event,) = events(hour(), [], [life(0, 1000, "unknown"), life(1010, 3600)], STEP_S)
-    assert event.words.startswith("Broker killed, started again after 10")
+    assert event.words.startswith("Broker killed; nothing is recorded for 10")
+
+
+def test_who_was_killed_was_not_down_for_as_long_as_nothing_is_recorded() -> None:
+    assert downtimes([life(0, 1000, "unfinished"), life(1060, 3600)]) == []
+    assert downtimes([life(0, 1000), life(1060, 3600)]) == [(START_S + 1000, START_S + 1060)]
+
+
+def test_messages_dropped_as_asked_are_no_trouble() -> None:
+    assert (
+        worst(hour(), [reason(5, "offline_qos_0", 9, "message")], [life(0, 3600)], STEP_S) is None
+    )
+    found = worst(hour(), [reason(5, "queue_messages", 9, "message")], [life(0, 3600)], STEP_S)
+    assert found is not None
+    assert found.trouble_s == STEP_S
+
+
+def test_a_message_that_rules_forbid_is_no_connect_with_wrong_credentials() -> None:
+    lost = [reason(5, "not_authorized", 9, "message"), reason(5, "queue_messages", 9, "message")]
+    found = worst(hour(), lost, [life(0, 3600)], STEP_S)
+    assert found is not None
+    assert not any("credentials" in words for words in advice(found, [], STEP_S))
 
 
 def test_a_window_is_called_cut_only_if_it_was_larger_before() -> None:

@@ -40,6 +40,13 @@ def test_a_logarithmic_axis_has_marks_of_each_power_and_leaves_out_what_is_not_a
     assert wide.place(0.0) == 0
 
 
+@pytest.mark.parametrize("values", [[], [0.0]])
+def test_a_logarithmic_axis_without_a_value_can_be_drawn(values: list[float]) -> None:
+    up = axis(values, str, is_log=True)
+    assert Chart(Axis(0.0, 1.0, str), up, height_px=10).html()
+    assert 0.0 <= up.place(0.5) <= 1.0
+
+
 def test_words_of_data_are_escaped() -> None:
     chart = Chart(Axis(0, 1, lambda _: "<b>"))
     chart.dot(0.5, 0.5, "f0", title="<script>")
