@@ -1,17 +1,17 @@
 """Survey: a random sample of the connected clients, looked at one after the other.
 
 A count per message would cost every message. A look at one connection per sample costs the same at
-any load, and shows which kinds of clients there are (Vitter's algorithm R).
+any load, and shows which kinds of clients there are. A client is in the sample if the number of its
+id is small enough, so clients that stay are in it as often as those that come and go.
 """
 
-from random import Random
 from typing import Final, final
 
 from flowguard.session.connection import ServerConnection
 from flowguard.telemetry.schema import ConnectionRow
 
 SAMPLE_MAX: Final = 1_000
-"""Number of connections in the sample."""
+"""Maximum number of connections in the sample."""
 LOOKS_MAX: Final = 10
 """Number of ended connections that one look removes from the sample."""
 KEEP_ALIVE_GRACE: Final = 1.5
@@ -28,19 +28,22 @@ class Survey:
     def __init__(self, node: int) -> None:
         self._node = node
         self._sample: list[ServerConnection] = []
-        self._connected_count = 0
+        self._below = 1 << 63
+        """Numbers of the clients in the sample are below."""
         self._next = 0
-        self._random = Random()
 
     def connected(self, connection: ServerConnection) -> None:
         """Take a client that has connected into the sample, or not."""
-        self._connected_count += 1
-        if len(self._sample) < SAMPLE_MAX:
-            self._sample.append(connection)
+        if number_of(connection.client_id or "") >= self._below:
             return
-        index = self._random.randrange(self._connected_count)
-        if index < SAMPLE_MAX:
-            self._sample[index] = connection
+        self._sample.append(connection)
+        if len(self._sample) > SAMPLE_MAX:
+            self._sample = [each for each in self._sample if not each.ended]
+            while len(self._sample) > SAMPLE_MAX // 2:
+                self._below //= 2
+                self._sample = [
+                    each for each in self._sample if number_of(each.client_id or "") < self._below
+                ]
 
     def look(self, t_s: float, now_s: float) -> ConnectionRow | None:
         """Return a row of the next connected client, or None if there is none."""

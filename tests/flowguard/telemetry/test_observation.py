@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from socket import gethostname
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from flowguard.flow.load.observer import BOUNDS_S, BUCKET_RATIO
 from flowguard.node.connect.attempts import CLOSED, CONNECTED, REFUSED
 from flowguard.node.connect.authentication import Hooks
 from flowguard.node.publish.plans import WIDE_DELIVERIES
+from flowguard.telemetry import survey
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.schema import (
@@ -458,3 +460,25 @@ def test_a_sample_counts_commits_their_operations_and_payloads() -> None:
     assert found["payload_bytes"] == 5
     rows = read(LATENCIES, watched.observation.latencies(stage.now_s))
     assert sum(row["count"] for row in rows if row["kind"] == "commit") >= found["commits_count"]
+
+
+def test_clients_that_stay_are_looked_at_however_many_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fixed(client_id: str) -> int:
+        return crc32(client_id.encode()) << 31
+
+    monkeypatch.setattr(survey, "SAMPLE_MAX", 20)
+    monkeypatch.setattr(survey, "number_of", fixed)
+    watched = Watched()
+    for number in range(100):
+        watched.stage.connect(f"stays-{number}")
+    short = [watched.stage.connect(f"goes-{number}") for number in range(10)]
+    for number in range(10, 1_000):
+        short.pop(0).disconnect()
+        short.append(watched.stage.connect(f"goes-{number}"))
+        looked_at(watched)
+    found = {row["client"] for row in (looked_at(watched) for _ in range(40)) if row}
+    stay = found & {fixed(f"stays-{number}") for number in range(100)}
+    assert len(stay) >= 5
+    assert len(stay) > len(found) / 2
