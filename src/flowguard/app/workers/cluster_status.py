@@ -53,7 +53,7 @@ class ShardStatus(TypedDict):
     """A value of `ShardState`, or of that of a newer version."""
     incarnation: int
     load: ShardLoad | None
-    """Its load, or None if the shard does not answer."""
+    """The load of the shard, or None if it does not answer."""
 
 
 class MoveStatus(TypedDict):
