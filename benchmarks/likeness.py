@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,11 +24,10 @@ from simulations.fitting.recorded import read_run
 from simulations.scenario import PopulationPlan, PublishPlan, Scenario
 from simulations.scenario_files.loading import load
 from spark_sweep.likeness import TOLERANCE, Likeness, compare
-from spark_sweep.scenario_command import write_like
+from spark_sweep.scenario_command import COLUMNS, cells, write_like
 
 KEY = "likeness"
 TITLE = "Scenarios from recorded runs"
-HEADER = ("run", "figure", "recorded", "95 %", "simulated", "95 %", "deviation")
 SECONDS = 30.0
 SEEDS = 3
 LOAD = "load"
@@ -38,7 +37,7 @@ RECEIVERS = 300
 console = pages.console()
 
 
-def fleet(clients: int, seconds: float) -> dict[str, PopulationPlan]:
+def fleet(clients: int) -> dict[str, PopulationPlan]:
     """Pairs whose publishers send 5 messages per second each."""
     publish = PublishPlan(rate_per_s=5.0, to="receivers", spread="one")
     return {
@@ -52,11 +51,11 @@ def fleet(clients: int, seconds: float) -> dict[str, PopulationPlan]:
 def scenarios(seconds: float, clients: int) -> dict[str, Scenario]:
     crowd = PopulationPlan(clients=clients, start_s=seconds / 3, start_over_s=0.5)
     one = PublishPlan(rate_per_s=8.0, to="receivers", spread="all")
-    wide = fleet(RECEIVERS, seconds)
+    wide = fleet(RECEIVERS)
     wide["senders"] = wide["senders"].model_copy(update={"clients": 1, "publish": one})
     populations = {
-        "steady fleet": fleet(PAIRS, seconds),
-        "flash crowd": {"crowd": crowd, **fleet(PAIRS // 5, seconds)},
+        "steady fleet": fleet(PAIRS),
+        "flash crowd": {"crowd": crowd, **fleet(PAIRS // 5)},
         "wide fan-out": wide,
     }
     return {
@@ -64,10 +63,9 @@ def scenarios(seconds: float, clients: int) -> dict[str, Scenario]:
     }
 
 
-def record(scenario: Scenario, folder: Path, flow: Mapping[str, Any]) -> None:
-    """Record a run of the load on a real broker with these limits below `folder`."""
-    settings = {"telemetry": {"record_dir": str(folder)}, "flow": flow}
-    with broker_process("rocks", settings) as broker:
+def record(scenario: Scenario, folder: Path) -> None:
+    """Record a run of the load on a real broker below `folder`."""
+    with broker_process("rocks", {"telemetry": {"record_dir": str(folder)}}) as broker:
         driven(broker, scenario, scenario.duration_s)
         broker.finish()
     (folder / LOAD).write_text(f"{os.getloadavg()[0]:.0f}\n")
@@ -81,7 +79,7 @@ class Likenesses:
     folder: Path
 
     def report(self) -> Report:
-        rows = [(name, *row(figure)) for name in self.figures for figure in self.figures[name]]
+        rows = [(name, *cells(figure)) for name in self.figures for figure in self.figures[name]]
         checks = [
             at_most(f"{name}: {figure.name}, off by", abs(figure.deviation), TOLERANCE, digits=2)
             for name in self.figures
@@ -93,23 +91,11 @@ class Likenesses:
             f"{self.build}. Programs that wanted a core while it was recorded: {loads}.\n\n"
             "Assumptions, as `flowguard scenario from` prints them:\n\n"
         ) + "\n".join(f"- {each}" for each in words)
-        return Report(KEY, TITLE, text, tuple(checks), (Grid(HEADER, tuple(rows)),))
+        return Report(KEY, TITLE, text, tuple(checks), (Grid(("run", *COLUMNS), tuple(rows)),))
 
 
 def load_of(folder: Path, name: str) -> str:
     return (folder / name.replace(" ", "-") / LOAD).read_text().strip()
-
-
-def row(figure: Likeness) -> tuple[str, ...]:
-    of_parts = figure.recorded_interval
-    return (
-        figure.name,
-        f"{figure.recorded:.4g}",
-        "" if of_parts is None else f"± {of_parts.half:.2g}",
-        f"{figure.simulated.mean:.4g}",
-        f"± {figure.simulated.half:.2g}",
-        f"{figure.deviation:+.0%}",
-    )
 
 
 def main(
@@ -131,7 +117,7 @@ def main(
             folder = (keep or Path(temporary)) / name.replace(" ", "-")
             if not folder.exists():
                 console.print(f"recording {name}")
-                record(scenario, folder, {})
+                record(scenario, folder)
             console.print(f"fitting {name}")
             run, file = read_run(folder), folder / "like.toml"
             notes[name] = write_like(run, file)

@@ -21,7 +21,7 @@ from .build import Unavailable
 from .checks import Reported
 from .conditions import FULL_SECONDS, QUICK_SECONDS, Conditions
 from .log import fan_out, fleet, resuming
-from .nodes import adoption, cascade, costs, halved, slowed, storm
+from .nodes import adoption, cascade, costs, slowed, starved, storm
 from .overload import (
     e01_fan_out,
     e07_slow_subscribers,
@@ -51,7 +51,7 @@ ROOMS = (
     ),
     *(layouts, fetch, reconnect, restart, drift, merging, durable_log),
     *(fleet, fan_out, resuming),
-    *(cascade, costs, adoption, slowed, halved, storm),
+    *(cascade, costs, adoption, slowed, starved, storm),
     proxy,
 )
 PARTS: dict[str, Measure] = {room.KEY: room.measure for room in ROOMS}

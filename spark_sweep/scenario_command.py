@@ -17,6 +17,7 @@ from spark_analysis import terminal
 from spark_sweep.likeness import TOLERANCE, Likeness, compare
 
 SEEDS: Final = 3
+COLUMNS: Final = ("figure", "recorded", "95 %", "simulated", "95 %", "deviation")
 
 scenario = typer.Typer(
     help="Make a scenario from a recorded run, and compare both.",
@@ -79,17 +80,22 @@ def check(
 
 
 def likeness_table(figures: list[Likeness], run_id: str) -> Table:
-    table = Table("", "recorded", "95 %", "simulated", "95 %", "deviation", title=run_id)
-    table.box, table.pad_edge = box.SIMPLE, False
+    table = Table(
+        *COLUMNS, title=f"{run_id}: at most {TOLERANCE:.0%} off", box=box.SIMPLE, pad_edge=False
+    )
     for figure in figures:
-        of_parts = figure.recorded_interval
-        table.add_row(
-            figure.name,
-            f"{figure.recorded:.4g}",
-            "" if of_parts is None else f"± {of_parts.half:.2g}",
-            f"{figure.simulated.mean:.4g}",
-            f"± {figure.simulated.half:.2g}",
-            f"{figure.deviation:+.0%} of {TOLERANCE:.0%}",
-            style="green" if figure.agrees else "red",
-        )
+        table.add_row(*cells(figure), style="green" if figure.agrees else "red")
     return table
+
+
+def cells(figure: Likeness) -> tuple[str, ...]:
+    """Return a figure as texts, in the order of COLUMNS."""
+    of_parts = figure.recorded_interval
+    return (
+        figure.name,
+        f"{figure.recorded:.4g}",
+        "" if of_parts is None else f"± {of_parts.half:.2g}",
+        f"{figure.simulated.mean:.4g}",
+        f"± {figure.simulated.half:.2g}",
+        f"{figure.deviation:+.0%}",
+    )

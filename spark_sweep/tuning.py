@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 
 from flowguard.config import FlowSettings
 from flowguard.errors import ConfigError
@@ -11,12 +12,14 @@ from simulations.fitting.recorded import read_run
 from simulations.fitting.writing import scenario_toml
 from simulations.scenario_files.loading import load
 from spark_analysis import terminal
-from spark_analysis.terminal import LOCAL, PARTITIONS, Master, Memory, Partitions
+from spark_analysis.terminal import EXIT_ARGUMENT, LOCAL, PARTITIONS, Master, Memory, Partitions
 from spark_sweep.scenario_command import write_like
 
 if TYPE_CHECKING:
     from spark_analysis.tuner.objective import Objective
 
+EXIT_REFUSED: Final = 3
+"""Nothing is recommended, because the runs do not support it."""
 SEEDS: Final = 6
 OF_CONNECTS: Final = ("time_to_connect", "retries", "admission")
 """Questions whose answers depend on the limits of CONNECTs."""
@@ -34,7 +37,7 @@ WINDOW_LIMITS: Final[dict[str, tuple[float, ...]]] = {
 def tune(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUNS...]", help="Directories of runs, or with such below them."),
+        typer.Argument(metavar="RUNS", help="Directories of runs, or with such below them."),
     ] = None,
     *,
     objective: Annotated[
@@ -67,15 +70,16 @@ def tune(
     If the runs do not support a recommendation, one sentence gives the reason, and the exit
     code is 3.
     """
-    from spark_analysis.tuner import command, limits_file
+    from spark_analysis.tuner import limits_file
 
     console = terminal.quiet_console()
     if (like is None) == (not runs):
-        why = "Give RUNS, or --like with a recorded run."
-        raise terminal.refused(console, why, terminal.EXIT_ARGUMENT)
+        raise _wrong(console, "Give RUNS, or --like with a recorded run.")
+    wanted = _wanted(objective, console)
     if like is not None:
-        runs = [simulate_like(like, objective, out, master)]
-    command.tune(runs or [], objective, out, policy, master, memory, partitions)
+        runs = [simulate_like(like, wanted, out, master)]
+    if not choose(runs or [], wanted, out, policy, master, memory, partitions):
+        raise typer.Exit(EXIT_REFUSED)
     if like is not None:
         file = out / limits_file.NAME
         file.write_text(
@@ -83,21 +87,19 @@ def tune(
         )
 
 
-def simulate_like(like: Path, objective: str, out: Path, master: str) -> Path:
+def simulate_like(like: Path, objective: "Objective", out: Path, master: str) -> Path:
     """Simulate the load of a recorded run under other limits; return the directory of the runs."""
-    from spark_analysis.tuner.objective import ObjectiveFailed, load_objective
     from spark_sweep.command import sweep
 
     console = terminal.quiet_console()
     try:
-        wanted = load_objective(objective)
         run = read_run(like)
         terminal.make_directories(console, out)
         file, grid = out / f"{run.run_id}.toml", out / "grid.toml"
         notes = write_like(run, file)
-        limits = limits_to_try(wanted, load(str(file)).scenario.flow)
-    except (ConfigError, ObjectiveFailed) as error:
-        raise terminal.refused(console, error, terminal.EXIT_ARGUMENT) from None
+        limits = limits_to_try(objective, load(str(file)).scenario.flow)
+    except ConfigError as error:
+        raise _wrong(console, error) from None
     terminal.say(console, [f"- {note}" for note in notes])
     grid.write_text(grid_toml(file.name, limits))
     sweep(grid, out / "sweep", master)
@@ -113,3 +115,57 @@ def limits_to_try(objective: "Objective", flow: FlowSettings) -> dict[str, list[
 
 def grid_toml(scenario: str, limits: dict[str, list[Any]]) -> str:
     return scenario_toml({"seeds": SEEDS, "scenarios": [scenario], "limits": {"flow": limits}})
+
+
+def choose(
+    runs: list[Path],
+    objective: "Objective",
+    out: Path,
+    policy: str,
+    master: str,
+    memory_gib: int | None,
+    partitions: int,
+) -> bool:
+    """Choose limits and print the choice; False if the runs do not support a recommendation."""
+    console = terminal.quiet_console()
+    with terminal.step(console, "loading Spark"):
+        from spark_analysis.java import JavaMissing, find_java
+        from spark_analysis.job import JobFailed
+        from spark_analysis.tables import FOLDER
+        from spark_analysis.tuner.job import PolicyUnknown, run_tuning
+
+    terminal.check_directories(console, runs)
+    try:
+        java = find_java()
+        terminal.make_directories(console, out, out / FOLDER)
+        with terminal.progress(console) as shown:
+            result = run_tuning(
+                runs,
+                objective,
+                out,
+                master,
+                policy=policy,
+                memory_gib=memory_gib,
+                partitions=partitions,
+                progress=shown,
+            )
+    except PolicyUnknown as failure:
+        raise _wrong(console, failure) from None
+    except (JavaMissing, JobFailed) as failure:
+        raise terminal.refused(console, failure) from None
+    terminal.say(console, result.lines())
+    terminal.say(console, [f"{java}, Spark on {master}"], style="dim")
+    return result.limits is not None
+
+
+def _wanted(name: str, console: Console) -> "Objective":
+    from spark_analysis.tuner.objective import ObjectiveFailed, load_objective
+
+    try:
+        return load_objective(name)
+    except ObjectiveFailed as failure:
+        raise _wrong(console, failure) from None
+
+
+def _wrong(console: Console, why: str | Exception) -> typer.Exit:
+    return terminal.refused(console, why, EXIT_ARGUMENT)

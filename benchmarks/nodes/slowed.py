@@ -2,7 +2,8 @@
 
 Each node has one shard, and durable pairs publish at a steady pace. Pairs *apart* have both
 sessions on the first node. The publisher of a *touching* pair is on the first node, and its
-subscriber on the last. The line of that node becomes slower, and later as fast as before.
+subscriber on the last. The line of that node becomes slower, and later as fast as before. The
+window of a touching publisher is read at the first node, that of each node at itself.
 """
 
 import subprocess
@@ -11,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.error import HTTPError
 
 from benchmarks import machine
 from benchmarks.checks import Check, Grid, Report, at_least, at_most
@@ -31,17 +34,13 @@ from .running import Node, NodePlan, running
 KEY = "nodes-slowed"
 NODES, PAIRS, RATE_PER_S = 3, 50, 1_000.0
 BYTES_PER_S, DELAY_S, FACTOR = 4_000_000.0, 0.002, 50.0
-FULL_S, CALM_S, WARMUP_S, LOOK_S, HEALED_S = 20.0, 8.0, 2.0, 0.1, 30.0
+FULL_S, CALM_S, WARMUP_S, LOOK_S, HEALED_S = 20.0, 8.0, 2.0, 0.05, 30.0
 DOWN_MAX_S, DOWN_SHARE, APART_MIN, OPEN = 1.0, 0.5, 90.0, 100.0
 FIRST, SLOWED = 0, 2
 
 
-@dataclass(frozen=True)
-class Look:
-    """All shards at one instant; second 0 is when the line becomes slower."""
-
-    at_s: float
-    windows: tuple[float, ...]
+Windows = list[tuple[float, float]]
+"""Instants and windows; second 0 is when the node becomes slow."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +70,37 @@ class Slowed:
     apart_per_s: tuple[float, float]
     """Messages in and out, before and while the line is slow."""
     touching_per_s: tuple[float, float]
-    looks: tuple[Look, ...]
+    publisher: Windows
+    """Of a touching publisher, at the first node."""
+    nodes: tuple[Windows, ...]
     healed_s: float
-    """When the line was as fast as before, since second 0."""
+    """When the node was as fast as before, since second 0."""
 
     @property
     def down_s(self) -> float:
-        """Time until the window of the slowed node is at half of what it was."""
-        before = [look.windows[SLOWED] for look in self.looks if look.at_s <= 0][-1]
-        after = [look for look in self.looks if look.at_s > 0]
-        down = [look.at_s for look in after if look.windows[SLOWED] <= DOWN_SHARE * before]
+        """Time until the window of the publisher is at half of what it was."""
+        before = [window for at_s, window in self.publisher if at_s <= 0][-1]
+        down = [
+            at_s for at_s, window in self.publisher if at_s > 0 and window <= DOWN_SHARE * before
+        ]
         return min(down, default=float("inf"))
 
     @property
     def open_s(self) -> float:
-        """Time from the healing until all windows are at their maximum."""
-        after = [look for look in self.looks if look.at_s > self.healed_s]
-        is_open = [look.at_s for look in after if min(look.windows) >= OPEN]
-        return min(is_open, default=float("inf")) - self.healed_s
+        """Time from the healing until the windows of all nodes are at their maximum."""
+        opened = [
+            min(
+                (at_s for at_s, window in node if at_s > self.healed_s and window >= OPEN),
+                default=float("inf"),
+            )
+            for node in self.nodes
+        ]
+        return max(opened) - self.healed_s
 
     def report(self) -> Report:
         apart = 100 * self.apart_per_s[1] / self.apart_per_s[0]
         checks: list[Check] = [
-            at_most("window of the slowed node halved after", self.down_s, DOWN_MAX_S, " s", 1),
+            at_most("window of touching publishers halved after", self.down_s, DOWN_MAX_S, " s", 1),
             at_least("throughput of pairs apart while it is slow", apart, APART_MIN, " %"),
             at_most("all windows at 100 again after", self.open_s, HEALED_S, " s", 1),
         ]
@@ -101,10 +108,11 @@ class Slowed:
             ("apart", *(f"{each:,.0f}" for each in self.apart_per_s)),
             ("touching", *(f"{each:,.0f}" for each in self.touching_per_s)),
         )
-        first_s = self.looks[0].at_s
+        first_s = min(each[0][0] for each in (self.publisher, *self.nodes))
+        names = ("a touching publisher", *(f"node {n + 1}" for n in range(NODES)))
         series = tuple(
-            Series(f"node {n + 1}", tuple((o.at_s - first_s, o.windows[n]) for o in self.looks))
-            for n in range(NODES)
+            Series(name, tuple((at_s - first_s, window) for at_s, window in each))
+            for name, each in zip(names, (self.publisher, *self.nodes), strict=True)
         )
         title = self.fault.title
         return Report(
@@ -156,7 +164,9 @@ def observed(
     shards = [shard for node in nodes for shard in node.shards()]
     measured = (nodes[FIRST], shards, folder, seconds)
     calm = [throughput_of(process) for process in loads_of(*measured, WARMUP_S)]
-    with looking(nodes, shards) as looks:
+    client = f"p{numbers(shards, SLOWED)[-1]:07}"
+    own = [partial(own_window, node, k) for node, k in zip(nodes, shards, strict=True)]
+    with looking([partial(window_of, nodes[FIRST], client), *own]) as looks:
         loads = loads_of(*measured, CALM_S + WARMUP_S)
         time.sleep(CALM_S)
         begin()
@@ -166,10 +176,22 @@ def observed(
         healed_s = time.monotonic() - slowed_s
         while time.monotonic() < slowed_s + healed_s + HEALED_S:
             time.sleep(LOOK_S)
-            if looks and min(looks[-1].windows) >= OPEN:
+            if min(look[-1][1] for look in looks[1:]) >= OPEN:
                 break
-    found = tuple(Look(round(o.at_s - slowed_s, 2), o.windows) for o in looks)
-    return Slowed(fault, (calm[0], slow[0]), (calm[1], slow[1]), found, healed_s)
+    publisher, *found = ([(at_s - slowed_s, window) for at_s, window in look] for look in looks)
+    return Slowed(fault, (calm[0], slow[0]), (calm[1], slow[1]), publisher, tuple(found), healed_s)
+
+
+def window_of(node: Node, client: str) -> float | None:
+    """Ask the node of a client for its window; None if there is no such client."""
+    try:
+        return float(node.get(f"/explain/{client}")["window"]["limit"])
+    except HTTPError:
+        return None
+
+
+def own_window(node: Node, shard: int) -> float | None:
+    return float(node.get(f"/workers/{shard}/status")["window"]["granted"])
 
 
 def throughput_of(process: "subprocess.Popen[str]") -> float:
@@ -193,13 +215,7 @@ def load(
 ) -> "subprocess.Popen[str]":
     """Durable pairs whose publishers are on the first node, and their subscribers on node `at`."""
     path = folder / f"numbers-{at}"
-    skipped = at * PAIRS  # Clients of both generators have their own numbers.
-    numbers = [
-        each
-        for letter, place in (("s", at), ("p", FIRST))
-        for each in islice(owned(letter, NODES, shards[place]), skipped, skipped + PAIRS)
-    ]
-    path.write_text("".join(f"{each}\n" for each in numbers))
+    path.write_text("".join(f"{each}\n" for each in numbers(shards, at)))
     values = {
         "port": node.port,
         "broker-pid": node.pid,
@@ -208,31 +224,43 @@ def load(
         "w": 100,
         "rate": RATE_PER_S,
         "durable": 1,
-        "first-topic": skipped,
+        "first-topic": at * PAIRS,
         "warmup": warmup_s,
         "seconds": seconds,
     }
     return pairs_program(values, path)
 
 
+def numbers(shards: list[int], at: int) -> list[int]:
+    """Numbers of the subscribers on node `at`, then of their publishers on the first node."""
+    skipped = at * PAIRS  # Clients of both generators have their own numbers.
+    return [
+        each
+        for letter, place in (("s", at), ("p", FIRST))
+        for each in islice(owned(letter, NODES, shards[place]), skipped, skipped + PAIRS)
+    ]
+
+
 @contextmanager
-def looking(nodes: list[Node], shards: list[int]) -> Iterator[list[Look]]:
-    """Read the windows of all shards all the time."""
-    looks: list[Look] = []
+def looking(sources: list[Callable[[], float | None]]) -> Iterator[list[Windows]]:
+    """Read each window all the time; what one has answered is in the list of its place."""
+    looks: list[Windows] = [[] for _ in sources]
     is_over = threading.Event()
 
-    def look() -> None:
+    def look(source: Callable[[], float | None], found: Windows) -> None:
         while not is_over.wait(LOOK_S):
-            found = [
-                node.get(f"/workers/{k}/status") for node, k in zip(nodes, shards, strict=True)
-            ]
-            windows = tuple(float(status["window"]["granted"]) for status in found)
-            looks.append(Look(time.monotonic(), windows))
+            window = source()
+            if window is not None:
+                found.append((time.monotonic(), window))
 
-    thread = threading.Thread(target=look)
-    thread.start()
+    threads = [
+        threading.Thread(target=look, args=each) for each in zip(sources, looks, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield looks
     finally:
         is_over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()

@@ -94,17 +94,16 @@ def simulated(scenario: Scenario) -> MeasuredRun:
     acknowledgements: list[Histogram] = []
     busy_s = before = 0.0
     for second in range(seconds):
+        acknowledgements.append(Histogram(BOUNDS_S))
         broker = world.machines[0].broker
         if broker is not None:
-            broker.packets.acknowledgements = Histogram(BOUNDS_S)
-            acknowledgements.append(broker.packets.acknowledgements)
+            broker.packets.acknowledgements = acknowledgements[-1]
         world.run(second + 1.0)
         if broker is not None:
             busy_s = broker.loop.busy_s
         total = world.machines[0].counters.published_count
         published.append(total - before)
         before = total
-    acknowledgements += [Histogram(BOUNDS_S)] * (seconds - len(acknowledgements))
     first_s = sorted(
         inf if at_s == NEVER_S else at_s
         for population in world.populations

@@ -110,24 +110,27 @@ def _folder(directory: Path) -> Path:
 
 
 def _rows(folder: Path, table: str) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
     parts = sorted(folder.glob(f"{table}-*.parquet"))
-    return [row for part in parts for row in pq.read_table(part).to_pylist()]
+    return [row for part in parts for row in _read(part).to_pylist()]
 
 
 def _columns(folder: Path, table: str, names: tuple[str, ...]) -> Columns:
+    found: Columns = {name: [] for name in names}
+    for part in sorted(folder.glob(f"{table}-*.parquet")):
+        read = _read(part, names)
+        for name in names:
+            known = name in read.column_names
+            found[name] += read[name].to_pylist() if known else [None] * read.num_rows
+    return found
+
+
+def _read(part: Path, names: tuple[str, ...] = ()) -> Any:
+    """Return a file as a table, with those of the columns that it has; () stands for all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: Columns = {name: [] for name in names}
-    for part in sorted(folder.glob(f"{table}-*.parquet")):
-        try:
-            known = [name for name in names if name in pq.read_schema(part).names]
-            read = pq.read_table(part, columns=known, page_checksum_verification=True)
-        except (OSError, pa.ArrowException) as error:
-            raise ConfigError(f"{part}: cannot be read: {str(error).splitlines()[0]}") from error
-        for name in names:
-            values = read[name].to_pylist() if name in known else [None] * read.num_rows
-            found[name] += values
-    return found
+    try:
+        known = [name for name in pq.read_schema(part).names if name in names or not names]
+        return pq.read_table(part, columns=known, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{part}: cannot be read: {str(error).splitlines()[0]}") from error

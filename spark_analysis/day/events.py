@@ -35,8 +35,7 @@ _SUMS: Final = (
     *("closed_count", "published_count", "delivered_count", "dropped_count", "busy_s"),
 )
 _LARGEST: Final = (
-    *("memory_ratio", "commit_s", "drift_s", "overload_ratio", "closing_ratio"),
-    *("connect_p50_s", "connect_p99_s", "acknowledgement_p50_s", "acknowledgement_p99_s"),
+    *("memory_ratio", "commit_s", "overload_ratio", "connect_p99_s", "acknowledgement_p99_s"),
 )
 CAUSES: Final = {
     "queue": "packets waited for their turn",
@@ -112,27 +111,29 @@ def events(
     return sorted(found, key=lambda event: (event.from_s, event.kind))
 
 
-def _stops(lives: Sequence[Lifetime]) -> Iterator[Event]:
-    """Stops and restarts of each broker, with what the new process has else."""
+def gaps(lives: Sequence[Lifetime]) -> list[tuple[Lifetime, Lifetime]]:
+    """Every two recorded runs of a broker with none between them."""
     by_broker: dict[str, list[Lifetime]] = {}
     for life in sorted(lives, key=lambda life: life.from_s):
         by_broker.setdefault(life.broker, []).append(life)
-    for broker, own in by_broker.items():
-        name = f" {broker}" if len(by_broker) > 1 else ""
-        for before, after in pairwise(own):
-            changes = _changes(before, after)
-            if (
-                after.from_s - before.until_s < GAP_S
-                and not changes
-                and before.ended_by == "duration"
-            ):
-                continue
-            away = quantity(max(after.from_s - before.until_s, 0.0), Unit.SECONDS)
-            words = {
-                STOPPED: f"Broker{name} stopped, started again after {away}",
-                "duration": f"Broker{name} not recorded for {away}",
-            }.get(before.ended_by, f"Broker{name} killed; nothing is recorded for {away}")
-            yield Event("restart", before.until_s, after.from_s, words, "; ".join(changes))
+    return [pair for own in by_broker.values() for pair in pairwise(own)]
+
+
+def _stops(lives: Sequence[Lifetime]) -> Iterator[Event]:
+    """Stops and restarts of each broker, with what the new process has else."""
+    are_many = len({life.broker for life in lives}) > 1
+    for before, after in gaps(lives):
+        changes = _changes(before, after)
+        gap_s = after.from_s - before.until_s
+        if gap_s < GAP_S and not changes and before.ended_by == "duration":
+            continue
+        name = f" {after.broker}" if are_many else ""
+        away = quantity(max(gap_s, 0.0), Unit.SECONDS)
+        words = {
+            STOPPED: f"Broker{name} stopped, started again after {away}",
+            "duration": f"Broker{name} not recorded for {away}",
+        }.get(before.ended_by, f"Broker{name} killed; nothing is recorded for {away}")
+        yield Event("restart", before.until_s, after.from_s, words, "; ".join(changes))
 
 
 def _changes(before: Lifetime, after: Lifetime) -> list[str]:

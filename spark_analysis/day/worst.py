@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -16,6 +15,7 @@ from spark_analysis.day.events import (
     Lifetime,
     Row,
     cut_window,
+    gaps,
     reason_counts,
 )
 from spark_analysis.questions.question import Unit
@@ -68,12 +68,12 @@ def worst(
             lost[row["at_s"]] += row["count"]
     by_step = {row["at_s"]: row for row in course}
     first, last = min(by_step, default=0), max(by_step, default=0)
-    gaps = downtimes(lives)
+    down = downtimes(lives)
     length_s = max(WORST_S, step_s)
 
     def trouble(at_s: int) -> tuple[float, int, float]:
         row = by_step.get(at_s)
-        down_s = sum(_overlap(gap, (at_s, at_s + step_s)) for gap in gaps)
+        down_s = sum(_overlap(gap, (at_s, at_s + step_s)) for gap in down)
         seconds = (
             float(step_s)
             if lost[at_s]
@@ -101,19 +101,15 @@ def worst(
         [row for row in course if from_s <= row["at_s"] < until_s],
         reason_counts(reasons, CONNECT, from_s, until_s),
         reason_counts(reasons, MESSAGE, from_s, until_s),
-        sum(_overlap(gap, (from_s, until_s)) for gap in gaps),
+        sum(_overlap(gap, (from_s, until_s)) for gap in down),
     )
 
 
 def downtimes(lives: Sequence[Lifetime]) -> list[tuple[float, float]]:
     """Times in which a broker was down. The last minute of a killed one may not be recorded."""
-    by_broker: dict[str, list[Lifetime]] = {}
-    for life in sorted(lives, key=lambda life: life.from_s):
-        by_broker.setdefault(life.broker, []).append(life)
-    pairs = [pair for own in by_broker.values() for pair in pairwise(own)]
     return [
         (one.until_s, two.from_s)
-        for one, two in pairs
+        for one, two in gaps(lives)
         if two.from_s - one.until_s > GAP_S and one.ended_by == STOPPED
     ]
 

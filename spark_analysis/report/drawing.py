@@ -119,19 +119,11 @@ class Chart:
         self._drawn.append(f'<line class="{style}" x1="0" x2="100%" y1="{at}" y2="{at}"/>')
 
     def band(self, from_x: float, until_x: float, style: str, title: str = "") -> None:
-        """A time, over the whole height; at least two pixels wide."""
-        self.box(from_x, until_x, (0.0, 1.0), style, title)
-
-    def box(
-        self, from_x: float, until_x: float, share: tuple[float, float], style: str, title: str = ""
-    ) -> None:
-        """A box over a share of the height."""
+        """A time, over the whole height."""
         left, right = self._across.place(from_x), self._across.place(until_x)
-        top = self._height_px * (1 - share[1])
-        height = self._height_px * (share[1] - share[0])
         self._drawn.append(
             f'<rect class="{style}" x="{_percent(left)}" width="{_percent(right - left)}" '
-            f'y="{top:.1f}" height="{height:.1f}">{_title(title)}</rect>'
+            f'y="0" height="100%">{_title(title)}</rect>'
         )
 
     def line(

@@ -11,8 +11,8 @@ from benchmarks.nodes import slowed
 from benchmarks.nodes.cascade import Cascade, Look, Run
 from benchmarks.nodes.costs import SHARDS, WAYS, TwoNodes, Way
 from benchmarks.nodes.devices import Second
-from benchmarks.nodes.halved import KEY, PROCESSOR, Halving
 from benchmarks.nodes.line import Lane
+from benchmarks.nodes.starved import KEY, PROCESSOR, Starving
 from flowguard.cluster.members import owner_among
 
 PAIRS, CALM_S, AFTER_S, DEVICES = 20, 20, 50, 100
@@ -44,14 +44,14 @@ def test_bytes_of_all_connections_pass_a_lane_one_after_the_other() -> None:
     assert lane.take(0) - second_s == pytest.approx(1.0)
 
 
-def test_halved_process_goes_on_at_the_end() -> None:
+def test_starved_process_goes_on_at_the_end() -> None:
     with Popen(["sleep", "60"]) as process:
-        halving = Halving([process.pid])
-        halving.start()
+        starving = Starving([process.pid])
+        starving.start()
         status = Path(f"/proc/{process.pid}/status")
         while "T (stopped)" not in status.read_text():
             time.sleep(0.01)
-        halving.end()
+        starving.end()
         while "T (stopped)" in status.read_text():
             time.sleep(0.01)
         process.kill()
@@ -59,9 +59,11 @@ def test_halved_process_goes_on_at_the_end() -> None:
 
 @pytest.mark.parametrize(("down_s", "passed"), [(0.5, True), (1.5, False)])
 def test_window_of_a_slowed_node_must_be_down_within_a_second(down_s: float, passed: bool) -> None:
-    windows = ((-1.0, 100.0), (down_s, 20.0), (9.0, 20.0), (12.0, 100.0))
-    looks = tuple(slowed.Look(at_s, (100.0, 100.0, window)) for at_s, window in windows)
-    found = slowed.Slowed(PROCESSOR, (2_000.0, 1_900.0), (2_000.0, 300.0), looks, 10.0)
+    windows = [(-1.0, 100.0), (down_s, 20.0), (9.0, 20.0), (12.0, 100.0)]
+    fast = [(at_s, 100.0) for at_s, _ in windows]
+    nodes = (fast, fast, windows)
+    found = slowed.Slowed(PROCESSOR, (2_000.0, 1_900.0), (2_000.0, 300.0), windows, nodes, 10.0)
+    assert found.open_s == pytest.approx(2.0)
     assert found.report().passed is passed
     assert found.report().key == KEY
 

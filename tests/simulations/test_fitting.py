@@ -189,6 +189,16 @@ def test_a_simulation_and_an_unfinished_run_are_rejected(tmp_path: Path) -> None
     assert told.exit_code == 2
 
 
+@pytest.mark.parametrize("table", ["run", "end", "samples"])
+def test_a_damaged_file_is_named(tmp_path: Path, table: str) -> None:
+    scenario = Scenario(duration_s=1.0, populations={"a": PopulationPlan(clients=1)})
+    folder = record(scenario, tmp_path)
+    (part,) = folder.rglob(f"{table}-*.parquet")
+    part.write_bytes(part.read_bytes()[:-8])
+    with pytest.raises(ConfigError, match=f"{part}: cannot be read"):
+        read_run(folder)
+
+
 def test_tables_are_written_as_toml() -> None:
     table = {"a": 1, "b": {"c": 1e-05, "d e": {"f": [[1.0, 2]]}}, "g": [{"h": True}, {"h": False}]}
     assert tomllib.loads(scenario_toml(table, ["words " * 40])) == table

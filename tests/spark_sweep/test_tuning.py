@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 from flowguard.cli import app
 from flowguard.config import FlowSettings
 from simulations.scenario import PopulationPlan, Scenario
-from spark_analysis.tuner import command as tuner
-from spark_analysis.tuner.objective import load_objective
+from spark_analysis.tuner.objective import Objective, load_objective
 from spark_sweep import command as sweeper
+from spark_sweep import tuning
 from spark_sweep.grid import load_grid
 from spark_sweep.plan import make_plan
 from spark_sweep.tuning import limits_to_try
@@ -37,12 +37,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     def note(name: str) -> Callable[..., None]:
         return lambda *arguments: found.append((name, *arguments))
 
-    def choose(runs: list[Path], objective: str, out: Path, *_: object) -> None:
-        found.append(("tune", runs, objective))
+    def choose(runs: list[Path], objective: Objective, out: Path, *_: object) -> bool:
+        found.append(("choose", runs, objective))
         (out / "limits.toml").write_text("[flow]\n")
+        return True
 
     monkeypatch.setattr(sweeper, "sweep", note("sweep"))
-    monkeypatch.setattr(tuner, "tune", choose)
+    monkeypatch.setattr(tuning, "choose", choose)
     return found
 
 
@@ -53,7 +54,11 @@ def test_a_recorded_run_is_simulated_with_its_limits_and_others(
     done = tune("--like", run, "--objective", "connect", "--out", out)
     assert done.exit_code == 0, done.output
     (_, grid, sweep_out, _), (_, runs, objective) = told
-    assert (grid, sweep_out, objective) == (out / "grid.toml", out / "sweep", "connect")
+    assert (grid, sweep_out, objective) == (
+        out / "grid.toml",
+        out / "sweep",
+        load_objective("connect"),
+    )
     assert runs == [out / "sweep" / "runs"]
     plan = make_plan(load_grid(out / "grid.toml"), out / "grid.toml")
     assert {planned.loaded.name for planned in plan.runs} == {RUN_ID}

@@ -110,7 +110,7 @@ class _Tick:
         busy_s = (seen[0] - since_s) - (seen[2] - idle_s)
         if busy_s >= BUSY_MIN_S:
             share = (seen[1] - ran_s) / busy_s
-            self._node.guard.observer.running(min(1.0, max(RUNNING_SHARE_MIN, share)))
+            self._node.guard.observer.running_share = min(1.0, max(RUNNING_SHARE_MIN, share))
             self._seen = seen
 
     def _judge(self, now_s: float) -> None:

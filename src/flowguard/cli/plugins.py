@@ -52,10 +52,6 @@ PANELS: Final = {
         "demo": "loadgen.demo.demo:demo",
         "storm": "loadgen.command.storm:storm",
     },
-    PLUGGED_IN: {
-        "scenario": "spark_sweep.scenario_command:scenario [sim]",
-        "tune": "spark_sweep.tuning:tune [spark]",
-    },
 }
 """Own commands in the order of `--help`, by its panels: each is a function or a group of commands.
 """

@@ -156,10 +156,6 @@ class Observer:
         """Count the part of it that handshakes took."""
         self._handshakes_s += took_s
 
-    def running(self, share: float) -> None:
-        """A level: share of the time with work in which the loop has a processor, 0 to 1."""
-        self.running_share = share
-
     def started(self, sojourn_s: float) -> None:
         """A packet waited `sojourn_s` and starts now. For a batch it is the shortest wait.
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from flowguard.cli import app
 from flowguard.config import FlowSettings
 from spark_analysis import java
-from spark_analysis.tuner.command import EXIT_REFUSED, tune
 from spark_analysis.tuner.objective import names
+from spark_sweep.tuning import EXIT_REFUSED, tune
 from tests.spark_analysis.recorded import record
 
 SEEDS = range(1, 7)

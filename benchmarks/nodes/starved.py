@@ -1,7 +1,7 @@
-"""One of three nodes has a processor for half of the time: whose windows shrink?
+"""One of three nodes has a processor for a tenth of the time: whose windows shrink?
 
 As in `slowed`, with pairs apart and touching. All processes of the last node stand still (SIGSTOP)
-for half of each 0.2 s.
+for nine tenths of each 0.2 s, so that it cannot do its work. With half of the time it still can.
 """
 
 import os
@@ -20,18 +20,19 @@ from benchmarks.redis.servers import redis_server
 from .running import NodePlan, running
 from .slowed import FULL_S, NODES, SLOWED, Fault, Slowed, observed
 
-KEY = "nodes-halved"
-STEP_S = 0.1
+KEY = "nodes-starved"
+STOPPED_S, RUNS_S = 0.18, 0.02
 PROCESSOR = Fault(
     KEY,
-    "Three nodes, one of them without a processor for half of the time",
-    "one node halved",
-    f"All processes of the last node are stopped for {STEP_S:g} s, then go on for as long.",
+    "Three nodes, one of them with a processor for a tenth of the time",
+    "one node starved",
+    f"All processes of the last node are stopped for {STOPPED_S:g} s, "
+    f"then go on for {RUNS_S:g} s, again and again.",
 )
 
 
-class Halving(threading.Thread):
-    """Stops processes for half of the time, from `start` to `end`."""
+class Starving(threading.Thread):
+    """Stops processes for nine tenths of the time, from `start` to `end`."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         super().__init__(daemon=True)
@@ -39,9 +40,9 @@ class Halving(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        while not self._is_over.wait(STEP_S):
+        while not self._is_over.wait(RUNS_S):
             self._signal(signal.SIGSTOP)
-            self._is_over.wait(STEP_S)
+            self._is_over.wait(STOPPED_S)
             self._signal(signal.SIGCONT)
 
     def end(self) -> None:
@@ -64,10 +65,10 @@ def measure(conditions: Conditions) -> Slowed:
         with redis_server(folder / "redis", "always") as redis:
             plans = [NodePlan(redis.url, NODES, 1) for _ in range(NODES)]
             with running(folder, plans, conditions.broker_core) as nodes:
-                halving = Halving(nodes[SLOWED].pids())
+                starving = Starving(nodes[SLOWED].pids())
                 seconds = conditions.scaled(FULL_S, 4.0)
                 try:
-                    return observed(PROCESSOR, nodes, folder, seconds, halving.start, halving.end)
+                    return observed(PROCESSOR, nodes, folder, seconds, starving.start, starving.end)
                 finally:
-                    if halving.is_alive():
-                        halving.end()
+                    if starving.is_alive():
+                        starving.end()
