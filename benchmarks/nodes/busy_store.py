@@ -1,8 +1,9 @@
 """Stores on Redis of known capacity: the shards of a node share it, as they would share a machine.
 
-`site/sitecustomize.py` calls `install` in each process of a node. A commit takes `MESSAGE_S` for
-each durable message and `SESSION_S` for each record of a session: one when its client connects, and
-one when the connection ends. The commits of a node take turns.
+`site/sitecustomize.py` calls `install` in each process of a node. The store of a node is like a disk
+behind a network: a commit takes `LEAST_S`, and the node has `MESSAGE_S` of it for each durable
+message and `SESSION_S` for each record of a session to itself: one when its client connects, and
+one when the connection ends.
 """
 
 import os
@@ -20,6 +21,7 @@ from flowguard.stores import Fenced, Store
 SITE: Final = Path(__file__).resolve().parent / "site"
 LANE: Final = "FLOWGUARD_BENCH_LANE"
 """Variable with the path of a file, one for each node; while it exists, its commits take time."""
+LEAST_S: Final = 0.05
 MESSAGE_S: Final = 0.001
 SESSION_S: Final = 0.005
 
@@ -31,6 +33,7 @@ def _open_busy(settings: Settings, data: Path, on_wait: Any) -> Store:
     path, commit = os.environ[LANE], store.commit
 
     def commit_in_turn(ops: Sequence[StoreOp]) -> Fenced:
+        began_s = time.monotonic()
         fenced = commit(ops)
         took_s = MESSAGE_S * sum(op.__class__ is Append for op in ops)
         took_s += SESSION_S * sum(op.__class__ is PutSession for op in ops)
@@ -42,6 +45,7 @@ def _open_busy(settings: Settings, data: Path, on_wait: Any) -> Store:
             flock(lane, LOCK_EX)
             time.sleep(took_s)
             os.close(lane)  # This unlocks it.
+            time.sleep(max(0.0, began_s + LEAST_S - time.monotonic()))
         return fenced
 
     store.commit = commit_in_turn  # type: ignore[method-assign]

@@ -3,7 +3,7 @@
 Each node has one shard, and durable pairs publish at a steady pace. Pairs *apart* have both
 sessions on the first node. The publisher of a *touching* pair is on the first node, and its
 subscriber on the last. The line of that node becomes slower, and later as fast as before. The
-window of a touching publisher is read at the first node, that of each node at itself.
+first node tells the window that its clients have for messages to the last one.
 """
 
 import subprocess
@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.error import HTTPError
 
 from benchmarks import machine
 from benchmarks.checks import Check, Grid, Report, at_least, at_most
@@ -27,6 +26,7 @@ from benchmarks.peers import BUILT
 from benchmarks.placement import owned
 from benchmarks.redis.servers import redis_server
 from benchmarks.runner import last_result, number, refuse_errors
+from flowguard.app.workers.seat import name_of
 
 from .line import lines
 from .running import Node, NodePlan, running
@@ -71,7 +71,7 @@ class Slowed:
     """Messages in and out, before and while the line is slow."""
     touching_per_s: tuple[float, float]
     publisher: Windows
-    """Of a touching publisher, at the first node."""
+    """Of a touching publisher."""
     nodes: tuple[Windows, ...]
     healed_s: float
     """When the node was as fast as before, since second 0."""
@@ -164,9 +164,9 @@ def observed(
     shards = [shard for node in nodes for shard in node.shards()]
     measured = (nodes[FIRST], shards, folder, seconds)
     calm = [throughput_of(process) for process in loads_of(*measured, WARMUP_S)]
-    client = f"p{numbers(shards, SLOWED)[-1]:07}"
     own = [partial(own_window, node, k) for node, k in zip(nodes, shards, strict=True)]
-    with looking([partial(window_of, nodes[FIRST], client), *own]) as looks:
+    touching = partial(touching_window, nodes[FIRST], shards[FIRST], shards[SLOWED])
+    with looking([touching, *own]) as looks:
         loads = loads_of(*measured, CALM_S + WARMUP_S)
         time.sleep(CALM_S)
         begin()
@@ -182,16 +182,13 @@ def observed(
     return Slowed(fault, (calm[0], slow[0]), (calm[1], slow[1]), publisher, tuple(found), healed_s)
 
 
-def window_of(node: Node, client: str) -> float | None:
-    """Ask the node of a client for its window; None if there is no such client."""
-    try:
-        return float(node.get(f"/explain/{client}")["window"]["limit"])
-    except HTTPError:
-        return None
-
-
-def own_window(node: Node, shard: int) -> float | None:
+def own_window(node: Node, shard: int) -> float:
     return float(node.get(f"/workers/{shard}/status")["window"]["granted"])
+
+
+def touching_window(node: Node, shard: int, other: int) -> float:
+    """Return the window of clients of a shard for messages to another one."""
+    return float(node.get(f"/workers/{shard}/status")["links"]["window"][name_of(other)])
 
 
 def throughput_of(process: "subprocess.Popen[str]") -> float:
@@ -242,16 +239,15 @@ def numbers(shards: list[int], at: int) -> list[int]:
 
 
 @contextmanager
-def looking(sources: list[Callable[[], float | None]]) -> Iterator[list[Windows]]:
+def looking(sources: list[Callable[[], float]]) -> Iterator[list[Windows]]:
     """Read each window all the time; what one has answered is in the list of its place."""
     looks: list[Windows] = [[] for _ in sources]
     is_over = threading.Event()
 
-    def look(source: Callable[[], float | None], found: Windows) -> None:
+    def look(source: Callable[[], float], found: Windows) -> None:
         while not is_over.wait(LOOK_S):
             window = source()
-            if window is not None:
-                found.append((time.monotonic(), window))
+            found.append((time.monotonic(), window))
 
     threads = [
         threading.Thread(target=look, args=each) for each in zip(sources, looks, strict=True)

@@ -138,6 +138,8 @@ CATALOGUE: Final[tuple[Measurement[Node], ...]] = (
         "Messages for another worker that it has not confirmed.", "peer"),
     gauge("links.down", "link_down", lambda at: at.node.router.peers.down(),
         "1 while there is no link to another worker, else 0.", "peer"),
+    gauge("links.window", "link_window", lambda at: _link_windows(at),
+        "Packets that a client may have in process if they are for another worker.", "peer"),
     gauge("relayed.clients", "relayed_clients", lambda at: at.node.door.relayed_count,
         "Connections whose bytes this worker passes on to another one."),
     counter("relayed.bytes", "relayed_bytes", lambda at: at.node.door.relayed_bytes,
@@ -179,6 +181,12 @@ CATALOGUE: Final[tuple[Measurement[Node], ...]] = (
         "Size at which the oldest recorded run is deleted."),
 )
 # fmt: on
+
+
+def _link_windows(at: Look[Node]) -> dict[str, int]:
+    most = at.node.settings.flow.window_max
+    peers = at.node.router.peers.by_name.items()
+    return {name: min(peer.window, most) for name, peer in peers}
 
 
 def _shadow_of(at: Look[Node]) -> ShadowReport | None:

@@ -103,6 +103,8 @@ class LinksStatus(TypedDict):
     """Number of messages that are not confirmed."""
     down: dict[str, int]
     """1 if there is no link, else 0."""
+    window: dict[str, int]
+    """Window of a client for messages to it."""
 
 
 class Status(TypedDict):

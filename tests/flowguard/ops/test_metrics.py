@@ -73,7 +73,7 @@ def test_a_node_with_everything_shows_the_whole_catalogue() -> None:
     stage.node.door.certificates = {"server.pem": 2e9}
     stage.connect("c").publish("t", qos=1)
     stage.advance(0.1)
-    peer = SimpleNamespace(outgoing=SimpleNamespace(messages_count=3))
+    peer = SimpleNamespace(outgoing=SimpleNamespace(messages_count=3), window=7)
     stage.node.router.peers.by_name["worker-1"] = cast(Any, peer)
     text = generate_latest(registry_of(view_of(stage, RecordingProgress("live", 1)))).decode()
     families = {family.name: family for family in parse(text)}

@@ -18,7 +18,7 @@ WHY: Final[Mapping[str, str]] = {
     MoveReason.RESTART: "it ran there before",
     MoveReason.BALANCE: "{} has more shards",
 }
-NO_LINKS: Final = LinksStatus(waiting={}, down={})
+NO_LINKS: Final = LinksStatus(waiting={}, down={}, window={})
 """Those of a worker of another version."""
 
 

@@ -1,6 +1,7 @@
 """One worker with a slow store: its load travels on the links, and only work for it waits."""
 
 from flowguard.codec.packets import Puback
+from flowguard.flow.windows.window import UNBOUNDED
 from tests.support.machine import Machine, answers
 from tests.support.stage import TICK_S, Client
 
@@ -49,6 +50,8 @@ def test_slow_store_of_a_worker_slows_only_clients_whose_work_touches_it() -> No
     after = windows(machine)
     assert (after["a"], after["c"]) == (before["a"], before["c"])
     assert after["b"] <= before["b"] / 2
+    peers = machine["a"].node.router.peers.by_name
+    assert (peers["b"].window, peers["c"].window) == (after["b"], UNBOUNDED)
     acknowledged = run(machine, publishers, "b", TICKS_MAX)
     assert acknowledged["apart"] == acknowledged["between"] == RATE * TICKS_MAX
 
