@@ -163,11 +163,12 @@ def own_members(node: ast.ClassDef) -> set[str]:
     The values of an enum are no members: each of them is understood alone.
     """
     found = set[str]()
-    is_enum = any(ast.unparse(base).endswith("Enum") for base in node.bases)
+    # Values of an enum and columns of a table's row are data.
+    is_data = any(ast.unparse(base).endswith(("Enum", "NamedTuple")) for base in node.bases)
     for each in node.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(each.name)
-        elif is_enum:
+        elif is_data:
             continue
         elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             found.add(each.target.id)

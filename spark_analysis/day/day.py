@@ -16,6 +16,7 @@ from spark_analysis.runs.reading import read_table
 
 TABLES: Final = ("samples", "goodput", "latencies", "decisions", "reasons")
 DECISIONS_MAX: Final = 8
+MARKS_MAX: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Day:
     worst: Worst | None
     decisions: tuple[Row, ...]
     """The largest decisions of the law in the worst five minutes, in order of time."""
+    marks: tuple[Row, ...]
+    """The largest decisions of the day, in order of time."""
 
     def rows(self, broker: str | None = None) -> list[Row]:
         """Steps of one broker, or of all together."""
@@ -70,11 +73,6 @@ def the_day(spark: SparkSession, runs: Sequence[Run]) -> Day | None:
     )
     together, by_reason = fleet(course.to_pylist()), reasons.to_pylist()
     found = worst(together, by_reason, lives, step_s)
-    decided: list[Row] = []
-    if found is not None:
-        largest = courses.decisions(found.from_s, found.until_s).orderBy("size", ascending=False)
-        rows = largest.limit(DECISIONS_MAX).toArrow().to_pylist()
-        decided = sorted(rows, key=lambda row: row["unix_s"])
     first = int(from_s - from_s % step_s)
     return Day(
         first,
@@ -86,8 +84,15 @@ def the_day(spark: SparkSession, runs: Sequence[Run]) -> Day | None:
         reasons,
         tuple(events(together, by_reason, lives, step_s)),
         found,
-        tuple(decided),
+        () if found is None else _largest(courses, found.from_s, found.until_s, DECISIONS_MAX),
+        _largest(courses, from_s, until_s, MARKS_MAX),
     )
+
+
+def _largest(courses: Courses, from_s: float, until_s: float, most: int) -> tuple[Row, ...]:
+    """The largest decisions of a time, in order of time."""
+    largest = courses.decisions(from_s, until_s).orderBy("size", ascending=False).limit(most)
+    return tuple(sorted(largest.toArrow().to_pylist(), key=lambda row: row["unix_s"]))
 
 
 def _worst(

@@ -36,6 +36,7 @@ _SUMS: Final = (
 )
 _LARGEST: Final = (
     *("memory_ratio", "commit_s", "overload_ratio", "connect_p99_s", "acknowledgement_p99_s"),
+    *("shadow_share", "shadow_paused_count"),
 )
 CAUSES: Final = {
     "queue": "packets waited for their turn",
@@ -91,6 +92,9 @@ def _together(rows: Sequence[Row]) -> Row:
         "pressure_ratio": worst["pressure_ratio"],
         "cause": worst["cause"],
         "window": min(row["window"] for row in rows),
+        "shadow_window": min(
+            (r["shadow_window"] for r in rows if r["shadow_window"] is not None), default=None
+        ),
         "connect_limit": min(row["connect_limit"] for row in rows),
     }
 

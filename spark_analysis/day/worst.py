@@ -19,7 +19,7 @@ from spark_analysis.day.events import (
     reason_counts,
 )
 from spark_analysis.questions.question import Unit
-from spark_analysis.report.words import clock, quantity
+from spark_analysis.report.words import clock, count, quantity
 
 WORST_S: Final = 300
 HOW: Final = (
@@ -234,11 +234,26 @@ def advice(found: Worst, events: Sequence[Event], step_s: int) -> list[str]:
             "A restart brings all clients back at once: let a node end slowly (node.drain_s), and "
             "let clients wait a random time before they connect."
         )
+    watched = [row for row in found.rows if row["shadow_window"] is not None]
     said.append(
-        "Try limits before you set them: flowguard serve --shadow limits.toml evaluates them on "
-        "the real load without effect."
+        _of_shadow(watched)
+        if watched
+        else "Try limits before you set them: flowguard serve --shadow limits.toml evaluates them "
+        "on the real load without effect."
     )
     return said
+
+
+def _of_shadow(rows: Sequence[Row]) -> str:
+    """Return a sentence on the limits that only watched."""
+    stricter = quantity(sum(row["shadow_share"] for row in rows) / len(rows), Unit.SHARE)
+    least, enforced = (min(row[name] for row in rows) for name in ("shadow_window", "window"))
+    paused = max(row["shadow_paused_count"] for row in rows)
+    return (
+        f"The limits of --shadow would have had a smaller window in {stricter} of the time: down "
+        f"to {least:.3g} packets, in force were {enforced:.3g}. They would have paused "
+        f"{count(paused, 'more client')} at once."
+    )
 
 
 def _listed(by_reason: Counter[str]) -> str:

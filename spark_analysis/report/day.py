@@ -25,6 +25,8 @@ BROKERS_MAX: Final = 40
 """Brokers with a row of their own."""
 _SETTINGS_OPEN: Final = 12
 _LIMITS: Final = {"connect_limit": "CONNECTs in process", "rung": "overload level"}
+_LINES: Final = {"window": 0, "connect_limit": 1}
+"""Decisions that are points in the timeline, with their colours."""
 _TICKS_S: Final = (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400)
 _CAUSE_COLOURS: Final = {cause: number for number, cause in enumerate(CAUSES)}
 
@@ -133,10 +135,8 @@ def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[
     def value(name: str) -> Callable[[Row], float | None]:
         return lambda row: row[name]
 
-    def panel(
-        title: str, unit: Unit, *series: Series, level: float | None = None, is_log: bool = False
-    ) -> Html:
-        return _panel(day, rows, marked, title, unit, series, level=level, is_log=is_log)
+    def panel(title: str, unit: Unit, *series: Series, **more: Any) -> Html:
+        return _panel(day, rows, marked, title, unit, series, **more)
 
     yield panel("Clients", Unit.COUNT, ("connected", value("connected_count")))
     yield panel(
@@ -159,12 +159,16 @@ def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[
     causes = _causes(day, rows)
     if causes is not None:
         yield causes
+    has_shadow = any(row["shadow_window"] is not None for row in rows)
+    shadow = [("window of --shadow", value("shadow_window"))] if has_shadow else []
     yield panel(
-        "Limits",
+        "Limits; points are large decisions",
         Unit.COUNT,
         ("window of each client, packets", value("window")),
         ("CONNECTs in process", value("connect_limit")),
+        *shadow,
         is_log=True,
+        decisions=day.marks,
     )
     yield panel("Memory", Unit.SHARE, ("of its limit", value("memory_ratio")), level=1.0)
     yield panel(
@@ -233,11 +237,14 @@ def _panel(
     unit: Unit,
     series: Sequence[Series],
     *,
-    level: float | None,
-    is_log: bool,
+    level: float | None = None,
+    is_log: bool = False,
+    decisions: Sequence[Row] = (),
 ) -> Html:
     drawn = [(words, _points(day, rows, value)) for words, value in series]
+    decided = [row for row in decisions if row["kind"] in _LINES]
     values = [y for _, points in drawn for _, y in points if y is not None]
+    values += [row["after"] for row in decided]
     up = axis(
         [*values, *([] if is_log else [0.0])], lambda value: quantity(value, unit), is_log=is_log
     )
@@ -249,6 +256,9 @@ def _panel(
         chart.level(level, "limit")
     for colour, (_, points) in enumerate(drawn):
         chart.line(points, colour)
+    for row in decided:
+        change = f"{clock(row['unix_s'], has_seconds=True)}: {_change(row)}; {_reason(row)}"
+        chart.dot(row["unix_s"], row["after"], f"f{_LINES[row['kind']]}", title=change, size=3)
     names = [element("b", words, class_=f"t{colour}") for colour, (words, _) in enumerate(drawn)]
     spaced = [part for name in names for part in (" ", name)]
     name = element("p", f"{title}:", *spaced, class_="name")
@@ -332,12 +342,21 @@ def _decisions(day: Day) -> Html:
         (
             clock(row["unix_s"]) + (f" {row['broker']}" if several else ""),
             _LIMITS.get(row["kind"], row["kind"]),
-            f"{row['before']:.4g} to {row['after']:.4g}",
-            row["why"] if row["after"] < row["before"] else "below its objective",
+            _change(row),
+            _reason(row),
         )
         for row in day.decisions
     ]
     return table(("when", "limit", "change", "why"), rows)
+
+
+def _change(decision: Row) -> str:
+    return f"{decision['before']:.4g} to {decision['after']:.4g}"
+
+
+def _reason(decision: Row) -> str:
+    is_cut = decision["after"] < decision["before"]
+    return str(decision["why"]) if is_cut else "below its objective"
 
 
 def _list(sentences: Sequence[str]) -> Html:

@@ -147,6 +147,7 @@ class Observation:
         node = self._node
         worked_s = None if self._busy_s is None else busy_s - self._busy_s
         self._busy_s = busy_s
+        shadow = None if node.guard.shadow is None else node.guard.shadow.report()
         return SampleRow(
             node=NODE,
             t_s=self.t_s(now_s),
@@ -162,10 +163,13 @@ class Observation:
             busy_s=worked_s,
             refusing_s=None,
             running_ratio=node.guard.observer.running_share,
+            shadow_window=None if shadow is None else shadow.window,
+            shadow_paused_count=None if shadow is None else shadow.paused,
         )
 
-    def _sample_counts(self) -> dict[str, int]:
+    def _sample_counts(self) -> dict[str, float]:
         node = self._node
+        written = node.journal.written
         counters, refused = node.counters, node.guard.gate.refused
         discarded_count = refused.get(Reason.GATE_SUPERSEDED, 0)
         dropped = counters.dropped.items()
@@ -177,8 +181,9 @@ class Observation:
             "published_count": counters.publish_received,
             "delivered_count": counters.publish_sent,
             "dropped_count": sum(count for reason, count in dropped if reason in QUEUES),
-            "commits_count": node.journal.written.commits_count,
-            "stored_count": node.journal.written.ops_count,
+            "commits_count": written.commits_count,
+            "stored_count": written.ops_count,
+            "committing_s": written.latency.total,
             "payload_bytes": counters.publish_bytes_received,
         }
 

@@ -165,6 +165,13 @@ class SampleRow(NamedTuple):
     commits_count: Annotated[int | None, LONG, "durable writes"] = None
     stored_count: Annotated[int | None, LONG, "operations in them"] = None
     payload_bytes: Annotated[int | None, LONG, "payloads of PUBLISHes taken on"] = None
+    committing_s: Annotated[float | None, REAL, "sum of the durations of durable writes"] = None
+    shadow_window: Annotated[
+        float | None, REAL, "window of the limits that only watch; null without any"
+    ] = None
+    shadow_paused_count: Annotated[
+        int | None, INT, "clients that they would pause and the limits in force do not"
+    ] = None
 
 
 class GoodputRow(NamedTuple):

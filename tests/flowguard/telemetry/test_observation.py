@@ -447,6 +447,14 @@ def test_attempts_without_a_connect_have_numbers_of_their_own() -> None:
     assert [row["client"] for row in read(ATTEMPTS, watched.attempts)] == [-1, -2]
 
 
+def test_a_sample_has_the_window_of_limits_that_only_watch() -> None:
+    assert Watched().sample()["shadow_window"] is None
+    watched = Watched({"flow": {"shadow_policy": "flowguard", "window_max": 70}})
+    watched.stage.advance(1.0)
+    found = watched.sample()
+    assert (found["shadow_window"], found["shadow_paused_count"]) == (70.0, 0)
+
+
 def test_a_sample_counts_commits_their_operations_and_payloads() -> None:
     watched = Watched()
     stage = watched.stage
@@ -454,7 +462,9 @@ def test_a_sample_counts_commits_their_operations_and_payloads() -> None:
     publisher = stage.connect("p")
     watched.sample()
     publisher.publish("t", b"12345", qos=1)
+    stage.node.journal.written.latency.observe(0.25)
     found = watched.sample()
+    assert found["committing_s"] == pytest.approx(0.25)
     assert found["commits_count"] >= 1
     assert found["stored_count"] >= 1
     assert found["payload_bytes"] == 5

@@ -17,7 +17,7 @@ def test_every_number_is_named_with_its_unit(table: Table) -> None:
     units = ("_s", "_bytes", "_count", "_ratio", "_units")
     bare = {
         *("run_id", "schema_version", "seed", "node", "client", "number", "count"),
-        *("window", "connect_limit", "before", "after"),
+        *("window", "shadow_window", "connect_limit", "before", "after"),
     }
     for column in table.columns:
         if column.type in ("string", "bool") or column.name in bare:

@@ -28,6 +28,7 @@ def recorded(folder: Path, broker: str, run_id: str, started_s: float, window: f
     samples = [
         {"t_s": t_s, "window": window, "accepted_count": 1, "cause": "loop", "is_alive": True}
         | {"pressure_ratio": 2.0 if 2 < t_s <= 3 else 0.5, "rung": "buffer"}
+        | {"shadow_window": 55.0, "shadow_paused_count": 3}
         for t_s in times
     ]
     lost = {"kind": "connect", "reason": "gate_deadline", "count": 4}
@@ -63,11 +64,13 @@ def test_runs_of_brokers_stand_on_one_time_axis(spark: SparkSession, tmp_path: P
     assert [(row["at_s"], row["count"]) for row in day.reasons.to_pylist()] == [
         *((1_002, 4), (1_002, 4), (1_022, 4)),
     ]
+    assert (second["shadow_window"], second["shadow_share"]) == (55.0, 1.0)
     restart, *_ = [event for event in day.events if event.kind == "restart"]
     assert (restart.from_s, restart.until_s) == (1_010, 1_020)
     assert day.worst is not None
     assert day.worst.rejected.total() == 12
     assert [row["after"] for row in day.decisions] == [50.0, 70.0, 60.0]
+    assert day.marks == day.decisions
 
 
 @pytest.mark.spark
@@ -87,6 +90,7 @@ def odd_day() -> Day:
     """An hour with a crowd, a slow store, a restart, and drops; on two brokers."""
     crowd = {f"s{number}": {"attempts_count": 1000} for number in (100, 101)}
     slow = {"pressure_ratio": 16.0, "cause": "store", "overload_ratio": 1.0, "commit_s": 60.0}
+    slow |= {"shadow_window": 5.0, "shadow_share": 0.5, "shadow_paused_count": 7}
     rows = hour(**crowd, **{f"s{number}": slow for number in range(300, 315)})
     others = [{**row, "broker": "worker-1"} for row in hour()]
     lost = [reason(100, "gate_buffer_full", 300), reason(400, "queue_messages", 9, "message")]
@@ -97,13 +101,15 @@ def odd_day() -> Day:
         life(0, 3600, broker="worker-1"),
     )
     decided = {"broker": "a", "unix_s": START_S + 1500.0, "kind": "window", "why": "store"}
+    cut = {**decided, "before": 100.0, "after": 1.0}
     return Day(
         *(START_S, START_S + 3600, STEP_S, False, lives),
         pa.Table.from_pylist([*rows, *others]),
         pa.Table.from_pylist(lost),
         tuple(events(rows, lost, lives, STEP_S)),
         worst(rows, lost, lives, STEP_S),
-        ({**decided, "before": 100.0, "after": 1.0},),
+        (cut,),
+        (cut,),
     )
 
 
@@ -135,4 +141,7 @@ def test_the_page_tells_what_happened_who_suffered_and_what_to_do() -> None:
     assert "version 0.1 became 0.2; flow.window_max: 50 became default" in text
     assert "No limit helps against a slow store:" in text
     assert "Brokers side by side" in text
+    assert "100 to 1; store" in text
+    assert "smaller window in 50 % of the time: down to 5 packets, in force were 100." in text
+    assert "paused 7 more clients at once" in text
     assert len(text) < 1_000_000

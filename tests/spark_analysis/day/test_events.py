@@ -40,6 +40,9 @@ def step(number: int, **columns: Any) -> Row:
         "published_count": 100,
         "delivered_count": 100,
         "dropped_count": 0,
+        "shadow_window": None,
+        "shadow_share": None,
+        "shadow_paused_count": None,
         **columns,
     }
 
