@@ -4,7 +4,7 @@ Kinds of work come together, so their costs cannot always be told apart. Then th
 `SHARES` decide: the fit is a least-squares line with these as a weak prior.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from flowguard.flow.load.observer import BOUNDS_S, BUCKET_RATIO
@@ -119,35 +119,51 @@ def _memory(run: RecordedRun) -> dict[str, Any]:
 
 
 def store_costs(run: RecordedRun, handoff_s: float) -> dict[str, Any]:
-    """Return table `store` of a scenario, or {} if there was no commit.
+    """Return table `store` of a scenario, or {} if the run does not show commits.
 
     The recorded duration of a commit includes that of handing it over, `handoff_s`.
     """
-    times: dict[float, int] = {}
-    seconds: dict[int, list[float]] = {}
-    for second, bound_s, count in run.histograms("commit"):
-        times[bound_s] = times.get(bound_s, 0) + count
-        each = seconds.setdefault(second, [0.0, 0.0])
-        each[0] += count
-        each[1] += count * _middle_s(bound_s)
-    if not times:
+    columns = ("commits_count", "stored_count", "committing_s")
+    rows = [row for row in run.rows("samples", *columns) if row[0] and row[2] is not None]
+    if not rows:
         return {}
-    stored = run.by_second("stored_count")
-    rows = [(count, stored[second]) for second, (count, _) in seconds.items()]
-    taken = [took_s for _, took_s in seconds.values()]
-    _, op_s = least_squares(rows, taken, (1.0, OP_SHARE))
-    commits = sum(times.values())
-    mean_s = sum(taken) / commits
-    other_s = handoff_s + op_s * sum(ops for _, ops in rows) / commits
+    _, op_s = least_squares([row[:2] for row in rows], [row[2] for row in rows], (1.0, OP_SHARE))
+    commits, ops, total_s = (sum(column) for column in zip(*rows, strict=True))
+    mean_s = total_s / commits
+    fixed_s = mean_s - handoff_s - op_s * ops / commits
     return {
-        "commit_s": max(COMMIT_LEAST * mean_s, mean_s - other_s),
+        "commit_s": max(COMMIT_LEAST * mean_s, fixed_s),
         "op_s": op_s,
         "commit_times": [
-            [max(took_s - other_s, COMMIT_LEAST * took_s), count]
-            for bound_s, count in sorted(times.items())
-            for took_s in (_middle_s(bound_s),)
+            [max(took_s - handoff_s - op_s * size, COMMIT_LEAST * took_s), count]
+            for took_s, size, count in _commits(run, rows)
         ],
     }
+
+
+def _commits(
+    run: RecordedRun, rows: Sequence[tuple[int, int, float]]
+) -> Iterator[tuple[float, float, int]]:
+    """Yield duration, mean number of operations, and number of the commits of each bucket.
+
+    The recording does not show which commit had which operations: the larger took the longer.
+    """
+    times: dict[float, int] = {}
+    for _, bound_s, count in run.histograms("commit"):
+        times[bound_s] = times.get(bound_s, 0) + count
+    sizes = sorted((stored / commits, commits) for commits, stored, _ in rows)
+    scale = sum(times.values()) / sum(count for _, count in sizes)
+    left = [(size, count * scale) for size, count in reversed(sizes)]
+    for bound_s, count in sorted(times.items()):
+        wanted, ops = float(count), 0.0
+        while wanted > 0.0 and left:
+            size, there = left.pop()
+            taken = min(there, wanted)
+            ops += taken * size
+            wanted -= taken
+            if there > taken:
+                left.append((size, there - taken))
+        yield _middle_s(bound_s), ops / count, count
 
 
 def _middle_s(bound_s: float) -> float:

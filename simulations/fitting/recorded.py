@@ -11,7 +11,8 @@ COLUMNS: Final = {
     "samples": (
         *("t_s", "accepted_count", "refused_count", "discarded_count", "closed_count"),
         *("published_count", "delivered_count", "busy_s", "connections_count", "memory_bytes"),
-        *("memory_limit_bytes", "running_ratio", "commits_count", "stored_count", "payload_bytes"),
+        *("memory_limit_bytes", "running_ratio", "payload_bytes"),
+        *("commits_count", "stored_count", "committing_s"),
     ),
     "goodput": ("t_s", "connected_count"),
     "attempts": ("client", "started_s", "ended_s", "outcome"),

@@ -123,11 +123,14 @@ class Packets:
         message = topic.route(connection.client, due_s, self._host.index)
         weigh, ops = self._host.cost.of, len(message.ops)
         cost = weigh(message.deliveries, topic.payload_bytes, ops)
+        work_s = self._plan.publish_s
         if is_wide(self._plan, message.deliveries):
             cost = max(cost, self._window.limit_max)
+        elif topic.is_stored:
+            work_s += max(0, ops - 1) * self._plan.queue_s
         if cost > 1 and not inbound.window.fits(cost):
             return False
-        self._spend(self._plan.publish_s)
+        self._spend(work_s)
         inbound.window.admit(cost, topic.payload_bytes)
         self.in_process_units += cost
         self.in_process_bytes += topic.payload_bytes
@@ -222,11 +225,14 @@ class Packets:
             connection.schedule()
 
     def deliver(self, message: Message, deliveries: int) -> None:
-        """Deliver to `deliveries` subscribers that are connected to this node."""
+        """Deliver to `deliveries` subscribers that are connected to this node.
+
+        A wide message is also queued now, piece by piece; others were before their commit.
+        """
         cost_s = deliveries * self._plan.delivery_s
         receiver = (message.topic, message.receiver)
         is_stored = message.topic.is_stored
-        if is_stored:
+        if is_stored and is_wide(self._plan, message.deliveries):
             cost_s += (deliveries - 1) * self._plan.queue_s
         if receiver not in self._reached:
             self._reached.add(receiver)

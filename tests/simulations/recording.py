@@ -98,9 +98,11 @@ def record(scenario: Scenario, folder: Path, *, source: str = "broker", ends: bo
         t_s = number * STEP_S
         world.run(t_s)
         row = samples.row(t_s)
+        written = broker.journal.written
         counts = {
-            "commits_count": broker.journal.written.commits_count,
-            "stored_count": broker.journal.written.ops_count,
+            "commits_count": written.commits_count,
+            "stored_count": written.ops_count,
+            "committing_s": written.latency.total,
         }
         grown = growth.since(counts)
         size_bytes = payload_bytes * row.published_count

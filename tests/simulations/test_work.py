@@ -106,9 +106,9 @@ def test_an_immediate_store_costs_the_loop_what_another_takes_beside_it() -> Non
     assert 900 < goodput_per_s(NodePlan(**FREE, handoff_s=1.0), store, 10, None) < 1_001
 
 
-def test_a_further_durable_subscriber_costs_the_loop_its_queue() -> None:
-    def used_s(queue_s: float) -> float:
-        """Time of the loop for one message to 11 subscribers."""
+def test_a_further_durable_subscriber_costs_the_loop_its_queue_before_the_commit() -> None:
+    def used(queue_s: float) -> tuple[float, float]:
+        """Times of the loop, and until PUBACK, for one message to 11 subscribers."""
         scenario = Scenario(
             duration_s=4.0,
             node=NodePlan(**FREE, queue_s=queue_s),
@@ -125,9 +125,11 @@ def test_a_further_durable_subscriber_costs_the_loop_its_queue() -> None:
         world.run()
         broker = world.machines[0].broker
         assert broker is not None
-        return broker.loop.busy_s
+        return broker.loop.busy_s, broker.packets.acknowledgements.total
 
-    assert used_s(0.01) - used_s(0.0) == pytest.approx(10 * 0.01)
+    (loop_s, puback_s), (free_s, soon_s) = used(0.01), used(0.0)
+    assert loop_s - free_s == pytest.approx(10 * 0.01)
+    assert puback_s - soon_s == pytest.approx(10 * 0.01)
 
 
 def test_commits_take_the_times_that_a_scenario_has() -> None:
