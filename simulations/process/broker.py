@@ -236,7 +236,7 @@ class Broker:
         connection.state = ENDED
         self.connections.pop(connection, None)
         if state != CONNECTED:
-            self.guard.answered(connection, now_s)
+            self.entrance.ended(connection, now_s)
             return
         self.connected_count -= 1
         self.wheel.forget(connection)

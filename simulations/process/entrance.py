@@ -38,6 +38,11 @@ class Entrance:
         self._counters = broker.counters
         self._serving: deque[tuple[Connection, float]] = deque()
         """Admitted connections, and the time of their admission; only if an acceptor goes first."""
+        self.abandoned_count = 0
+        """Number of claims by clients that have left before the commit. The work is still in
+        process, so it keeps its slot."""
+        self._claiming: set[Connection] = set()
+        """All connections with claims that are not durable yet."""
         self._answers: list[tuple[Connection, float | None]] = []
         """CONNACKs of this slice, each with the hint of a rejection in seconds, or None for
         success."""
@@ -63,6 +68,13 @@ class Entrance:
             self.emptied_count += not self.waiting_count
         elif connection.state == SERVED:
             self.served_count -= 1
+
+    def ended(self, connection: Connection, now_s: float) -> None:
+        """Free the slot of a connection that was never connected, or keep it until the commit."""
+        if connection in self._claiming:
+            self.abandoned_count += 1
+        else:
+            self._guard.answered(connection, now_s)
 
     def answer(self) -> None:
         if not self._answers:
@@ -96,14 +108,17 @@ class Entrance:
         started_s = self._loop.clock_s
         self._broker.spend(self._plan.connect_s)
         self._guard.observer.connecting(self._loop.clock_s - started_s)
+        self._claiming.add(connection)
         ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.plan.durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
     def _claimed(self, connection: Connection, now_s: float) -> None:
+        self._claiming.discard(connection)
+        self._guard.answered(connection, now_s)
         if connection.state == ENDED:
+            self.abandoned_count -= 1
             connection.population.wasted_count += 1
             return
-        self._guard.answered(connection, now_s)
         self.leave(connection)
         connection.state = CONNECTED
         if connection.population.plan.durable:

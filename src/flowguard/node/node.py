@@ -29,10 +29,11 @@ from flowguard.node.applications.separate_lane import lane_of
 from flowguard.node.connect.accept_state import Door
 from flowguard.node.connect.attempts import CLOSED, REFUSED, Attempts
 from flowguard.node.connect.authentication import Hooks
-from flowguard.node.connect.connecting import ENDS, WILL_REFUSED, Handshakes
+from flowguard.node.connect.connecting import ENDS, Handshakes
 from flowguard.node.connect.partings import Partings
 from flowguard.node.connect.parts import ConnectParts
 from flowguard.node.connect.registry import Registry
+from flowguard.node.connect.rejections import WILL_REFUSED
 from flowguard.node.connect.reviews import Reviews
 from flowguard.node.journal import Journal
 from flowguard.node.loop.pages import Pages

@@ -209,8 +209,13 @@ def test_a_turn_admits_no_more_than_may_be_in_process(version: int) -> None:
     first = stage.attempt(Connect("first", version))
     strangers = [stage.attempt(Connect(f"c{number}", version)) for number in range(5)]
     assert nobody.asked == 1
-    stage.hold_commits = False
     first.connection.end(None, stage.now_s)
+    stage.settle()
+    assert nobody.asked == 1  # Its claim is still work in process.
+    batch, stage.held, stage.hold_commits = stage.held, None, False
+    assert batch is not None
+    stage.make_durable(batch)
+    stage.answer()
     stage.node.turn(stage.now_s)
     assert nobody.asked == 2
     assert stage.node.has_work

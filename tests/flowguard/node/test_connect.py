@@ -5,6 +5,7 @@ import pytest
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
 from flowguard.node.connect.authentication import Hooks
+from flowguard.node.upkeep.outage import LATE_S
 from flowguard.types import MQTT_5, MQTT_31, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.authentication import SameVerdict, TwoSteps
 from tests.support.stage import Stage
@@ -147,6 +148,35 @@ def test_no_connack_leaves_before_the_session_is_durable(version: int) -> None:
     assert not client.raw
     stage.release_commits()
     client.expect(Connack)
+
+
+def test_clients_that_give_up_before_their_commit_keep_their_slots_until_it() -> None:
+    """Else a crowd that gives up and returns fills the journal of a slow store without end."""
+    stage = Stage({"flow": {"connects_in_process_max": 4}})
+    kept = Properties(session_expiry_interval=60)
+    stage.hold_commits = True
+    crowd = [stage.attempt(Connect(f"c{number}", properties=kept)) for number in range(8)]
+    gate, depth = stage.node.guard.gate, stage.node.journal.depth
+    assert (gate.in_process, gate.buffered) == (4, 4)
+    for client in crowd:
+        client.close()
+    again = stage.attempt(Connect("again", properties=kept))
+    assert (gate.in_process, gate.buffered) == (4, 1)
+    stage.release_commits()
+    assert again.expect(Connack).reason_code == ReasonCode.SUCCESS
+    assert (gate.in_process, gate.buffered) == (0, 0)
+    assert stage.node.journal.depth < depth
+
+
+def test_clients_that_need_no_commit_get_the_slots_of_those_that_gave_up_in_an_outage() -> None:
+    stage = Stage({"flow": {"connects_in_process_max": 1}})
+    stage.hold_commits = True
+    stage.attempt(Connect("kept", properties=Properties(session_expiry_interval=60))).close()
+    client = stage.attempt(Connect("clean"))
+    stage.advance(LATE_S - 0.5)
+    assert not client.raw
+    stage.advance(1.0)
+    assert client.expect(Connack).reason_code == ReasonCode.SUCCESS
 
 
 # --- refusal ---------------------------------------------------------------------------------

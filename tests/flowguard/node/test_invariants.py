@@ -281,8 +281,9 @@ class Conservation(SlowStore):
         assert set(window.busy) == {each for each in windows if each.in_process}
         assert window.permits == sum(each._permits for each in windows)
         states = [account.client.connection.state for account in bank.accounts]
-        assert node.guard.gate.in_process + node.guard.gate.buffered == states.count(
-            State.CONNECTING
+        gate = node.guard.gate
+        assert gate.in_process + gate.buffered == states.count(State.CONNECTING) + len(
+            node.handshakes.abandoned
         )
         assert node.counters.clients_connected == states.count(State.CONNECTED)
         waiting = [account for account in accounts if account.client.connection.waits]

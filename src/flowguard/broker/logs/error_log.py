@@ -17,7 +17,7 @@ from flowguard.broker.sockets.link import LOCAL, Link, peer_of
 from flowguard.flow import Reason
 from flowguard.identity.failures import BURST, REFILL_S
 from flowguard.node.connect.accept_state import LayerFault
-from flowguard.node.connect.connecting import WILL_REFUSED
+from flowguard.node.connect.rejections import WILL_REFUSED
 from flowguard.session.connection import ServerConnection
 from flowguard.session.lives import AUTHENTICATION
 from flowguard.session.states import State

@@ -1,6 +1,7 @@
 """CONNECT, the rights of clients, and the registry of sessions.
 
 - `connecting`      the path of a CONNECT: capacity, guard, authentication, claim, CONNACK
+- `rejections`      reasons to reject an authenticated client
 - `parts`           the parts of a node that this path uses
 - `placement`       the worker that owns the session of a client
 - `attempts`        counts of connections that have not finished CONNECT

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
-from flowguard.access.rights import NO_QUOTAS, Rights
+from flowguard.access.rights import NO_QUOTAS
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
@@ -23,14 +23,13 @@ from flowguard.node.connect.authentication import Accept, Exchange, Proceed, Ref
 from flowguard.node.connect.parts import ConnectParts
 from flowguard.node.connect.placement import OneWorker, Placement
 from flowguard.node.connect.proof_times import ProofTimes
-from flowguard.records import WillRecord
+from flowguard.node.connect.rejections import AWAY, STORE_FULL, Claimant, rejection_of
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import (
     Answer,
     connack_properties,
     connect_bytes,
     grant,
-    session_expiry_s,
     will_of,
 )
 from flowguard.session.host import Lifecycle
@@ -38,15 +37,10 @@ from flowguard.session.session import Session
 from flowguard.session.states import State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
-STORE_FULL: Final = "the store is full"
-WILL_REFUSED: Final = "its user may not publish to the topic of its will"
-AWAY: Final = "the store of applications is unavailable"
 STORE_AWAY: Final = "the store did not answer in time"
 FENCED: Final = "its session belongs to another broker"
 ENDS: Final = "the broker drains: it accepts no new clients"
 RIGHTS_FULL: Final = "its ACL exceeds the memory limit per client or per node"
-NOT_ITS_OWN: Final = "its session belongs to another user (session.bound_to_user)"
-USER_FULL: Final = "its role has reached its limit of clients"
 
 
 @final
@@ -82,6 +76,9 @@ class Handshakes:
         self._is_counting = False
         """True if a step of a CONNECT is under way, and its processor time is counted already."""
         self._claims: dict[str, _Claim] = {}
+        self.abandoned: set[ServerConnection] = set()
+        """Connections that ended before the commit of their claim, which is still work in
+        process."""
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._methods: dict[ServerConnection, str] = {}
         """Method of each client with enhanced authentication, until it disconnects."""
@@ -265,15 +262,9 @@ class Handshakes:
         user = packet.username if principal is None else principal.user
         is_proved = principal is not None or parts.hooks.authenticator is not None
         proved = (user or "") if is_proved else ""
-        refused, why = self._refusal(will, client_id, rights), WILL_REFUSED
-        if refused is None and self._is_anothers(client_id, proved):
-            refused, why = ReasonCode.NOT_AUTHORIZED, NOT_ITS_OWN
-        if refused is None and self._is_away(packet, client_id, user, rights):
-            refused, why = ReasonCode.SERVER_UNAVAILABLE, AWAY
-        if refused is None and (why := self._no_place(packet, client_id, rights)):
-            refused = ReasonCode.QUOTA_EXCEEDED
-        if refused is not None:
-            connection.refuse(refused, now_s, why=why)
+        claimant = Claimant(client_id, user, proved, rights, will)
+        if (rejection := rejection_of(parts, packet, claimant)) is not None:
+            connection.refuse(rejection.reason_code, now_s, why=rejection.why)
             return
         self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
         found = parts.registry.sessions.get(client_id)
@@ -318,61 +309,6 @@ class Handshakes:
         else:
             parts.journal.append(ops, claimed_by, now_s, client_id)
 
-    def _is_anothers(self, client_id: str, user: str) -> bool:
-        """Return True if a session belongs to another user than `user`, a proved name or ""."""
-        session = self._parts.registry.sessions.get(client_id)
-        owner = "" if session is None else session.user
-        return owner not in ("", user) and self._parts.state.settings.session.bound_to_user
-
-    def _refusal(
-        self, will: WillRecord | None, client_id: str, rights: Rights | None
-    ) -> ReasonCode | None:
-        """Return the reason code if a client may not leave this will, else None."""
-        if will is None:
-            return None
-        if not self._parts.hooks.may_leave(will.message, client_id, rights):
-            return ReasonCode.NOT_AUTHORIZED
-        return self._parts.router.plans.refusal(will.message.topic)
-
-    def _is_away(
-        self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
-    ) -> bool:
-        """Return True if a client needs the store of applications, and that is unavailable."""
-        lane = self._parts.router.lane
-        if not lane.is_closed:
-            return False
-        if client_id in lane.names:
-            return True
-        is_v5 = packet.version == MQTT_5
-        keeps = packet.properties.session_expiry_interval if is_v5 else not packet.clean_start
-        return bool(keeps) and self._parts.router.applications.is_application(
-            client_id, user, rights
-        )
-
-    def _no_place(self, packet: Connect, client_id: str, rights: Rights | None) -> str:
-        """Return the reason if a client or its durable session exceeds a limit, else "".
-
-        The slot of a connection that it takes over counts as free.
-        """
-        parts = self._parts
-        session = parts.registry.sessions.get(client_id)
-        before = None if session is None else session.rights
-        if rights is not None and rights.is_full_beside(before):
-            parts.state.counters.turn_away(Reason.ROLE_CONNECTIONS_MAX)
-            return USER_FULL
-        is_kept = session is not None and session.durable
-        resumes = session is not None and session.expiry_interval_s > 0 and not packet.clean_start
-        if not resumes and not session_expiry_s(packet, parts.state.settings.session):
-            return ""
-        # A client takes its messages out of a full store, if its CONNECT can be stored.
-        if parts.state.read_only and (not is_kept or parts.journal.is_refused):
-            parts.state.counters.drop(Reason.STORE_FULL)
-            return STORE_FULL
-        if is_kept or parts.registry.kept_count < parts.state.bounds.sessions_max:
-            return ""
-        parts.state.counters.turn_away(Reason.SESSIONS_MAX)
-        return f"{parts.state.bounds.sessions_max:,} sessions are kept: node.sessions_max"
-
     def _must_wait(self, claim: _Claim) -> bool:
         """Return True if CONNACK has to wait for a commit: of its session, or of the end of the one
         that it replaces, which would return after a crash [MQTT-3.1.2-4]."""
@@ -389,6 +325,7 @@ class Handshakes:
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=STORE_FULL)
             if not claim.answer.present and not claim.session.ended:
                 self._parts.registry.end(claim.session, now_s)
+        self.free_abandoned(now_s)
 
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
         """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
@@ -401,6 +338,12 @@ class Handshakes:
                 self._claimed(claim, now_s)
             elif max(now_s - claim.since_s, stalled_s) > patience_s:
                 self._turn_away(claim, now_s, STORE_AWAY)
+
+    def free_abandoned(self, now_s: float) -> None:
+        """Free slots for clients that need no commit, while the store stores nothing."""
+        for connection in self.abandoned:
+            self._parts.guard.answered(connection, now_s)
+        self.abandoned.clear()
 
     def applications_away(self, now_s: float) -> None:
         """Reject clients that have waited too long for the store of applications."""
@@ -424,6 +367,8 @@ class Handshakes:
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """Send CONNACK after the commit, then the missed messages [MQTT-3.1.4-5]."""
         if self._claims.get(claim.session.client_id) is not claim:
+            self.abandoned.discard(claim.connection)
+            self._parts.guard.answered(claim.connection, now_s)
             return  # The client has left, or has been answered.
         if self._parts.hooks.rules is not None and claim.session.rights is None:
             # The rules have changed, and its new rights exceed the memory limit.
@@ -482,10 +427,13 @@ class Handshakes:
     def left(self, connection: ServerConnection, now_s: float) -> None:
         """Release a connection that ended before CONNACK."""
         parts = self._parts
-        parts.guard.answered(connection, now_s)
         self._forget_exchange(connection)
         session = connection.session
-        if session is not None and self._claims.pop(session.client_id, None) is not None:
+        if session is None or self._claims.pop(session.client_id, None) is None:
+            parts.guard.answered(connection, now_s)
+        else:
+            # Else clients that give up and return would fill the journal with their claims.
+            self.abandoned.add(connection)
             # The client was never accepted: no will is sent, and a session that it found goes on.
             if session.rights is not None:
                 session.rights.leave()

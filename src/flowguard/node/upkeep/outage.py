@@ -37,7 +37,9 @@ class StoreOutage:
         has_failed = self._state.is_store_away or load.state is StoreState.STOPPED
         if not has_failed and late_s <= LATE_S:
             self._since_s, self.why = None, ""
-        elif self._since_s is None:
+            return
+        self._handshakes.free_abandoned(now_s)
+        if self._since_s is None:
             self._since_s = now_s - late_s
 
     def lasted_s(self, now_s: float) -> float:
