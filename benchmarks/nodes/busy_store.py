@@ -1,7 +1,7 @@
 """Stores on Redis of known capacity: the shards of a node share it, as they would share a machine.
 
-`site/sitecustomize.py` calls `install` in each process of a node. The store of a node is like a disk
-behind a network: a commit takes `LEAST_S`, and the node has `MESSAGE_S` of it for each durable
+`site/sitecustomize.py` calls `install` in each process of a node. The store of a node is like a
+disk behind a network: a commit takes `LEAST_S`, and the node has `MESSAGE_S` of it for each durable
 message and `SESSION_S` for each record of a session to itself: one when its client connects, and
 one when the connection ends.
 """
@@ -23,7 +23,7 @@ LANE: Final = "FLOWGUARD_BENCH_LANE"
 """Variable with the path of a file, one for each node; while it exists, its commits take time."""
 LEAST_S: Final = 0.05
 MESSAGE_S: Final = 0.001
-SESSION_S: Final = 0.005
+SESSION_S: Final = 0.004
 
 _open = OPENERS["redis"]
 

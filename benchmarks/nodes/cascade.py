@@ -158,7 +158,8 @@ class Cascade:
             f"{busy_store.SESSION_S * 1e3:g} ms. So three nodes "
             f"store at most {NODES / busy_store.MESSAGE_S:,.0f} messages per second, and the "
             f"devices publish {RATE_PER_S:,.0f}. flow.window_floor is {WINDOW_FLOOR:g} and "
-            f"flow.connect_objective_s {CONNECT_OBJECTIVE_S:g} s, because the store is slow.",
+            f"flow.connect_objective_s {CONNECT_OBJECTIVE_S:g} s, because the store is slow; "
+            f"flow.connect_patience_s is that of the devices, {CONNACK_S:g} s.",
             tuple(self.checks()),
             (Grid.of(COLUMNS, self.runs),),
             (
@@ -209,6 +210,7 @@ def settings_of(policy: str, lane: Path) -> dict[str, str]:
         "FLOWGUARD_FLOW__POLICY": policy,
         "FLOWGUARD_FLOW__WINDOW_FLOOR": f"{WINDOW_FLOOR}",
         "FLOWGUARD_FLOW__CONNECT_OBJECTIVE_S": f"{CONNECT_OBJECTIVE_S}",
+        "FLOWGUARD_FLOW__CONNECT_PATIENCE_S": f"{CONNACK_S}",
         "FLOWGUARD_FLOW__MEMORY_MAX_BYTES": str(MEMORY_MIB * 2**20),
     }
 
