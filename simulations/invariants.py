@@ -138,7 +138,7 @@ class Invariants:
 
     def _check_gate(self, broker: "Broker") -> None:
         gate, waiting = broker.guard.gate, broker.entrance.waiting_count
-        served = broker.entrance.served_count + broker.entrance.abandoned_count
+        served = broker.entrance.served_count + len(broker.entrance.abandoned)
         if gate.in_process != served:
             detail = f"the gate has {gate.in_process} in process, {served} are served"
             self._world.violate(broker.node, CONSERVATION, detail)

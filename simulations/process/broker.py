@@ -16,6 +16,7 @@ from flowguard.flow import Admission, Guard
 from flowguard.flow.load.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.loop.turns import ROUND_TURN_S
+from flowguard.node.upkeep.outage import LATE_S
 from flowguard.node.upkeep.timers import Wheel
 from flowguard.session.chores import Chores
 from simulations.crowd.connection import (
@@ -312,6 +313,8 @@ class Broker:
         self._worked_s = self.loop.busy_s
         self.guard.observer.replication(self.machine.replication_age_s(now_s))
         self.journal.observe(now_s)
+        if self.journal.committing_s(now_s) > LATE_S:
+            self.entrance.free_abandoned(now_s)
         self.guard.tick(now_s)
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)

@@ -38,9 +38,9 @@ class Entrance:
         self._counters = broker.counters
         self._serving: deque[tuple[Connection, float]] = deque()
         """Admitted connections, and the time of their admission; only if an acceptor goes first."""
-        self.abandoned_count = 0
-        """Number of claims by clients that have left before the commit. The work is still in
-        process, so it keeps its slot."""
+        self.abandoned: set[Connection] = set()
+        """Connections that ended before the commit of their claims. The work is still in process,
+        so it keeps its slot."""
         self._claiming: set[Connection] = set()
         """All connections with claims that are not durable yet."""
         self._answers: list[tuple[Connection, float | None]] = []
@@ -72,9 +72,15 @@ class Entrance:
     def ended(self, connection: Connection, now_s: float) -> None:
         """Free the slot of a connection that was never connected, or keep it until the commit."""
         if connection in self._claiming:
-            self.abandoned_count += 1
+            self.abandoned.add(connection)
         else:
             self._guard.answered(connection, now_s)
+
+    def free_abandoned(self, now_s: float) -> None:
+        """Free slots for clients that need no commit, while the store stores nothing."""
+        for connection in self.abandoned:
+            self._guard.answered(connection, now_s)
+        self.abandoned.clear()
 
     def answer(self) -> None:
         if not self._answers:
@@ -116,7 +122,7 @@ class Entrance:
         self._claiming.discard(connection)
         self._guard.answered(connection, now_s)
         if connection.state == ENDED:
-            self.abandoned_count -= 1
+            self.abandoned.discard(connection)
             connection.population.wasted_count += 1
             return
         self.leave(connection)
