@@ -255,6 +255,16 @@ def test_a_message_of_the_nodes_own_passes_applications_over_where_there_is_no_r
     assert acknowledge(device) == [b"gone"]
 
 
+def test_devices_get_the_slots_of_applications_that_gave_up_while_it_is_away() -> None:
+    stage = staged(flow={"connects_in_process_max": 1})
+    stage.hold_apart = True
+    stage.attempt(Connect("app-1", properties=Properties(session_expiry_interval=60))).close()
+    device = stage.attempt(Connect("d"))
+    assert stage.node.guard.gate.buffered == 1
+    stage.advance(AWAY_S + 1.0)
+    assert device.expect(Connack).reason_code == ReasonCode.SUCCESS
+
+
 def owed(stage: Stage) -> list[bytes]:
     """Return the payloads that the store keeps for applications."""
     return [

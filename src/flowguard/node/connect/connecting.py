@@ -340,7 +340,7 @@ class Handshakes:
                 self._turn_away(claim, now_s, STORE_AWAY)
 
     def free_abandoned(self, now_s: float) -> None:
-        """Free slots for clients that need no commit, while the store stores nothing."""
+        """Free slots for clients that need no commit, while a store stores nothing."""
         for connection in self.abandoned:
             self._parts.guard.answered(connection, now_s)
         self.abandoned.clear()
@@ -352,6 +352,7 @@ class Handshakes:
             is_late = now_s - claim.since_s > self._parts.state.settings.flow.connect_patience_s
             if is_late and claim.session.client_id in names:
                 self._turn_away(claim, now_s, AWAY)
+        self.free_abandoned(now_s)
 
     def _turn_away(self, claim: "_Claim", now_s: float, why: str) -> None:
         claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)
