@@ -46,6 +46,7 @@ class RedisServer:
             "dir": str(folder),
             "save": '""',
             "daemonize": "no",
+            "set-proc-title": "no",  # It overwrites the environment, by which the reaper finds it.
             "repl-diskless-sync-delay": "0",
             "enable-debug-command": "yes",
             **(settings or {}),

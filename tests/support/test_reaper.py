@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.patience import HANG_S
 from tests.support.reaper import VARIABLE, bearers, folder_in_memory
+from tests.support.redis_server import redis_server
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.05
@@ -127,6 +128,14 @@ def test_a_run_that_ends_by_itself_leaves_no_process(tmp_path: Path, name: str) 
     run.wait(HANG_S)
     assert len(list(tmp_path.glob("ready-*"))) == 2
     wait_until_gone(name, tmp_path)
+
+
+def test_a_redis_server_keeps_the_mark(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAME_OF_RUN", name)
+    with redis_server(tmp_path):
+        assert bearers(name)
 
 
 def test_temporary_files_are_in_memory_only_if_there_is_space(tmp_path: Path) -> None:
