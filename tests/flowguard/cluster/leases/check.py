@@ -16,6 +16,7 @@ from tests.flowguard.cluster.leases.lease_world import COUNTS
 from tests.flowguard.cluster.leases.machines import LeaseParts
 from tests.flowguard.cluster.leases.model_redis import ModelRedis
 from tests.flowguard.cluster.leases.schedules import run_at_random
+from tests.support.reaper import reap_at_the_end
 
 SHOWN_MAX = 10
 
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=0, help="schedules for each mutant")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    reap_at_the_end()
     redis = ModelRedis()
     try:
         return _run(redis, options.first, options.schedules, options.mutants)

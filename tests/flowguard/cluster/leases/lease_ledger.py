@@ -83,11 +83,12 @@ class LeaseLedger(Ledger):
     def read(
         self, entries: Iterable[Entry], filters: dict[str, set[str]], clients: Iterable[str]
     ) -> None:
-        """The next owner of a shard has read these queue entries and filters of its clients."""
-        found = {(session, pos) for session, pos, _ in entries}
+        """The next owner of a shard has read these queue entries and filters of its clients, or an
+        earlier one, which a fail-over has brought back, has them."""
+        found = {(session, pos): data for session, pos, data in entries}
         for client in clients:
             known = self._entries.setdefault(client, {})
-            for pos in [pos for pos in known if (client, pos) not in found]:
+            for pos in [pos for pos in known if found.get((client, pos)) != known[pos]]:
                 self._missing(client, pos, known.pop(pos))
             self._positions[client] = max(known, default=0)
             lacking = self.subscriptions.get(client, set()) - filters[client]
@@ -135,11 +136,14 @@ class LeaseLedger(Ledger):
     def lost_tail(
         self,
         is_excused: Callable[[], bool],
+        under_way: set[tuple[str, int]],
         asked: set[tuple[str, str]],
         publishers: Iterable[Publisher],
     ) -> None:
-        """`asked` are filters whose SUBACK may be on its way, as may be that of messages."""
+        """`under_way` are entries, and `asked` filters, whose answers may be on their way, as may
+        be those of messages."""
         tail, self._tail = self._tail, Marked()
+        tail.entries |= under_way
         tail.filters |= asked
         pending = {each.data for each in self.publications.values() if not each.is_acknowledged}
         publications = tail.publications | pending

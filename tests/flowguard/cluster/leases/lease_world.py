@@ -204,12 +204,16 @@ class LeaseWorld:
         }
         self.ledger.lost_tail(
             lambda: any(each.was_disturbed or each.stands for each in owners),
+            {entry[:2] for each in self.processes for entry in each.under_way},
             asked,
             self.publishers,
         )
+        before = self.owners
         self.owners = {
             shard: self.redis.owner(f"{PREFIX}.{shard}") for shard in range(self.shards_count)
         }
+        for each in self.processes:
+            each.is_back |= before.get(each.shard) != each.token == self.owners[each.shard]
 
     # --- machines --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from flowguard.cluster.incarnations import MetIncarnations
 from flowguard.cluster.shards import NodeRecord, SignsOfLife, assigned, next_move
 from flowguard.errors import StallError, StoreError
 from tests.flowguard.cluster.leases.fibres import Fibre
-from tests.flowguard.cluster.leases.shard_node import LoadedStore, ShardNode
+from tests.flowguard.cluster.leases.shard_node import Entry, LoadedStore, ShardNode
 from tests.flowguard.cluster.node import Parts, Then
 
 if TYPE_CHECKING:
@@ -65,6 +65,12 @@ class Process:
         """Why it ended, or "" if it was told to or runs."""
         self.was_disturbed = False
         """True if it was killed or stood still: it may not have written a lost tail again."""
+        self.is_back = False
+        """True if a fail-over has lost that it had a successor."""
+        self._entries: list[Entry] = []
+        """Queue entries that it has read or committed."""
+        self.under_way: list[Entry] = []
+        """Queue entries of the commit whose answer it awaits."""
         self.fibre = Fibre(self._run)
 
     @property
@@ -131,12 +137,9 @@ class Process:
         clients = [each.name for each in world.clients if each.owner == self.name]
         loaded = LoadedStore(clients, [name for name in world.names if name != self.name])
         lacking = loaded.load(store)
+        self._entries = list(loaded.entries)
         if world.owners[self.shard] == self.token:  # Else it has read too little, and will end.
-            filters = {client: set(loaded.subscriptions[client]) for client in clients}
-            world.ledger.read(loaded.entries, filters, clients)
-            for publisher in world.publishers:
-                if publisher.owner == self.name:
-                    world.ledger.inbound(publisher, loaded.inbound[publisher.name])
+            self._report(loaded)
         loaded.entries.clear()
         while lacking:
             try:
@@ -146,8 +149,18 @@ class Process:
                 self.sleep(LOOK_S)
         return loaded
 
+    def _report(self, store: LoadedStore) -> None:
+        """Compare the ledger with what this owner has."""
+        ledger = self.world.ledger
+        filters = {client: set(store.subscriptions[client]) for client in store.clients}
+        ledger.read(self._entries, filters, store.clients)
+        for publisher in self.world.publishers:
+            if publisher.owner == self.name:
+                ledger.inbound(publisher, store.inbound[publisher.name])
+
     def commit(self, store: "RedisStore", node: ShardNode) -> None:
         ops, entries, thens = node.begin_commit()
+        self.under_way = entries
         while True:
             try:
                 fenced = store.commit(ops)
@@ -157,6 +170,11 @@ class Process:
                 self.sleep(LOOK_S)
         assert not fenced, "a session has another owner, and the shard has not"
         self.world.counts["commits"] += 1
+        self.under_way = []
+        self._entries += entries
+        if self.is_back:
+            self.is_back = False
+            self._report(node.store)
         self.world.ledger.committed(entries)
         self.answer(thens)
 
