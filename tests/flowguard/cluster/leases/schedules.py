@@ -1,6 +1,6 @@
 """Schedules of the model check of shards with leases: faults in random order, from a seed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from random import Random
 
@@ -39,7 +39,7 @@ FAULTS = [
     "fail over",
     "heal",
 ]
-CALM = ["death", "join", "redis pause", "split"]
+CALM = ["death", "join", "redis pause", "split", "alone", "cut", "fail over"]
 
 
 @contextmanager
@@ -191,32 +191,87 @@ class Schedule:
 
     def calm(self, kind: str) -> None:
         world = self.world
-        world.heal(MACHINES[:2] if kind == "join" else MACHINES)
+        world.heal(MACHINES[:1] if kind == "join" else MACHINES)
         if kind == "join":
-            world.kill(MACHINES[2])
+            for name in MACHINES[1:]:
+                world.kill(name)
         world.rest()
         world.counts[f"calm: {kind}"] += 1
-        if kind == "death":
-            world.kill(self.random.choice(list(world.machines)))
-            world.pass_time(max(world.lease_s, DEAD_MIN_S) + DETECTION_S)
-            if why := self.without_owner():
-                world.ledger.fail(f"{why} after a lease and {DETECTION_S} s")
-        elif kind == "join":
-            world.start(MACHINES[2])
-            self.watch_moves()
-        elif kind == "redis pause":
-            places = self.places()
-            world.pause_redis()
-            world.pass_time(self.random.choice([0.5, 1.0, 1.5, 2.0, 3.0, 8.0]))
-            world.resume_redis()
-            world.pass_time(2.0)
-            self.must_be(places, "Redis was paused")
-        elif kind == "split":
-            places = self.places()
-            world.split_off(*self.random.sample(MACHINES, 2))
-            world.pass_time(2 * world.lease_s)
-            self.must_be(places, "two nodes lost each other")
-            self.must_not_wait()
+        getattr(self, f"calm_{kind.replace(' ', '_')}")()
+
+    def calm_death(self) -> None:
+        world = self.world
+        world.kill(self.random.choice(list(world.machines)))
+        world.pass_time(max(world.lease_s, DEAD_MIN_S) + DETECTION_S)
+        if why := self.without_owner():
+            world.ledger.fail(f"{why} after a lease and {DETECTION_S} s")
+
+    def calm_join(self) -> None:
+        for name in MACHINES[1:]:
+            self.world.start(name)
+        self.watch_moves()
+
+    def calm_redis_pause(self) -> None:
+        world, places = self.world, self.places()
+        world.pause_redis()
+        world.pass_time(self.random.choice([0.5, 1.0, 1.5, 2.0, 3.0, 8.0]))
+        world.resume_redis()
+        world.pass_time(2.0)
+        self.must_be(places, "Redis was paused")
+
+    def calm_split(self) -> None:
+        world, places = self.world, self.places()
+        world.split_off(*self.random.sample(MACHINES, 2))
+        world.pass_time(2 * world.lease_s)
+        self.must_be(places, "two nodes lost each other")
+        self.must_not_wait()
+
+    def calm_alone(self) -> None:
+        """A machine that has lacked Redis acknowledges nothing that its successors must know."""
+        world = self.world
+        machine = self.random.choice(world.all_machines)
+        world.without_redis.add(machine.name)
+        self.disturb(*machine.processes.values())
+        world.pass_time(max(world.lease_s, DEAD_MIN_S) + DETECTION_S)
+        topic = self.subscribe({each.name for each in machine.processes.values()})
+        for publisher in world.publishers:
+            publisher.publish(topic, 1)
+        world.pass_time(1.0)
+        world.without_redis.clear()
+        world.rest()
+
+    def calm_cut(self) -> None:
+        """All links are lost while the messages of a publisher are on their way."""
+        topic, world = self.subscribe(), self.world
+        publisher = self.random.choice(world.publishers)
+        qos = self.random.choice((1, 2))
+        for _ in range(6):
+            publisher.publish(topic, qos)
+            world.work(self.random.choice([3, 10, 30]))
+        for wire, _ in world.wires:
+            wire.cut()
+        world.rest()
+
+    def calm_fail_over(self) -> None:
+        """Owners that live on write the lost tail again."""
+        world, places = self.world, self.places()
+        world.snapshot()
+        self.traffic()
+        world.pass_time(0.5)
+        world.fail_over()
+        world.rest()
+        self.must_be(places, "a fail-over lost a tail")
+        world.check_end()
+
+    def subscribe(self, but: Collection[str] = ()) -> str:
+        """Subscribe clients to a topic that their other filters do not match, `but` those of some
+        shards."""
+        topic = f"${self.world.tokens}"
+        for each in self.world.subscribers:
+            if each.owner not in but:
+                each.ask("subscribe", topic)
+        self.world.settle()
+        return topic
 
     def places(self) -> dict[int, tuple[str, int]]:
         return {each.shard: (each.machine.name, each.incarnation) for each in self.world.processes}

@@ -20,6 +20,10 @@ SOON_FOUND = [
     "no death",
     "answer before the commit",
     "incarnation only counted",
+    "moves without limit",
+    "no look at the lease without Redis",
+    "newest first",
+    "lost tail not written again",
 ]
 """Mutants that few schedules find; the command looks for all of them."""
 
