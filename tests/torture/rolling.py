@@ -32,6 +32,7 @@ from flowguard.codec import PacketDecoder, encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback, Subscribe
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, SubscriptionOptions
 from tests.interop.broker import start
+from tests.support.reaper import reap_at_the_end
 from tests.support.redis_server import ALWAYS, redis_server
 from tests.torture.nodes import free_block
 from tests.torture.wire import HOST
@@ -351,6 +352,7 @@ def main(
 ) -> None:
     """Exit code 1: a message or session was lost, or a gate had more than its limit."""
     folder = Path(tempfile.mkdtemp(prefix="rolling-"))
+    reap_at_the_end()
     with ExitStack() as stack:
         redis = stack.enter_context(redis_server(folder / "redis", ALWAYS))
         nodes = [RollingNode(folder / f"n{n}", redis.url, 4, source) for n in range(NODES)]
