@@ -493,7 +493,7 @@ class RedisStore:
     def close(self) -> None:
         """Release the lease, so that the next broker need not wait for its end."""
         if self._is_open:
-            self._is_open = False
-            with suppress(StoreError):
+            with suppress(StoreError):  # A new connection first writes a lost tail again.
                 self._lease.leave(is_done=self._unconfirmed is None)
+            self._is_open = False
             self._link.close()

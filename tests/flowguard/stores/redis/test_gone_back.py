@@ -63,6 +63,19 @@ def test_what_it_lost_is_written_again_before_anything_else(server: RedisServer)
     after.close()
 
 
+def test_lost_commits_are_written_again_when_the_store_closes(server: RedisServer) -> None:
+    prefix = new_prefix()
+    store = open_store(server, prefix, durability="memory")
+    store.commit([PutSession("c", 10, None)])
+    save(server)
+    store.commit([Append("c", 1, delivery(b"lost"))])
+    go_back(server)
+    store.close()
+    after = open_store(server, prefix, durability="memory")
+    assert queue_of(after) == [entry(1, delivery(b"lost"))]
+    after.close()
+
+
 def test_it_is_noticed_though_nothing_is_committed(server: RedisServer) -> None:
     store = open_store(server, new_prefix(), durability="memory", lease_s=0.5)
     save(server)
