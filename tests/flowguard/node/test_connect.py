@@ -179,6 +179,17 @@ def test_clients_that_need_no_commit_get_the_slots_of_those_that_gave_up_in_an_o
     assert client.expect(Connack).reason_code == ReasonCode.SUCCESS
 
 
+def test_clients_that_gave_up_before_their_commit_do_not_count_against_connections_max() -> None:
+    stage = Stage({"node": {"connections_max": 1}})
+    kept = Properties(session_expiry_interval=60)
+    stage.hold_commits = True
+    stage.attempt(Connect("c", properties=kept)).close()
+    again = stage.attempt(Connect("c", properties=kept))
+    assert not again.is_closed
+    stage.release_commits()
+    assert again.expect(Connack).reason_code == ReasonCode.SUCCESS
+
+
 # --- refusal ---------------------------------------------------------------------------------
 
 

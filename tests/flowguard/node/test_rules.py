@@ -343,6 +343,7 @@ def test_rights_that_have_no_room_any_more_refuse_a_connect_that_waits_for_its_c
     assert eve.expect(Connack).reason_code == ReasonCode.QUOTA_EXCEEDED
     assert eve.is_closed
     assert stage.node.counters.clients_connected == 0
+    assert stage.node.guard.gate.in_process == 0
 
 
 def test_a_wide_fan_out_leaves_out_who_may_not_receive() -> None:

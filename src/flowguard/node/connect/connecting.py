@@ -118,7 +118,7 @@ class Handshakes:
         parts = self._parts
         gate = parts.guard.gate
         on_their_way = gate.in_process + gate.buffered + len(self._exchanges)
-        return parts.state.counters.clients_connected + on_their_way
+        return parts.state.counters.clients_connected + on_their_way - len(self.abandoned)
 
     def follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
         """Act on the guard's verdict, unless the CONNECT waits."""
@@ -367,9 +367,9 @@ class Handshakes:
 
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """Send CONNACK after the commit, then the missed messages [MQTT-3.1.4-5]."""
+        self.abandoned.discard(claim.connection)
+        self._parts.guard.answered(claim.connection, now_s)
         if self._claims.get(claim.session.client_id) is not claim:
-            self.abandoned.discard(claim.connection)
-            self._parts.guard.answered(claim.connection, now_s)
             return  # The client has left, or has been answered.
         if self._parts.hooks.rules is not None and claim.session.rights is None:
             # The rules have changed, and its new rights exceed the memory limit.
@@ -384,7 +384,6 @@ class Handshakes:
         connection, session, answer = claim.connection, claim.session, claim.answer
         del self._claims[session.client_id]
         parts = self._parts
-        parts.guard.answered(connection, now_s)
         parts.attempts.service.observe(now_s - claim.since_s)
         parts.state.counters.client_connected()
         parts.attempts.ended(connection, CONNECTED, now_s)
@@ -433,8 +432,9 @@ class Handshakes:
         if session is None or self._claims.pop(session.client_id, None) is None:
             parts.guard.answered(connection, now_s)
         else:
-            # Else clients that give up and return would fill the journal with their claims.
-            self.abandoned.add(connection)
+            if parts.guard.gate.holds(connection):
+                # Else clients that give up and return would fill the journal with their claims.
+                self.abandoned.add(connection)
             # The client was never accepted: no will is sent, and a session that it found goes on.
             if session.rights is not None:
                 session.rights.leave()
