@@ -259,7 +259,7 @@ def test_devices_get_the_slots_of_applications_that_gave_up_while_it_is_away() -
     stage = staged(flow={"connects_in_process_max": 1})
     stage.hold_apart = True
     stage.attempt(Connect("app-1", properties=Properties(session_expiry_interval=60))).close()
-    device = stage.attempt(Connect("d"))
+    device = stage.attempt(Connect("d", properties=Properties(session_expiry_interval=60)))
     assert stage.node.guard.gate.buffered == 1
     stage.advance(AWAY_S + 1.0)
     assert device.expect(Connack).reason_code == ReasonCode.SUCCESS

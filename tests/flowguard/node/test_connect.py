@@ -179,6 +179,20 @@ def test_clients_that_need_no_commit_get_the_slots_of_those_that_gave_up_in_an_o
     assert client.expect(Connack).reason_code == ReasonCode.SUCCESS
 
 
+def test_a_crowd_that_returns_in_an_outage_does_not_fill_the_journal() -> None:
+    stage = Stage()
+    kept = Properties(session_expiry_interval=60)
+    stage.hold_commits = True
+    stage.attempt(Connect("c", properties=kept)).close()
+    stage.advance(LATE_S + 0.5)
+    depth = stage.node.journal.depth
+    again = stage.attempt(Connect("c", properties=kept))
+    assert again.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
+    assert stage.node.journal.depth == depth
+    stage.release_commits()
+    assert stage.connect("c", session_expiry_interval=60)
+
+
 def test_clients_that_gave_up_before_their_commit_do_not_count_against_connections_max() -> None:
     stage = Stage({"node": {"connections_max": 1}})
     kept = Properties(session_expiry_interval=60)

@@ -30,6 +30,7 @@ from flowguard.session.handshake import (
     connack_properties,
     connect_bytes,
     grant,
+    session_expiry_s,
     will_of,
 )
 from flowguard.session.host import Lifecycle
@@ -79,6 +80,9 @@ class Handshakes:
         self.abandoned: set[ServerConnection] = set()
         """Connections that ended before the commit of their claim, which is still work in
         process."""
+        self._freed: set[ServerConnection] = set()
+        """Those that lost their slots in an outage of the store before the commit; without
+        applications."""
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._methods: dict[ServerConnection, str] = {}
         """Method of each client with enhanced authentication, until it disconnects."""
@@ -266,6 +270,10 @@ class Handshakes:
         if (rejection := rejection_of(parts, packet, claimant)) is not None:
             connection.refuse(rejection.reason_code, now_s, why=rejection.why)
             return
+        if self._freed and session_expiry_s(packet, parts.state.settings.session):
+            # Else a crowd that gives up and returns in an outage would fill the journal.
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=STORE_AWAY)
+            return
         self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
         found = parts.registry.sessions.get(client_id)
         weight = 1 if found is None else found.weight
@@ -341,8 +349,11 @@ class Handshakes:
 
     def free_abandoned(self, now_s: float) -> None:
         """Free slots for clients that need no commit, while a store stores nothing."""
+        names = self._parts.router.lane.names
         for connection in self.abandoned:
             self._parts.guard.answered(connection, now_s)
+            if connection.client_id not in names:
+                self._freed.add(connection)
         self.abandoned.clear()
 
     def applications_away(self, now_s: float) -> None:
@@ -368,6 +379,7 @@ class Handshakes:
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """Send CONNACK after the commit, then the missed messages [MQTT-3.1.4-5]."""
         self.abandoned.discard(claim.connection)
+        self._freed.discard(claim.connection)
         self._parts.guard.answered(claim.connection, now_s)
         if self._claims.get(claim.session.client_id) is not claim:
             return  # The client has left, or has been answered.
