@@ -265,6 +265,18 @@ def test_devices_get_the_slots_of_applications_that_gave_up_while_it_is_away() -
     assert device.expect(Connack).reason_code == ReasonCode.SUCCESS
 
 
+def test_devices_are_not_rejected_for_devices_that_gave_up_while_it_is_away() -> None:
+    stage = staged()
+    stage.hold_apart = stage.hold_commits = True
+    kept = Properties(session_expiry_interval=60)
+    stage.attempt(Connect("app-1", properties=kept)).close()
+    stage.attempt(Connect("d", properties=kept)).close()
+    stage.advance(AWAY_S + 1.0)
+    device = stage.attempt(Connect("d", properties=kept))
+    stage.release_commits()
+    assert device.expect(Connack).reason_code == ReasonCode.SUCCESS
+
+
 def owed(stage: Stage) -> list[bytes]:
     """Return the payloads that the store keeps for applications."""
     return [

@@ -333,7 +333,7 @@ class Handshakes:
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=STORE_FULL)
             if not claim.answer.present and not claim.session.ended:
                 self._parts.registry.end(claim.session, now_s)
-        self.free_abandoned(now_s)
+        self.free_abandoned(now_s, in_outage=True)
 
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
         """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
@@ -347,12 +347,15 @@ class Handshakes:
             elif max(now_s - claim.since_s, stalled_s) > patience_s:
                 self._turn_away(claim, now_s, STORE_AWAY)
 
-    def free_abandoned(self, now_s: float) -> None:
-        """Free slots for clients that need no commit, while a store stores nothing."""
+    def free_abandoned(self, now_s: float, *, in_outage: bool = False) -> None:
+        """Free slots for clients that need no commit, while a store stores nothing.
+
+        `in_outage` if it is not only the store of applications.
+        """
         names = self._parts.router.lane.names
         for connection in self.abandoned:
             self._parts.guard.answered(connection, now_s)
-            if connection.client_id not in names:
+            if in_outage and connection.client_id not in names:
                 self._freed.add(connection)
         self.abandoned.clear()
 
