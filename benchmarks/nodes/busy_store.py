@@ -1,9 +1,9 @@
 """Stores on Redis of known capacity: the shards of a node share it, as they would share a machine.
 
 `site/sitecustomize.py` calls `install` in each process of a node. The store of a node is like a
-disk behind a network: a commit takes `LEAST_S`, and the node has `MESSAGE_S` of it for each durable
-message and `SESSION_S` for each record of a session to itself: one when its client connects, and
-one when the connection ends.
+disk behind a network. A commit takes at least `LEAST_S`. For `MESSAGE_S` per durable message and
+`SESSION_S` per record of a session it excludes other commits of the node. A session has a record
+when its client connects, and one when the connection ends.
 """
 
 import os

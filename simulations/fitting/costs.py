@@ -146,7 +146,8 @@ def _commits(
 ) -> Iterator[tuple[float, float, int]]:
     """Yield duration, mean number of operations, and number of the commits of each bucket.
 
-    The recording does not show which commit had which operations: the larger took the longer.
+    The recording does not show which commit had which operations. Assumption: larger commits took
+    longer.
     """
     times: dict[float, int] = {}
     for _, bound_s, count in run.histograms("commit"):

@@ -84,7 +84,7 @@ def _correct(run: RecordedRun, table: dict[str, Any], notes: list[str]) -> None:
     busy_s = sum(work_by_second(run)[1])
     whole = 1.0
     node = table["node"]
-    if not run.has("samples", "commits_count") or not sum(run.by_second("commits_count")):
+    if not run.has("samples", "committing_s") or not sum(run.by_second("committing_s")):
         notes.append("There was no commit, or the run does not show them: 1 ms is assumed.")
     for _ in range(ROUNDS):
         table["store"] = store_costs(run, node["handoff_s"])

@@ -246,13 +246,16 @@ def advice(found: Worst, events: Sequence[Event], step_s: int) -> list[str]:
 
 def _of_shadow(rows: Sequence[Row]) -> str:
     """Return a sentence on the limits that only watched."""
-    stricter = quantity(sum(row["shadow_share"] for row in rows) / len(rows), Unit.SHARE)
-    least, enforced = (min(row[name] for row in rows) for name in ("shadow_window", "window"))
-    paused = max(row["shadow_paused_count"] for row in rows)
+    stricter = [row for row in rows if row["shadow_share"]]
+    if not stricter:
+        return "The limits of --shadow would never have had a smaller window than those in force."
+    share = quantity(sum(row["shadow_share"] for row in stricter) / len(rows), Unit.SHARE)
+    least, enforced = (min(row[name] for row in stricter) for name in ("shadow_window", "window"))
+    paused = max(row["shadow_paused_count"] for row in stricter)
     return (
-        f"The limits of --shadow would have had a smaller window in {stricter} of the time: down "
-        f"to {least:.3g} packets, in force were {enforced:.3g}. They would have paused "
-        f"{count(paused, 'more client')} at once."
+        f"The limits of --shadow would have had a smaller window in {share} of the time, of all "
+        f"brokers the worst: down to {least:.3g} packets, in force were {enforced:.3g}. They would "
+        f"have paused {count(paused, 'more client')} at once."
     )
 
 

@@ -333,7 +333,7 @@ class Handshakes:
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s, why=STORE_FULL)
             if not claim.answer.present and not claim.session.ended:
                 self._parts.registry.end(claim.session, now_s)
-        self.free_abandoned(now_s, in_outage=True)
+        self.free_abandoned(now_s)
 
     def store_away(self, now_s: float, stalled_s: float = 0.0) -> None:
         """Answer CONNECTs while the store is unavailable; its commit has taken `stalled_s`.
@@ -347,17 +347,16 @@ class Handshakes:
             elif max(now_s - claim.since_s, stalled_s) > patience_s:
                 self._turn_away(claim, now_s, STORE_AWAY)
 
-    def free_abandoned(self, now_s: float, *, in_outage: bool = False) -> None:
-        """Free slots for clients that need no commit, while a store stores nothing.
-
-        `in_outage` if it is not only the store of applications.
-        """
+    def free_abandoned(self, now_s: float, *, only_applications: bool = False) -> None:
+        """Free slots for clients that need no commit, while a store stores nothing."""
         names = self._parts.router.lane.names
-        for connection in self.abandoned:
-            self._parts.guard.answered(connection, now_s)
-            if in_outage and connection.client_id not in names:
+        for connection in list(self.abandoned):
+            is_application = connection.client_id in names
+            if is_application or not only_applications:
+                self._parts.guard.answered(connection, now_s)
+                self.abandoned.discard(connection)
+            if not (is_application or only_applications):
                 self._freed.add(connection)
-        self.abandoned.clear()
 
     def applications_away(self, now_s: float) -> None:
         """Reject clients that have waited too long for the store of applications."""
@@ -366,7 +365,7 @@ class Handshakes:
             is_late = now_s - claim.since_s > self._parts.state.settings.flow.connect_patience_s
             if is_late and claim.session.client_id in names:
                 self._turn_away(claim, now_s, AWAY)
-        self.free_abandoned(now_s)
+        self.free_abandoned(now_s, only_applications=True)
 
     def _turn_away(self, claim: "_Claim", now_s: float, why: str) -> None:
         claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=why)

@@ -38,7 +38,7 @@ class StoreOutage:
         if not has_failed and late_s <= LATE_S:
             self._since_s, self.why = None, ""
             return
-        self._handshakes.free_abandoned(now_s, in_outage=True)
+        self._handshakes.free_abandoned(now_s)
         if self._since_s is None:
             self._since_s = now_s - late_s
 
