@@ -63,7 +63,7 @@ class Tuned:
     is_refused: bool
     """Whether the tuner finds no better limits than the defaults."""
     says: str
-    """Its sentence on them."""
+    """The sentence of the tuner on them."""
 
     def report(self) -> Report:
         low, high = self.before.mean - self.before.half, self.after.mean + self.after.half

@@ -4,6 +4,7 @@
 called; if they are missing, `flowguard` names the package to install.
 """
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,30 @@ from spark_analysis.terminal import (
     Memory,
     Partitions,
 )
+
+Since = Annotated[
+    datetime | None,
+    typer.Option("--from", metavar="TIME", help="Omit live runs that began earlier, UTC."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(metavar="TIME", help="Omit live runs that began then or later, UTC."),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Watch one directory that a broker writes into, or one topic; Ctrl-C ends it.",
+    ),
+]
+KafkaProperties = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-properties",
+        metavar="FILE",
+        help="How the topic is read: properties of a Kafka client, for TLS and passwords.",
+    ),
+]
 
 
 def analyze(
@@ -36,21 +61,10 @@ def analyze(
     master: Master = LOCAL,
     memory: Memory = None,
     partitions: Partitions = PARTITIONS,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Watch one directory that a broker writes into, or one topic; Ctrl-C ends it.",
-        ),
-    ] = False,
-    kafka_properties: Annotated[
-        Path | None,
-        typer.Option(
-            "--kafka-properties",
-            metavar="FILE",
-            help="How the topic is read: properties of a Kafka client, for TLS and passwords.",
-        ),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
+    follow: Follow = False,
+    kafka_properties: KafkaProperties = None,
 ) -> None:
     """Analyse runs on Spark; write a report and tables.
 
@@ -66,11 +80,12 @@ def analyze(
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
+        from spark_analysis.runs.examination import began_between
         from spark_analysis.runs.topic import RUNS, place_of
         from spark_analysis.tables import FOLDER
 
-    if follow and len(runs) != 1:
-        why = "--follow watches one directory, or one topic."
+    if follow and (len(runs) != 1 or since or until):
+        why = "--follow watches one directory, or one topic, without --from and --until."
         raise terminal.refused(console, why, EXIT_ARGUMENT)
     topic = place_of(runs[0]) if follow else None
     paths = [] if topic is not None else [Path(run) for run in runs]
@@ -85,7 +100,13 @@ def analyze(
             return
         with terminal.progress(console) as shown:
             result = run_job(
-                paths, out, master, memory_gib=memory, partitions=partitions, progress=shown
+                paths,
+                out,
+                master,
+                memory_gib=memory,
+                partitions=partitions,
+                progress=shown,
+                is_wanted=began_between(since, until),
             )
     except (JavaMissing, JobFailed, FollowingFailed) as failure:
         raise terminal.refused(console, failure) from None

@@ -33,6 +33,7 @@ LATE: Final = "1 day"
 KEY: Final = ("run_id", "minute")
 POLL_S: Final = 0.3
 SUMMARY: Final = "running.json"
+CHECKPOINT: Final = "checkpoint"
 FILES: Final = "samples-*.parquet"
 
 Show = Callable[[list[dict[str, Any]]], None]
@@ -41,6 +42,9 @@ Show = Callable[[list[dict[str, Any]]], None]
 
 class FollowingFailed(Exception):
     """The stream has ended; the text has the reason."""
+
+    lacks_rows = False
+    """True if the summary lacks rows, also after a restart with the same checkpoint."""
 
 
 def minutes(samples: DataFrame) -> DataFrame:
@@ -103,7 +107,7 @@ def follow(
         minutes(samples)
         .writeStream.outputMode("update")
         .trigger(processingTime=f"{every_s} seconds")
-        .option("checkpointLocation", str(out / "checkpoint"))
+        .option("checkpointLocation", str(out / CHECKPOINT))
         .foreachBatch(take)
         .start()
     )
@@ -122,9 +126,9 @@ def wait(*queries: StreamingQuery) -> None:
     try:
         while all(query.isActive for query in queries) and not is_asked.wait(POLL_S):
             _check_late(queries[-1])
+    finally:
         for query in queries:
             query.stop()
-    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     for query in queries:
@@ -137,10 +141,12 @@ def _check_late(query: StreamingQuery) -> None:
     """Raise FollowingFailed if Spark has dropped rows as too late: none is left out silently."""
     states = [state for progress in query.recentProgress for state in progress["stateOperators"]]
     if any(state["numRowsDroppedByWatermark"] for state in states):
-        raise FollowingFailed(
-            f"Rows came {LATE} after their minute, so the summary lacks them: start again with "
-            "another --out, which reads everything."
+        failed = FollowingFailed(
+            f"Rows came {LATE} after their minute, so the summary lacks them. Start the same "
+            "command again: it reads everything."
         )
+        failed.lacks_rows = True
+        raise failed
 
 
 def _reason(said: str) -> str:

@@ -1,6 +1,7 @@
 """Job: runs in, report and tables out; all of `flowguard analyze` except its output to people."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from rich.live import Live
 from rich.progress import Progress, TaskID
 
 from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
-from spark_analysis.following import follow, following_screen, wait
+from spark_analysis.following import CHECKPOINT, FollowingFailed, follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.report.words import count
 from spark_analysis.runs.examination import LeftOut, Run, examine, find_runs
@@ -54,10 +55,11 @@ def run_job(
     memory_gib: int | None,
     partitions: int,
     progress: Progress,
+    is_wanted: Callable[[Path], bool] = lambda _: True,
 ) -> AnalysisResult:
-    """Analyse the runs in `paths`. Raises JobFailed, JavaMissing."""
+    """Analyse the runs in `paths` whose directories are wanted. Raises JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
-    runs, left_out = examined(paths, progress, task)
+    runs, left_out = examined(paths, progress, task, is_wanted)
     progress.update(task, description="starting Spark", total=_STEPS, completed=0)
 
     def tell(step: str) -> None:
@@ -77,16 +79,25 @@ def run_job(
 
 
 def examined(
-    paths: Sequence[Path], progress: Progress, task: TaskID
+    paths: Sequence[Path],
+    progress: Progress,
+    task: TaskID,
+    is_wanted: Callable[[Path], bool] = lambda _: True,
 ) -> tuple[list[Run], list[LeftOut]]:
     """The runs in and below `paths` that can be read, and those that cannot. Raises JobFailed: none
     can."""
-    directories = find_runs(paths)
+    found = find_runs(paths)
+    directories = list(filter(is_wanted, found))
+    others_count = len(found) - len(directories)
+    if others_count:
+        progress.update(task, description=f"examining runs, not {others_count:,} of another time")
     progress.update(task, total=len(directories))
     runs, left_out = examine(directories, lambda: progress.advance(task))
     if not runs:
         words = "\n".join(reasons(left_out)) or (
-            "there are no Parquet files; flowguard simulate --out DIR and "
+            f"none began in this time, but {count(others_count, 'run')} at another time"
+            if others_count
+            else "there are no Parquet files; flowguard simulate --out DIR and "
             "flowguard serve --record DIR write them"
         )
         raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
@@ -115,6 +126,9 @@ def follow_job(
             ) as spark,
             Live(following_screen([]), console=console, auto_refresh=False) as live,
         ):
+            # A kill leaves unfinished files. Before its first batch Spark fails if there is one.
+            for path in out.glob(f"{CHECKPOINT}*/**/.*.tmp*"):
+                path.unlink()
             queries = []
             directory = source
             if isinstance(directory, TopicPlace):
@@ -127,6 +141,10 @@ def follow_job(
                 lambda rows: live.update(following_screen(rows), refresh=True),
             )
             wait(*queries, shown)
+    except FollowingFailed as failure:
+        if failure.lacks_rows:
+            shutil.rmtree(out / CHECKPOINT)
+        raise
     except SessionFailed as failure:
         raise JobFailed(str(failure)) from failure
     except PySparkException as failure:  # For one of the properties, as Spark sets it itself.

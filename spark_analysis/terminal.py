@@ -21,12 +21,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-Runs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUNS...", help="Directories of runs, or directories with such below them."
-    ),
-]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master.")]
 Memory = Annotated[
     int | None,

@@ -96,6 +96,7 @@ def _lines(
     finished_count = len(result.outcomes) - len(failed)
     lines = [
         _size(plan),
+        plan.assumptions,
         f"{finished_count:,} finished, {result.reused_count:,} reused, {len(failed):,} failed; "
         f"{took_s:.1f} s, Spark on {master}",
     ]

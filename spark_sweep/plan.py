@@ -15,7 +15,7 @@ from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from simulations.calibration.costs import flat_costs
 from simulations.results.archive import command, run_id
-from simulations.scenario import PopulationPlan, Scenario
+from simulations.scenario import PopulationPlan, RetryPlan, Scenario
 from simulations.scenario_files.loading import SUFFIXES, LoadedScenario, load, seen_from
 from spark_sweep.grid import FLOW, RUNS_MAX, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
@@ -64,6 +64,27 @@ class SweepPlan:
     """The longest first, so that no processor is left with one at the end."""
     limits_count: int
     scenarios_count: int
+
+    @property
+    def assumptions(self) -> str:
+        """The behaviour of simulated clients and network, in two sentences."""
+        scenarios = [run.loaded.scenario for run in self.runs]
+        plans = [plan for scenario in scenarios for plan in scenario.populations.values()]
+        timeouts = sorted({plan.timeout_s for plan in plans})
+        timeout_s = " to ".join(f"{s:.3g}" for s in dict.fromkeys((timeouts[0], timeouts[-1])))
+        retries = sorted({_retries(plan.retry) for plan in plans})
+        return (
+            f"Simulated clients wait {timeout_s} s for CONNACK. After a failure they "
+            f"{', or '.join(retries)}. No packet is lost, except by faults of a scenario."
+        )
+
+
+def _retries(retry: RetryPlan) -> str:
+    if retry.kind == "none":
+        return "give up"
+    until = f", doubled up to {retry.max_s:.3g} s" if retry.kind == "backoff" else " each time"
+    obedient = f" ({retry.obedient:.0%} obey retry-after-ms)" if retry.obedient else ""
+    return f"retry after {retry.first_s:.3g} s{until}{obedient}"
 
 
 def make_plan(grid: Grid, path: Path) -> SweepPlan:

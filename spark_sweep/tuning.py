@@ -41,7 +41,10 @@ def tune(
     ] = None,
     *,
     objective: Annotated[
-        str, typer.Option(metavar="OBJECTIVE", help="A TOML file, or one of: goodput, connect.")
+        str,
+        typer.Option(
+            metavar="OBJECTIVE", help="A TOML file, or one of: goodput, connect, utility."
+        ),
     ],
     out: Annotated[
         Path,

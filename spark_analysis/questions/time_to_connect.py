@@ -13,10 +13,15 @@ def time_to_connect(instants: DataFrame) -> DataFrame:
 
     `t99_s` is the first instant at which 99 % of the clients had been connected at least once, from
     the start of the run. It is null if that never happened, or if the number of clients is unknown.
+    `connected_time_ratio` is the share of all client-seconds of the run in which clients were
+    connected.
     """
     # Few instants have another count than the one before.
     counts = instants.groupBy("run_id", "population", "first_connected_count").agg(
-        F.min("t_s").alias("t_s"), F.max("clients_count").alias("clients_count")
+        F.min("t_s").alias("t_s"),
+        F.max("clients_count").alias("clients_count"),
+        F.sum("connected_count").alias("now_count"),
+        F.count("*").alias("rows_count"),
     )
     whole = Window.partitionBy("run_id", "population")
     reached = (
@@ -27,6 +32,9 @@ def time_to_connect(instants: DataFrame) -> DataFrame:
     return reached.groupBy("run_id", "population").agg(
         F.max("clients_count").alias("clients_count"),
         F.max("connected_count").alias("connected_count"),
+        F.try_divide(F.sum("now_count"), F.sum("rows_count") * F.max("clients_count")).alias(
+            "connected_time_ratio"
+        ),
         F.max(F.try_divide("connected_count", "clients_count")).alias("connected_ratio"),
         _first(0.5).alias("t50_s"),
         _first(0.99).alias("t99_s"),
@@ -55,6 +63,7 @@ QUESTION: Final = Question(
         Metric("t50_s", "until 50 %", Unit.SECONDS, Better.LESS, "never", "clients_count"),
         Metric("t100_s", "until all", Unit.SECONDS, Better.LESS, "never", "clients_count"),
         Metric("connected_ratio", "connected at least once", Unit.SHARE, Better.MORE),
+        Metric("connected_time_ratio", "of the time connected", Unit.SHARE, Better.MORE),
     ),
     lambda inputs: time_to_connect(inputs.instants),
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ UNFINISHED: Final = "unfinished"
 THREADS: Final = 8
 BATCH_ROWS: Final = 65_536
 _FILE: Final = re.compile(r"([a-z]+)-(\d+)\.parquet")
+_LIVE: Final = re.compile(r"live-(\d{8}T\d{6})Z-")
 _UNFINISHED: Final = re.compile(r"\..+\.parquet\.part")
 
 
@@ -79,6 +81,19 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             if any(name.endswith(".parquet") or _UNFINISHED.fullmatch(name) for name in names):
                 found.add(Path(directory))
     return sorted(found)
+
+
+def began_between(since: datetime | None, until: datetime | None) -> Callable[[Path], bool]:
+    """Return a test of directories: false if the name tells that a broker's run began earlier than
+    `since`, or not before `until`. No file is read for it."""
+    first = f"{since:%Y%m%dT%H%M%S}" if since else ""
+    end = f"{until:%Y%m%dT%H%M%S}" if until else ":"
+
+    def is_wanted(directory: Path) -> bool:
+        began = _LIVE.match(directory.name)
+        return began is None or first <= began[1] < end
+
+    return is_wanted
 
 
 def examine(

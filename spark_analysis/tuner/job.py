@@ -4,6 +4,7 @@ people."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rich.progress import Progress
 
@@ -22,6 +23,11 @@ from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.tables import choice_tables
 from spark_analysis.tuner.trials import Trials, sort_out
 
+ASSUMED: Final = (
+    "Simulated clients retry and time out as their scenarios define it. No packet is lost, except "
+    "by faults of a scenario."
+)
+
 
 class PolicyUnknown(Exception):
     """No run has the policy; the text lists the known ones."""
@@ -35,7 +41,7 @@ class TuningResult:
     page: Path
 
     def lines(self) -> list[str]:
-        lines = [conclusion(self.tuning.choice)]
+        lines = [conclusion(self.tuning.choice), ASSUMED]
         if self.limits is not None:
             lines.append(f"limits: {self.limits}")
         return [*reasons(self.tuning.left_out), *lines, f"page: {self.page}"]

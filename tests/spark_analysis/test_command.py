@@ -54,6 +54,17 @@ def test_without_a_run_that_can_be_read_it_fails_and_says_why(tmp_path: Path) ->
     assert "it has no end record" in result.output
 
 
+def test_no_file_of_a_run_of_another_time_is_read(tmp_path: Path) -> None:
+    (tmp_path / "live-20261127T120000Z-a").mkdir()
+    (tmp_path / "live-20261127T120000Z-a" / "run-00000.parquet").write_text("damaged")
+    result = run(tmp_path, "--from", "2026-11-28", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "none began in this time, but 1 run at another time" in result.output
+    assert "cannot be read" not in result.output
+    result = run(tmp_path, "--until", "2026-11-28T00:00:00", "--out", tmp_path / "out")
+    assert "run-00000.parquet cannot be read" in result.output
+
+
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "--out", tmp_path / "out")
     assert result.exit_code == 2
@@ -83,7 +94,7 @@ def test_a_place_of_tables_that_is_a_file_is_one_line(tmp_path: Path) -> None:
 def test_only_one_directory_can_be_followed(tmp_path: Path) -> None:
     result = run(tmp_path, tmp_path, "--out", tmp_path / "out", "--follow")
     assert result.exit_code == 2
-    assert "--follow watches one directory, or one topic." in result.output
+    assert "--follow watches one directory, or one topic, without --from" in result.output
 
 
 def test_properties_of_a_client_are_for_a_topic_and_a_file(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
 from spark_analysis.runs.examination import (
     BATCH_ROWS,
     UNFINISHED,
+    began_between,
     examine,
     examine_directory,
     find_runs,
@@ -255,3 +257,15 @@ def test_files_without_checksums_of_their_pages_are_read(directory: Path) -> Non
     run, _ = examine_directory(directory)
     assert run is not None
     assert read_through([run]) == ([run], [])
+
+
+def test_a_run_of_another_time_is_told_by_its_name() -> None:
+    day = datetime(2026, 11, 28, tzinfo=UTC)
+    is_wanted = began_between(day, day + timedelta(days=1))
+    names = ("live-20261127T235959Z-a", "live-20261128T000000Z-a", "live-20261128T235959Z-b")
+    names += ("live-20261129T000000Z-a", "flash_crowd-1")
+    assert [name for name in names if is_wanted(Path("some") / name)] == [
+        *names[1:3],
+        "flash_crowd-1",
+    ]
+    assert all(map(began_between(None, None), map(Path, names)))

@@ -1,19 +1,28 @@
 import json
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
 from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
+from spark_analysis.job import follow_job
 from spark_analysis.runs import contracts
 from tests.spark_analysis.hand import Row, answer, empty, table
 from tests.spark_analysis.recorded import values
 from tests.support.damage import damage_silently, noise
+from tests.support.patience import HANG_S
+from tests.torture import following as killing
+from tests.torture.following import Kill
 
 pytestmark = pytest.mark.spark
 
@@ -124,7 +133,51 @@ def test_rows_that_come_a_day_late_end_it(spark: SparkSession, tmp_path: Path) -
         query.processAllAvailable()
         add(Recording(live / "old", "live-20261128T120000Z-b"), sample(1.0))
         query.processAllAvailable()
-        with pytest.raises(FollowingFailed, match="start again with another --out"):
+        with pytest.raises(FollowingFailed, match="it reads everything"):
             wait(query)
     finally:
         query.stop()
+
+
+@pytest.mark.slow
+def test_a_restart_after_rows_that_came_late_has_them(spark: SparkSession, tmp_path: Path) -> None:
+    live, out = tmp_path / "live", tmp_path / "out"
+    add(Recording(live / "new", "live-20261130T120000Z-a"), sample(1.0))
+
+    def come_late() -> None:
+        wait_for(lambda: any((out / "checkpoint" / "commits").glob("1")))
+        add(Recording(live / "old", "live-20261128T120000Z-b"), sample(1.0))
+
+    thread = threading.Thread(target=come_late)
+    thread.start()
+    with pytest.raises(FollowingFailed, match="it reads everything"):
+        follow_job(live, out, "local[2]", memory_gib=None, console=Console(quiet=True))
+    thread.join()
+    query = follow(spark, live, out, lambda _: None, every_s=0.1)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row["run_id"][-1] for row in killing.minutes(out)] == ["b", "a"]
+
+
+@pytest.mark.long
+def test_a_killed_follower_gives_the_summary_of_one_that_was_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kills = (Kill("checkpoint/offsets/*"), Kill(SUMMARY))
+    grow = killing.growing_directory(tmp_path / "live", Random(1))
+    killed = killing.torture(str(tmp_path / "live"), grow, tmp_path / "killed", kills)
+    query = follow(spark, tmp_path / "live", tmp_path / "whole", lambda _: None, every_s=0.1)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert killed == killing.minutes(tmp_path / "whole")
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + HANG_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

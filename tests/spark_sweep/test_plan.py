@@ -140,3 +140,17 @@ def test_whatever_changes_a_scenario_changes_its_digest(tmp_path: Path) -> None:
         scenario(tmp_path, "mine.toml", text)
         digests |= {run.digest for run in planned(tmp_path, "scenarios = ['mine.toml']").runs}
     assert len(digests) == 3 * 3
+
+
+def test_what_is_assumed_of_clients_is_said_once_for_all_scenarios(tmp_path: Path) -> None:
+    scenario(tmp_path, "a.toml", "[populations.a]\nretry = { kind = 'none' }\n[populations.b]\n")
+    scenario(
+        tmp_path,
+        "c.toml",
+        "[populations.c]\ntimeout_s = 5\nretry = { kind = 'fixed', first_s = 0.5, obedient = 0.2 }",
+    )
+    assert planned(tmp_path, "scenarios = ['a.toml', 'c.toml']").assumptions == (
+        "Simulated clients wait 5 to 10 s for CONNACK. After a failure they give up, or retry "
+        "after 0.5 s each time (20% obey retry-after-ms), or retry after 1 s, doubled up to 60 s. "
+        "No packet is lost, except by faults of a scenario."
+    )

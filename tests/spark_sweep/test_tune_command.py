@@ -1,12 +1,10 @@
 """`flowguard tune`, from its arguments to its exit code."""
 
 import tomllib
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
@@ -14,7 +12,7 @@ from flowguard.cli import app
 from flowguard.config import FlowSettings
 from spark_analysis import java
 from spark_analysis.tuner.objective import names
-from spark_sweep.tuning import EXIT_REFUSED, tune
+from spark_sweep.tuning import EXIT_REFUSED
 from tests.spark_analysis.recorded import record
 
 SEEDS = range(1, 7)
@@ -30,9 +28,7 @@ CROWD = ("flash_crowd", "--clients", "300", "--set", "connects_per_s=10")
 
 
 def run(*arguments: str | Path) -> Result:
-    alone = typer.Typer()
-    alone.command()(tune)
-    return CliRunner().invoke(alone, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, ["tune", *map(str, arguments)])
 
 
 def simulate(folder: Path, *changes: str) -> None:
@@ -51,11 +47,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulate(folder, "flow.connect_patience_s=9.5")
     simulate(folder, "flow.connect_patience_s=4.0")
     return folder
-
-
-def test_flowguard_finds_it_as_one_of_its_commands() -> None:
-    (found,) = entry_points(group="flowguard.commands", name="tune")
-    assert found.load() is tune
 
 
 @pytest.mark.parametrize("name", names())

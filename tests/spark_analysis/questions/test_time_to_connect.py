@@ -41,6 +41,20 @@ def test_the_first_instant_at_which_the_share_is_reached_of_each_population_and_
     assert (everybody["t50_s"], everybody["t99_s"], everybody["t100_s"]) == (2.0, 4.0, 5.0)
 
 
+def test_connected_time_is_that_of_connected_clients_at_all_instants(spark: SparkSession) -> None:
+    rows = [
+        instant("r", t_s, first, connected_count=now)
+        for t_s, first, now in ((1.0, 0, 0), (2.0, 200, 200), (3.0, 200, 40), (4.0, 200, 160))
+    ]
+    rows.append(instant("live", 1.0, None, connected_count=7, clients_count=None))
+    found = answer(
+        time_to_connect(by_instant(table(spark, "goodput", rows))), "run_id", "population"
+    )
+    assert found["r", "cars"]["connected_time_ratio"] == 0.5
+    assert found["r", "all"]["connected_time_ratio"] == 0.5
+    assert found["live", "all"]["connected_time_ratio"] is None
+
+
 def test_what_did_not_come_is_null_and_not_the_end_of_the_run(spark: SparkSession) -> None:
     rows = [instant("r", 1.0, 150), instant("r", 9.0, 190)]
     found = answer(
