@@ -13,6 +13,8 @@ READING: Final = 0.83
 """Share of a lone packet: the read and the answer, for any number of packets."""
 SENDING: Final = 0.80
 """Share of a lone delivery: the send and the read at its subscriber."""
+QUEUEING: Final = 0.13
+"""Share of a stored delivery that comes before the commit, if a message has many subscribers."""
 STORING: Final = 0.005
 """Cost of an operation in a commit, as a share of a lone packet."""
 HANDOFF: Final = 0.44

@@ -83,8 +83,8 @@ def work_by_second(run: RecordedRun) -> tuple[list[list[float]], list[float]]:
     return rows, [max(0.0, took_s - idle_s) for took_s in taken]
 
 
-def node_costs(run: RecordedRun, notes: list[str]) -> dict[str, Any]:
-    """Return table `node` of a scenario."""
+def node_costs(run: RecordedRun, queueing: float, notes: list[str]) -> dict[str, Any]:
+    """Return table `node` of a scenario; `queueing`: share of a delivery before its commit."""
     rows, work = work_by_second(run)
     connect_s, refuse_s, publish_s, delivery_s, commit_s = least_squares(
         rows, work, list(SHARES.values())
@@ -100,8 +100,9 @@ def node_costs(run: RecordedRun, notes: list[str]) -> dict[str, Any]:
         "refuse_s": max(0.0, refuse_s - ACCEPTING * connect_s),
         "read_s": READING * publish_s,
         "publish_s": max(1e-7, (1.0 - READING) * publish_s),
-        "send_s": SENDING * delivery_s,
-        "delivery_s": (1.0 - SENDING) * delivery_s,
+        "queue_s": queueing * delivery_s,
+        "send_s": SENDING * (1.0 - queueing) * delivery_s,
+        "delivery_s": (1.0 - SENDING) * (1.0 - queueing) * delivery_s,
         "handoff_s": commit_s,
         **_memory(run),
     }

@@ -9,6 +9,7 @@ from simulations.fitting.groups import groups_of, retries_of
 from simulations.fitting.measured import simulated
 from simulations.fitting.messages import add_messages
 from simulations.fitting.recorded import RecordedRun
+from simulations.proportions import QUEUEING
 from simulations.scenario import Scenario
 from simulations.scenario_files.loading import change
 
@@ -18,8 +19,8 @@ FACTOR_MAX: Final = 2.0
 """Largest correction of one round."""
 LATENCY_S: Final = 0.000_1
 COSTS: Final = (
-    *("accept_s", "connect_s", "refuse_s", "read_s", "publish_s", "send_s", "delivery_s"),
-    "handoff_s",
+    *("accept_s", "connect_s", "refuse_s", "read_s", "publish_s", "queue_s", "send_s"),
+    *("delivery_s", "handoff_s"),
 )
 _FLOW: Final = "flow."
 _NOT_FITTED: Final = ("policy", "shadow_policy", "memory_max_bytes", "unfinished_bytes_max")
@@ -54,12 +55,14 @@ def fit(run: RecordedRun) -> Fit:
         for group in groups
     }
     add_messages(run, groups, populations, notes)
+    plans = [table.get("publish", {}) for table in populations.values()]
+    are_wide = any(plan.get("stored") and plan.get("spread") == "all" for plan in plans)
     notes.append("The network is not in the recording: a latency of 0.1 ms is assumed.")
     table = {
         "title": f"like the recorded run {run.run_id}",
         "duration_s": float(run.seconds),
         "flow": _limits(run),
-        "node": node_costs(run, notes),
+        "node": node_costs(run, QUEUEING if are_wide else 0.0, notes),
         "store": {},
         "network": {"latency_s": LATENCY_S},
         "populations": populations,

@@ -118,6 +118,7 @@ def test_what_publishers_do_is_found(
     table = fitted(scenario, tmp_path).table
     found = table["populations"]["publishers-clean"]["publish"]
     assert found | expected == found
+    assert (table["node"]["queue_s"] > 0.0) == (publish.spread == "all")
     assert ("trace" in found) == (publish.rate_per_s is not None)
     assert (found["outstanding"] <= 100) == (publish.rate_per_s is None)
 
