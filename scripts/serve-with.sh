@@ -97,11 +97,10 @@ done
 "options_$kind"
 setsid .venv/bin/flowguard serve "${options[@]}" "$@" 9>&- &
 broker=$!
-trap 'kill "$broker" 2>/dev/null || :' INT TERM HUP
-code=0
-wait "$broker" || code=$?
-while kill -0 "$broker" 2>/dev/null; do  # A signal ended the wait, not the broker.
-    code=0
+trap 'signals=more; kill "$broker" 2>/dev/null || :' INT TERM HUP
+signals=more
+while [ "$signals" = more ]; do  # A signal ends the wait, also if the broker has ended meanwhile.
+    signals=none code=0
     wait "$broker" || code=$?
 done
 exit "$code"
