@@ -71,7 +71,7 @@ class Slowed:
     """Messages in and out, before and while the line is slow."""
     touching_per_s: tuple[float, float]
     publisher: Windows
-    """Of a touching publisher."""
+    """The window of a touching publisher."""
     nodes: tuple[Windows, ...]
     healed_s: float
     """When the node was as fast as before, since second 0."""

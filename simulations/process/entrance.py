@@ -42,7 +42,7 @@ class Entrance:
         """Connections that ended before the commit of their claims. The work is still in process,
         so it keeps its slot."""
         self._claiming: set[Connection] = set()
-        """All connections with claims that are not durable yet."""
+        """All connections with claims that are not durable yet, `abandoned` included."""
         self._answers: list[tuple[Connection, float | None]] = []
         """CONNACKs of this slice, each with the hint of a rejection in seconds, or None for
         success."""

@@ -116,7 +116,7 @@ def events(
 
 
 def gaps(lives: Sequence[Lifetime]) -> list[tuple[Lifetime, Lifetime]]:
-    """Every two recorded runs of a broker with none between them."""
+    """Return all pairs of recorded runs of a broker that follow each other."""
     by_broker: dict[str, list[Lifetime]] = {}
     for life in sorted(lives, key=lambda life: life.from_s):
         by_broker.setdefault(life.broker, []).append(life)

@@ -81,8 +81,8 @@ class Handshakes:
         """Connections that ended before the commit of their claim, which is still work in
         process."""
         self._freed: set[ServerConnection] = set()
-        """Those that lost their slots in an outage of the store before the commit; without
-        applications."""
+        """Connections whose slots were freed in an outage of the store, before their commit.
+        Applications do not count."""
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._methods: dict[ServerConnection, str] = {}
         """Method of each client with enhanced authentication, until it disconnects."""
@@ -268,10 +268,11 @@ class Handshakes:
         proved = (user or "") if is_proved else ""
         claimant = Claimant(client_id, user, proved, rights, will)
         if (rejection := rejection_of(parts, packet, claimant)) is not None:
-            connection.refuse(rejection.reason_code, now_s, why=rejection.why)
+            reason_code, why = rejection
+            connection.refuse(reason_code, now_s, why=why)
             return
         if self._freed and session_expiry_s(packet, parts.state.settings.session):
-            # Else a crowd that gives up and returns in an outage would fill the journal.
+            # Otherwise a crowd that gives up and returns in an outage fills the journal.
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=STORE_AWAY)
             return
         self.end_client(client_id, ReasonCode.SESSION_TAKEN_OVER, now_s)
@@ -447,7 +448,7 @@ class Handshakes:
             parts.guard.answered(connection, now_s)
         else:
             if parts.guard.gate.holds(connection):
-                # Else clients that give up and return would fill the journal with their claims.
+                # Otherwise clients that give up and return fill the journal with their claims.
                 self.abandoned.add(connection)
             # The client was never accepted: no will is sent, and a session that it found goes on.
             if session.rights is not None:

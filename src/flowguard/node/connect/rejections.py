@@ -30,25 +30,21 @@ class Claimant:
     will: WillRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    reason_code: ReasonCode
-    why: str
-
-
-def rejection_of(parts: ConnectParts, packet: Connect, claimant: Claimant) -> Rejection | None:
-    """Return why a client must be rejected, or None."""
+def rejection_of(
+    parts: ConnectParts, packet: Connect, claimant: Claimant
+) -> tuple[ReasonCode, str] | None:
+    """Return the reason code and the reason if a client must be rejected, else None."""
     code = _will_refusal(parts, claimant)
     if code is not None:
-        return Rejection(code, WILL_REFUSED)
+        return code, WILL_REFUSED
     session = parts.registry.sessions.get(claimant.client_id)
     owner = "" if session is None else session.user
     if owner not in ("", claimant.proved) and parts.state.settings.session.bound_to_user:
-        return Rejection(ReasonCode.NOT_AUTHORIZED, NOT_ITS_OWN)
+        return ReasonCode.NOT_AUTHORIZED, NOT_ITS_OWN
     if _is_away(parts, packet, claimant):
-        return Rejection(ReasonCode.SERVER_UNAVAILABLE, AWAY)
+        return ReasonCode.SERVER_UNAVAILABLE, AWAY
     why = _no_place(parts, packet, claimant)
-    return Rejection(ReasonCode.QUOTA_EXCEEDED, why) if why else None
+    return (ReasonCode.QUOTA_EXCEEDED, why) if why else None
 
 
 def _will_refusal(parts: ConnectParts, claimant: Claimant) -> ReasonCode | None:
