@@ -126,7 +126,7 @@ class KafkaStore:
         }
         found: dict[str, list[tuple[int, str]]] = {}
         strangers = []
-        for topic in self._link.topics(f"{self._place.prefix}.app."):
+        for topic in self._link.topics(f"{self._place.prefix}.app.", owners):
             name, _, number = topic.rpartition(".")
             if name in owners and number.isdigit():
                 found.setdefault(owners[name], []).append((int(number), topic))

@@ -30,6 +30,8 @@ from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from aiokafka.admin import AIOKafkaAdminClient
+
 from flowguard.stores.kafka.plan import CHANGES_MAX
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import topic_of
@@ -94,6 +96,26 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
     assert positions(last)[-1] == 4
     assert set(positions(last)) >= {2, 4}
     last.close()
+
+
+def test_a_topic_that_a_node_does_not_know_yet_is_not_taken_as_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
+    crash(store)
+    known, listings = AIOKafkaAdminClient.list_topics, []
+
+    async def list_late(admin: AIOKafkaAdminClient) -> list[str]:
+        topics: list[str] = await known(admin)
+        listings.append(topics)
+        return topics if len(listings) > 2 else []
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "list_topics", list_late)
+    again = open_store(base, place)
+    assert (positions(again), len(listings)) == ([1, 2], 3)
+    again.close()
 
 
 def test_nothing_is_skipped_however_often_it_is_read() -> None:

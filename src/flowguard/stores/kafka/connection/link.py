@@ -7,10 +7,11 @@ between two calls. Calls block, and come from one other thread at a time.
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaProducer
@@ -40,6 +41,8 @@ REQUEST_S: Final = 5.0
 METADATA_S: Final = 2.0
 """Maximum age of metadata: the time until a new leader is known."""
 RETRY_S: Final = 0.2
+NEWS_S: Final = 2.0
+"""Time in which all nodes learn about a new topic."""
 CLOSE_S: Final = 1.0
 HEAR_PASSES: Final = 3
 """Passes of the loop until all tasks of a closed connection have ended: its protocol, its reader
@@ -109,10 +112,21 @@ class KafkaLink:
         found = self._ask(lambda: self._admin.describe_cluster())
         return len(found["brokers"])
 
-    def topics(self, prefix: str) -> list[str]:
-        """Return the topics with this prefix."""
-        found: list[str] = self._ask(lambda: self._admin.list_topics())
-        return [topic for topic in found if topic.startswith(prefix)]
+    def topics(self, prefix: str, wanted: Collection[str] = ()) -> list[str]:
+        """Return the topics with this prefix. If a name of `wanted` has no topic NAME.NUMBER, this
+        asks again for `NEWS_S`: a node may not know a new topic yet."""
+
+        async def look() -> list[str]:
+            for _ in range(ceil(NEWS_S / RETRY_S)):
+                found = [
+                    each for each in await self._admin.list_topics() if each.startswith(prefix)
+                ]
+                if set(wanted) <= {each.rpartition(".")[0] for each in found}:
+                    break
+                await asyncio.sleep(RETRY_S)
+            return found
+
+        return self._ask(look)
 
     def partitions_of(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if it does not exist."""
