@@ -38,11 +38,13 @@ class Entrance:
         self._counters = broker.counters
         self._serving: deque[tuple[Connection, float]] = deque()
         """Admitted connections, and the time of their admission; only if an acceptor goes first."""
+        self._claiming: set[Connection] = set()
+        """Connections with claims that are not durable yet."""
         self.abandoned: set[Connection] = set()
         """Connections that ended before the commit of their claims. The work is still in process,
         so it keeps its slot."""
-        self._claiming: set[Connection] = set()
-        """All connections with claims that are not durable yet, `abandoned` included."""
+        self._freed: set[Connection] = set()
+        """The same, but their slots are free, because the store stores nothing."""
         self._answers: list[tuple[Connection, float | None]] = []
         """CONNACKs of this slice, each with the hint of a rejection in seconds, or None for
         success."""
@@ -72,6 +74,7 @@ class Entrance:
     def ended(self, connection: Connection, now_s: float) -> None:
         """Free the slot of a connection that was never connected, or keep it until the commit."""
         if connection in self._claiming:
+            self._claiming.discard(connection)
             self.abandoned.add(connection)
         else:
             self._guard.answered(connection, now_s)
@@ -80,6 +83,7 @@ class Entrance:
         """Free slots for clients that need no commit, while the store stores nothing."""
         for connection in self.abandoned:
             self._guard.answered(connection, now_s)
+        self._freed |= self.abandoned
         self.abandoned.clear()
 
     def answer(self) -> None:
@@ -114,15 +118,20 @@ class Entrance:
         started_s = self._loop.clock_s
         self._broker.spend(self._plan.connect_s)
         self._guard.observer.connecting(self._loop.clock_s - started_s)
+        is_durable = connection.population.plan.durable
+        if is_durable and self._freed:
+            # Otherwise a crowd that gives up and returns in an outage fills the journal.
+            self._reject(connection, 0.0, now_s)
+            return
         self._claiming.add(connection)
-        ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.plan.durable else []
+        ops: list[StoreOp] = list(CLAIM_OPS) if is_durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
     def _claimed(self, connection: Connection, now_s: float) -> None:
-        self._claiming.discard(connection)
+        for each in (self._claiming, self.abandoned, self._freed):
+            each.discard(connection)
         self._guard.answered(connection, now_s)
         if connection.state == ENDED:
-            self.abandoned.discard(connection)
             connection.population.wasted_count += 1
             return
         self.leave(connection)
@@ -169,8 +178,12 @@ class Entrance:
         self._counters.refusing_s += took_s
         if connection.state == WAITING or not self._plan.accepts_first:
             self._guard.refused(took_s, started_s)  # Else the acceptor reports it.
+        self._reject(connection, hint_s, now_s)
+
+    def _reject(self, connection: Connection, hint_s: float, now_s: float) -> None:
+        """End a connection with a CONNACK; it has no hint if `hint_s` is 0."""
         self._counters.refused_count += 1
-        broker.end(connection, now_s, refused=True)
+        self._broker.end(connection, now_s, refused=True)
         self._answers.append((connection, hint_s))
 
     def _may_decide(self, connection: Connection) -> bool:

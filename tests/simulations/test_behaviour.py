@@ -142,13 +142,15 @@ def test_messages_are_due_as_in_a_trace() -> None:
     assert counts[3] == pytest.approx(5_000, rel=0.1)
 
 
-def crowd_at(store: StorePlan, timeout_s: float, faults: tuple[Fault, ...] = ()) -> Summary:
+def crowd_at(
+    store: StorePlan, timeout_s: float, faults: tuple[Fault, ...] = (), duration_s: float = 35.0
+) -> Summary:
     """800 clients come within a second, and no message."""
     crowd = PopulationPlan(
         clients=800, timeout_s=timeout_s, retry=RetryPlan(first_s=1.0, max_s=4.0)
     )
     scenario = Scenario(
-        duration_s=35.0,
+        duration_s=duration_s,
         ends_when_connected=True,
         node=NodePlan(connect_s=0.0005),
         store=store,
@@ -166,6 +168,14 @@ def test_a_store_of_100_connects_per_second_serves_nearly_as_many_after_a_stop()
     found = crowd_at(StorePlan(commit_s=0.001, op_s=0.005), 2.0, (stop,))
     assert found.connected_99_s is not None
     assert found.connected_99_s < 1.5 + 1.5 * 800 / 100
+    assert found.wasted_count < 300
+
+
+def test_after_an_outage_clients_that_have_left_do_not_fill_the_journal_again_and_again() -> None:
+    stop = Fault(kind="store_stop", at_s=1.0, until_s=31.0)
+    found = crowd_at(StorePlan(commit_s=0.001, op_s=0.005), 2.0, (stop,), duration_s=120.0)
+    assert found.connected_99_s is not None
+    assert found.connected_99_s < 31.0 + 2.0 * 800 / 100
     assert found.wasted_count < 300
 
 
