@@ -9,7 +9,7 @@ from flowguard.ops.web.http_connection import Response, json_response
 
 TURNS_WAITING_MAX: Final = 16
 """Maximum number of waiting requests; further ones get 503."""
-LOOP_SHARE: Final = 0.1
+LOOP_SHARE: Final = 0.05
 """Maximum share of the event loop's time for answers, whatever the number of callers."""
 T = TypeVar("T")
 
