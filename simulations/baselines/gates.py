@@ -4,6 +4,7 @@ No CONNECT waits, so none expires, is superseded or is abandoned. The gates have
 rejections and no retry-after hint: these are flowguard's, and the compared brokers lack them.
 """
 
+from math import inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.adaptive import RestartableGate
@@ -56,6 +57,10 @@ class _Bufferless(Generic[K]):
     @property
     def rung(self) -> Rung:
         return self._rung
+
+    @property
+    def late_claims_max(self) -> float:
+        return inf
 
     @property
     def is_ready(self) -> bool:

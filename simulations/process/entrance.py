@@ -119,7 +119,7 @@ class Entrance:
         self._broker.spend(self._plan.connect_s)
         self._guard.observer.connecting(self._loop.clock_s - started_s)
         is_durable = connection.population.plan.durable
-        if is_durable and self._freed:
+        if is_durable and len(self._freed) > self._guard.gate.late_claims_max:
             # Otherwise a crowd that gives up and returns in an outage fills the journal.
             self._reject(connection, 0.0, now_s)
             return

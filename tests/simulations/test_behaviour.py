@@ -176,7 +176,7 @@ def test_after_an_outage_clients_that_have_left_do_not_fill_the_journal_again_an
     found = crowd_at(StorePlan(commit_s=0.001, op_s=0.005), 2.0, (stop,), duration_s=120.0)
     assert found.connected_99_s is not None
     assert found.connected_99_s < 31.0 + 2.0 * 800 / 100
-    assert found.wasted_count < 300
+    assert found.wasted_count < 500
 
 
 def test_a_store_that_needs_as_long_for_one_connect_as_for_a_hundred_serves_hundreds() -> None:

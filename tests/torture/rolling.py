@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
 from select import EPOLLIN, EPOLLOUT, epoll
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from subprocess import DEVNULL
 from typing import Annotated, Any
 from urllib.request import urlopen
@@ -326,7 +326,7 @@ def restart(fleet: Fleet, nodes: list[RollingNode], node: RollingNode, how: str)
         command = start("cluster", "drain", node.name, "--url", url, stderr=DEVNULL)
         assert fleet.turns(lambda: command.poll() is not None, 5 * SPAN_S)
         print(f"  {command.communicate()[0].strip()}", flush=True)
-    node.process.send_signal(SIGTERM)
+    node.process.send_signal(SIGKILL if how == "kill" else SIGTERM)
     assert fleet.turns(lambda: node.process.poll() is not None, 5 * SPAN_S), "it does not end"
     node.process.communicate()
     node.start()
@@ -343,7 +343,7 @@ def restart(fleet: Fleet, nodes: list[RollingNode], node: RollingNode, how: str)
 
 def main(
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 3_000,
-    how: Annotated[str, typer.Option(help="How a node ends: term or drain.")] = "term",
+    how: Annotated[str, typer.Option(help="How a node ends: term, drain or kill.")] = "term",
     share: Annotated[float, typer.Option(help="Load as a share of the capacity.")] = 0.5,
     rate: Annotated[float, typer.Option(help="Messages per second instead of that.")] = 0.0,
     source: Annotated[

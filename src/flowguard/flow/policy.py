@@ -95,6 +95,10 @@ class Gate(Protocol, Generic[K]):
         """The overload level of the node."""
 
     @property
+    def late_claims_max(self) -> float:
+        """How many CONNECTs whose clients have left may wait for a store that stands still."""
+
+    @property
     def is_ready(self) -> bool:
         """True if `admit_next` may return an entry."""
 

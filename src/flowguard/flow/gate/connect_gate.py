@@ -33,6 +33,8 @@ DRIFTS: Final = 2.0
 """Drifts of the loop in the measured time of a commit: at its begin and at its end."""
 STORE_SHARE: Final = 0.25
 """Share of its patience that a CONNECT may spend in a slow store at its best recent rate."""
+LATE_SHARE: Final = 0.5
+"""The same share after an outage, for work that clients have left."""
 FULL_ABOVE: Final = 4.0
 """Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
@@ -130,6 +132,12 @@ class ConnectGate(Generic[K]):
     def completion_rate(self) -> float:
         """CONNECTs done per second while others waited, lately; 0: unknown."""
         return self._outlook.completion_rate
+
+    @property
+    def late_claims_max(self) -> float:
+        """As many as the store commits in half of the time that clients wait, at the best recent
+        rate: clients that come after it must not wait for more. 0 if the rate is unknown."""
+        return self._outlook.completed_in(LATE_SHARE * self._waiting.patience_s)
 
     @property
     def crowd_pressure(self) -> float:
@@ -250,7 +258,7 @@ class ConnectGate(Generic[K]):
         commit_s = sample.commit_s - DRIFTS * sample.drift_s
         if commit_s > self._concurrency.objective_s:
             useful = self._outlook.completed_in(STORE_SHARE * self._waiting.patience_s)
-            self._concurrency.store_stands(min(in_process + self._waiting.hopeful, useful))
+            self._concurrency.store_stands(min(in_process + self._waiting.hopeful, useful or inf))
         else:
             on_slots = slots_pressure_of(pressure)
             self._concurrency.tick(now_s, on_slots, in_process, sample.response_s)

@@ -157,8 +157,8 @@ class Outlook:
         return rate > 0.0 and ahead > 0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
     def completed_in(self, time_s: float) -> float:
-        """Return how many CONNECTs the best recent rate completes; `inf` if it is unknown."""
-        return self._best_rate * time_s if self._best_rate > 0.0 else inf
+        """Return how many CONNECTs the best recent rate completes; 0 if it is unknown."""
+        return self._best_rate * time_s
 
     def retry_after_s(self, draw: float, waiting: int, outside_s: float = 0.0) -> float:
         """Return the retry-after time: that of serving the waiting clients and those rejected

@@ -130,6 +130,7 @@ def test_while_a_store_of_unknown_rate_stands_all_waiting_connects_go_in() -> No
     for name in names:
         gate.offer(name, arrival_of(), 0.0)
     assert (gate.in_process, gate.buffered) == (LIMIT_START, 40 - LIMIT_START)
+    assert gate.late_claims_max == 0
     stored = Pressure(16.0, Signal.STORE, {Signal.STORE: 16.0})
     for now_s in (0.3, 0.4, 0.5):
         gate.tick(Sample(now_s, commit_s=now_s), stored)
@@ -154,6 +155,7 @@ def test_a_slow_store_gets_as_many_connects_as_it_completes_in_a_quarter_of_the_
     stored = Pressure(16.0, Signal.STORE, {Signal.STORE: 16.0})
     gate.tick(Sample(1.1, commit_s=4.0), stored)
     assert 50 <= gate.limit <= 60
+    assert 100 <= gate.late_claims_max <= 120
 
 
 def test_connects_that_went_in_since_the_last_tick_still_hold_their_memory() -> None:
