@@ -5,35 +5,47 @@ from hypothesis import strategies as st
 
 from flowguard.node.loop.sends import JOIN_S, SENDS_MAX, Sends
 
-MANY = list(range(SENDS_MAX + 1))
+PUBLISHER = SENDS_MAX + 1
+MANY = list(range(PUBLISHER + 1))
+LATER = list(range(SENDS_MAX, -1, -1))
+"""All of them but the publisher, in the order of their sends."""
 
 
 def test_a_few_are_sent_to_at_once_whoever_waits() -> None:
     sends: Sends[int] = Sends()
-    assert sends.next([1, 2], 0.0, more=True) == [1, 2]
-    assert sends.next(MANY, 0.0, more=True) == []
-    assert sends.next([1, 2], 0.0, more=True) == [1, 2]
+    assert sends.next([1, 2], 0.0, more=True) == [2, 1]
+    assert sends.next(MANY, 0.0, more=True) == [PUBLISHER]
+    assert sends.next([1, 2], 0.0, more=True) == [2, 1]
+
+
+def test_a_publisher_that_comes_after_its_subscribers_is_sent_its_puback_first() -> None:
+    sends: Sends[str] = Sends()
+    assert (
+        sends.next(["subscriber 1", "subscriber 2", "publisher"], 0.0, more=True)[0] == "publisher"
+    )
+    subscribers = [f"subscriber {number}" for number in range(SENDS_MAX)]
+    assert sends.next([*subscribers, "publisher"], 0.0, more=True) == ["publisher"]
 
 
 def test_many_are_sent_to_by_turns_beside_the_few() -> None:
     sends: Sends[int] = Sends()
-    assert sends.next(MANY, 0.0, more=False) == MANY[:SENDS_MAX]
-    assert sends.next([-1], 0.0, more=False) == [-1, MANY[-1]]
+    assert sends.next(MANY, 0.0, more=False) == [PUBLISHER, *LATER[:SENDS_MAX]]
+    assert sends.next([-1], 0.0, more=False) == [-1, LATER[-1]]
     assert not len(sends)
 
 
 def test_many_wait_for_what_else_they_may_be_told_but_not_for_long() -> None:
     sends: Sends[int] = Sends()
-    assert sends.next(MANY, 0.0, more=True) == []
+    assert sends.next(MANY, 0.0, more=True) == [PUBLISHER]
     assert sends.next([], JOIN_S / 2, more=True) == []
-    assert sends.next([], JOIN_S, more=True) == MANY[:SENDS_MAX]
-    assert sends.next([], JOIN_S, more=True) == MANY[SENDS_MAX:]
+    assert sends.next([], JOIN_S, more=True) == LATER[:SENDS_MAX]
+    assert sends.next([], JOIN_S, more=True) == LATER[SENDS_MAX:]
 
 
 def test_many_wait_for_nothing_once_there_is_no_more_to_tell() -> None:
     sends: Sends[int] = Sends()
-    assert sends.next(MANY, 0.0, more=True) == []
-    assert sends.next([], 0.0, more=False) == MANY[:SENDS_MAX]
+    assert sends.next(MANY, 0.0, more=True) == [PUBLISHER]
+    assert sends.next([], 0.0, more=False) == LATER[:SENDS_MAX]
 
 
 def test_who_comes_while_others_have_their_turns_has_the_patience_of_its_own() -> None:
@@ -41,9 +53,9 @@ def test_who_comes_while_others_have_their_turns_has_the_patience_of_its_own() -
     sends.next(MANY, 0.0, more=True)
     sends.next([], JOIN_S, more=True)
     again = [-number for number in MANY]
-    assert sends.next(again, JOIN_S, more=True) == MANY[SENDS_MAX:]
+    assert sends.next(again, JOIN_S, more=True) == [-PUBLISHER, LATER[-1]]
     assert sends.next([], JOIN_S, more=True) == []
-    assert sends.next([], 2 * JOIN_S, more=True) == again[:SENDS_MAX]
+    assert sends.next([], 2 * JOIN_S, more=True) == [-number for number in LATER[:SENDS_MAX]]
 
 
 @given(

@@ -4,7 +4,7 @@ A few connections are sent to at once. A message for a thousand subscribers is s
 number of them per slice, so that messages with few subscribers do not wait for all these sends.
 A client that publishes to a thousand subscribers seldom sends one message only. So these wait a
 short time for its next messages, which then go with the same send: the system call is most of the
-work.
+work. The newest goes first: that is the publisher, whose PUBACK need not wait for these sends.
 """
 
 from collections import deque
@@ -37,11 +37,12 @@ class Sends(Generic[C]):
 
         `more` if pending work may have further messages for those that wait.
         """
+        connections = connections[::-1]
         if len(connections) > SENDS_MAX:
             if not self._waiting:
                 self._since_s = now_s
-            self._waiting += connections
-            connections = []
+            self._waiting += connections[1:]
+            connections = connections[:1]
         due = self._due
         if not due and self._waiting and not (more and now_s - self._since_s < JOIN_S):
             due.extend(self._waiting)
