@@ -79,6 +79,19 @@ def test_list_kick_and_forget(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_list_has_client_ids_as_they_are_in_json_only(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        url = ("--url", f"http://{http_address(broker)}")
+        device, _ = connected(broker, "van\x1b[31m")
+        (row,) = map(json.loads, run("clients", "list", "--json", *url)[1].splitlines())
+        assert row["client_id"] == "van\x1b[31m"
+        table = run("clients", "list", *url)[1]
+        assert ("\x1b" in table, "\\x1b[31m" in table) == (False, True)
+        assert run("clients", "kick", row["client_id"], *url)[0] == 0
+        device.close()
+
+
+@pytest.mark.slow
 def test_forgotten_session_is_not_in_the_store_after_a_kill(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with running_broker(tmp_path / "a", *data, exit_code=-signal.SIGKILL) as broker:

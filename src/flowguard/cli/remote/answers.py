@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 def understood(url: str, code: int, answer: object, form: type[T], read: Collection[str] = ()) -> T:
-    """Return the answer for display; raise NoAnswer unless it has the form of TypedDict `form`.
+    """Return the answer of `checked`, with all its texts safe for a terminal."""
+    return cast(T, _shown(checked(url, code, answer, form, read)))
+
+
+def checked(url: str, code: int, answer: object, form: type[T], read: Collection[str] = ()) -> T:
+    """Return the answer; raise NoAnswer unless it has the form of TypedDict `form`.
 
     `read`: paths that are used, with all below them; nothing else is required. Without paths,
     everything is required.
@@ -26,11 +31,10 @@ def understood(url: str, code: int, answer: object, form: type[T], read: Collect
             f"{url}: the answer differs from that of flowguard {__version__}: {wrong}. "
             "Another version of flowguard or another program listens there."
         )
-    return cast(T, _shown(answer))
+    return cast(T, answer)
 
 
 def _shown(answer: object) -> object:
-    """Return the answer with all its texts safe for a terminal."""
     if isinstance(answer, dict):
         return {key: _shown(each) for key, each in answer.items()}
     if isinstance(answer, list):

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from flowguard.cli.console import plain, refused, shown
-from flowguard.cli.remote.answers import understood
+from flowguard.cli.remote.answers import checked
 from flowguard.cli.remote.ask import NoAnswer, ask, complain
 from flowguard.ops.web.callers import THERE_IS
 
@@ -103,6 +103,6 @@ def asked(
                 raise refused(f"flowguard {command}: {why}")
             hints = {401: "--token-file FILE, or FLOWGUARD_TOKEN, has the token.", 404: hint}
             raise refused(f"flowguard {command}: {shown(why)}", hints.get(code, ""))
-        return understood(url, code, answer, form)
+        return checked(url, code, answer, form)
     except NoAnswer as error:
         raise complain(command, error, "--url http://HOST:PORT") from error
