@@ -34,6 +34,7 @@ def test_log_set_changes_a_level_of_a_running_broker(tmp_path: Path) -> None:
     logged = Path(broker.log).read_text()
     assert logged.count("listener=") == 1, "the second client only"
     assert logged.count("connected_s=") == 1
+    assert "kind=clients status=200 to=debug" in logged
 
 
 def test_log_set_reaches_all_workers_also_those_that_start_later(tmp_path: Path) -> None:

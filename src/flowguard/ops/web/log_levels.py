@@ -47,4 +47,4 @@ async def change_level(
         levels.change(kind, level)
     except ValueError as error:
         return json_response({"error": str(error)}, 400), None
-    return audit(request, levels_response(), kind=kind, level=level), (kind, level)
+    return audit(request, levels_response(), kind=kind, to=level), (kind, level)
