@@ -25,7 +25,7 @@ class TraceLines:
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._unwritten = 0
-        """Dropped lines since the last line that waits."""
+        """Dropped lines since `take`."""
         self.dropped = 0
         """Dropped lines, in all."""
         self.untraced = 0
@@ -51,9 +51,6 @@ class TraceLines:
 
     def put(self, at_s: float, event: str, client_id: str, fields: Mapping[str, object]) -> None:
         """Add a line, for which `has_room` was true."""
-        if self._unwritten:
-            count, self._unwritten = self._unwritten, 0
-            self._append({"at_s": at_s, "event": "dropped lines", "lines": count})
         self._append({"at_s": at_s, "event": event, "client_id": client_id, **fields})
 
     def _append(self, line: Mapping[str, object]) -> None:
@@ -61,8 +58,11 @@ class TraceLines:
         self._waiting.append(data)
         self._waiting_bytes += len(data)
 
-    def take(self) -> bytes:
-        """Return all waiting lines, and remove them."""
+    def take(self, at_s: float) -> bytes:
+        """Return all waiting lines and one with the number of dropped ones, and remove them."""
+        if self._unwritten:
+            count, self._unwritten = self._unwritten, 0
+            self._append({"at_s": at_s, "event": "dropped lines", "lines": count})
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._waiting_bytes = 0

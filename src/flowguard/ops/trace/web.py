@@ -77,17 +77,18 @@ class Traces:
                 self._tracing.look(trace)
             except Exception as error:
                 trace.error = error
-            data = trace.take()
+            data = trace.take(self._clock())
             if data or trio.current_time() - written_s > SILENCE_S:
                 await connection.go_on(data or b"\n")
                 written_s = trio.current_time()
             await trio.sleep(LOOK_S)
-        end: dict[str, object] = {"at_s": self._clock(), "event": "trace ended"}
+        at_s = self._clock()
+        end: dict[str, object] = {"at_s": at_s, "event": "trace ended"}
         if trace.error is not None:
             self._node.broke(trace.error)
             end["error"] = "the broker's log says more"
         end |= {"dropped_lines": trace.dropped, "untraced_connections": trace.untraced}
-        await connection.go_on(trace.take() + json.dumps(end).encode() + b"\n")
+        await connection.go_on(trace.take(at_s) + json.dumps(end).encode() + b"\n")
         await connection.finish()
 
 
