@@ -59,3 +59,24 @@ def test_variable_with_a_line_end_is_not_shown() -> None:
     sent, complaint = asked("clients", variable="se\ncret")
     assert (sent, "FLOWGUARD_TOKEN is not a line" in complaint) == ([], True)
     assert "cret" not in complaint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("top",),
+        ("explain", "c", "--url"),
+        ("clients", "list", "--url"),
+        ("trace", "c", "--url"),
+        ("drain", "--over", "1m", "--url"),
+        ("log", "show", "--url"),
+        ("reload", "--url"),
+        ("cluster", "status", "--url"),
+    ],
+    ids=" ".join,
+)
+def test_missing_token_is_named_with_the_option(command: tuple[str, ...]) -> None:
+    with server({"error": "a token is wanted"}, 401) as url:
+        code, _, complaint = flowguard(*command, url)
+    assert (code, "a token is wanted" in complaint, "--token-file" in complaint) == (1, True, True)
+    assert "Is a broker running?" not in complaint

@@ -253,7 +253,7 @@ def test_a_name_that_the_broker_does_not_know_as_its_own(address: str) -> None:
     url = f"http://127.1:{address.rpartition(':')[2]}"
     code, _, stderr = run("top", url, "--once")
     assert code == 1
-    assert f"no answer from {url}: 127.1:" in stderr
+    assert f"flowguard top: {url}: 127.1:" in stderr
     assert "http.names" in stderr
 
 

@@ -46,7 +46,7 @@ def turned_down(url: str, code: int, answer: object) -> NoAnswer:
     """Return the error for an unexpected status: an error of the broker, or no broker."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, str):
-        return NoAnswer(f"{url}: status {code}: {error}")
+        return NoAnswer(f"{url}: {error}", code)
     return NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
 
 

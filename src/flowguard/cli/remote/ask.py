@@ -22,6 +22,8 @@ NOT_NOW: Final = (421, 503)
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 TOKEN: Final = "FLOWGUARD_TOKEN"
 """The environment variable with the token that a broker on another machine wants."""
+HINTS: Final = {401: f"--token-file FILE, or {TOKEN}, has the token."}
+"""Advice for a status code."""
 
 
 class NoAnswer(Exception):
@@ -30,7 +32,9 @@ class NoAnswer(Exception):
     refused = False
     """True if no process listens at the address."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, code: int | None = None) -> None:
+        """`code`: the status code of a broker that has answered with a reason, or None."""
+        self.code = code
         super().__init__(shown(text))
 
 
@@ -97,7 +101,7 @@ def ask(
         with error:
             said = _json_or_nothing(error.read(ANSWER_BYTES_MAX))
         if error.code in NOT_NOW and isinstance(said, dict):
-            raise NoAnswer(f"{url}: {said.get('error')}") from error
+            raise NoAnswer(f"{url}: {said.get('error')}", error.code) from error
         return error.code, said
     except urllib.error.URLError as error:
         reason = error.reason
@@ -119,7 +123,9 @@ def _json_or_nothing(body: bytes) -> Any:
 
 
 def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
-    """Print the failure, and the `option` that selects another broker."""
+    """Print the failure, and the `option` that selects another broker if none has answered."""
+    if error.code is not None:
+        return refused(f"flowguard {command}: {error}", HINTS.get(error.code, ""))
     return refused(
         f"flowguard {command}: no answer from {error}",
         "Is a broker running? It prints `http on URL` when it starts; name that URL:\n"

@@ -7,7 +7,7 @@ import typer
 
 from flowguard.cli.console import AsJson, refused
 from flowguard.cli.remote.answers import understood
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, HINTS, NoAnswer, ask, complain
 from flowguard.lines import count
 
 READING_S: Final = 60.0
@@ -29,7 +29,7 @@ def reload(
         code, answer = ask(url, "/reload", {}, READING_S)
         if code != 200 and isinstance(answer, dict):
             why = answer.get("error") or f"status {code}"
-            raise refused(f"flowguard reload: nothing has changed: {why}", code=1)
+            raise refused(f"flowguard reload: nothing has changed: {why}", HINTS.get(code, ""))
         read = understood(url, code, answer, Reloaded)
     except NoAnswer as error:
         raise complain("reload", error, "--url http://HOST:PORT") from error

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import checked
-from flowguard.cli.remote.ask import NoAnswer, ask, complain
+from flowguard.cli.remote.ask import HINTS, NoAnswer, ask, complain
 from flowguard.ops.web.callers import THERE_IS
 
 PATIENCE_S: Final = 30.0
@@ -101,8 +101,7 @@ def asked(
                 path = path.partition("?")[0]
                 why = f"{url} has no {path}: a proxy or another version listens there"
                 raise refused(f"flowguard {command}: {why}")
-            hints = {401: "--token-file FILE, or FLOWGUARD_TOKEN, has the token.", 404: hint}
-            raise refused(f"flowguard {command}: {shown(why)}", hints.get(code, ""))
+            raise refused(f"flowguard {command}: {shown(why)}", {**HINTS, 404: hint}.get(code, ""))
         return checked(url, code, answer, form)
     except NoAnswer as error:
         raise complain(command, error, "--url http://HOST:PORT") from error
