@@ -8,6 +8,7 @@ import pytest
 
 from flowguard.bounds import Bounds
 from flowguard.broker.sockets.descriptors import Descriptors
+from flowguard.cli.capacity.command import _table
 from flowguard.cli.capacity.estimate import Capacity, Rates, capacity_of
 from flowguard.config import Settings
 from tests.flowguard.cli.test_identities import passwd
@@ -55,6 +56,16 @@ def test_workers_add_descriptors_and_the_cores_that_there_are() -> None:
     four = estimated(10_650, workers=4)
     assert four.clients == 40_000
     assert four.reconnect_s == pytest.approx(40_000 / 1_000 / 2)
+
+
+def test_table_has_the_share_of_memory_behind_each_number() -> None:
+    rows = list(
+        _table(estimated(10_650, connections_max=1_024, sessions_max=10_240)).columns[1].cells
+    )
+    assert rows[1:3] == [
+        "4 of 1,024 MiB, 4.5 KiB per idle client",
+        "20 of 1,024 MiB, 2.0 KiB per session",
+    ]
 
 
 @pytest.mark.slow

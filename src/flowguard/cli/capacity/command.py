@@ -12,6 +12,7 @@ from rich.table import Table
 from flowguard.app.broker import process_bytes
 from flowguard.app.stores import check_store
 from flowguard.app.workers.shares import check_shares, workers_of
+from flowguard.bounds import SESSION_BYTES
 from flowguard.broker.memory import require_memory
 from flowguard.broker.sockets.descriptors import descriptors_for
 from flowguard.cli.capacity import measure
@@ -77,11 +78,12 @@ def _table(found: Capacity) -> Table:
     limit = f"{found.descriptors_limit:,} open files"
     each = f", {found.workers} processes" if found.workers > 1 else ""
     table.add_row("descriptors", limit + each, f"{found.descriptors_clients:,}")
-    memory = f"{found.memory_bytes / 2**20:,.0f} MiB"
-    idle = f"{memory}, {found.client_bytes / 1024:,.1f} KiB per idle client"
-    table.add_row(found.memory_key, idle, f"{found.memory_clients:,}")
-    durable = f"{memory}, {found.durable_client_bytes / 1024:,.1f} KiB per client"
-    table.add_row("durable sessions", durable, f"{found.durable_clients:,}")
+    for name, clients, bytes_each, unit in (
+        (found.memory_key, found.memory_clients, found.client_bytes, "idle client"),
+        ("durable sessions", found.durable_clients, SESSION_BYTES, "session"),
+    ):
+        share = f"{clients * bytes_each / 2**20:,.0f} of {found.memory_bytes / 2**20:,.0f} MiB"
+        table.add_row(name, f"{share}, {bytes_each / 1024:,.1f} KiB per {unit}", f"{clients:,}")
     rates = found.rates
     for name, rate in (
         ("TLS handshakes", rates.handshakes),
