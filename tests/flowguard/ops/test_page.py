@@ -291,6 +291,12 @@ def test_a_broker_without_answers_is_shown_as_such_until_it_is_back(
             tab.wait_for("document.querySelector('h1').textContent.startsWith('Calm: ')")
 
 
+def test_a_link_to_a_client_is_followed_on_an_open_page(tab: Page, address: str) -> None:
+    tab.visit(f"http://{address}/", 1280)
+    tab.evaluate("location.hash = 'client=no%2Fbody'")
+    tab.wait_for("document.body.textContent.includes('no session of no/body')")
+
+
 def test_the_page_stands_alone() -> None:
     body = page_response().body.decode()
     links = set(re.findall(r"https?://[^\s'\"]+", body))

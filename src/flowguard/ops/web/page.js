@@ -455,9 +455,13 @@ function show(sample) {
   document.documentElement.dataset.drawn = "1";
 }
 
-const linked = new URLSearchParams(location.hash.slice(1)).get("client");
-if (linked) {
-  $("client").value = linked;
-  explain(linked);
+function explainLinked() {
+  const linked = new URLSearchParams(location.hash.slice(1)).get("client");
+  if (linked) {
+    $("client").value = linked;
+    explain(linked);
+  }
 }
+addEventListener("hashchange", explainLinked);
+explainLinked();
 listen();
