@@ -4,7 +4,8 @@ A few connections are sent to at once. A message for a thousand subscribers is s
 number of them per slice, so that messages with few subscribers do not wait for all these sends.
 A client that publishes to a thousand subscribers seldom sends one message only. So these wait a
 short time for its next messages, which then go with the same send: the system call is most of the
-work. The newest goes first: that is the publisher, whose PUBACK need not wait for these sends.
+work. The newest connection is that of the publisher; it goes first and does not wait for these
+sends.
 """
 
 from collections import deque
