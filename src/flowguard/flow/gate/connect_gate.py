@@ -34,7 +34,7 @@ DRIFTS: Final = 2.0
 STORE_SHARE: Final = 0.25
 """Share of its patience that a CONNECT may spend in a slow store at its best recent rate."""
 LATE_SHARE: Final = 0.5
-"""The same share after an outage, for work that clients have left."""
+"""Share of its patience that a CONNECT may spend behind the claims of clients that left."""
 FULL_ABOVE: Final = 4.0
 """Pressure of memory above which every CONNECT is rejected."""
 UNDER_WAY: Final = 128
@@ -136,7 +136,7 @@ class ConnectGate(Generic[K]):
     @property
     def late_claims_max(self) -> float:
         """As many as the store commits in half of the time that clients wait, at the best recent
-        rate: clients that come after it must not wait for more. 0 if the rate is unknown."""
+        rate, so that the next clients are still there after that commit; 0 if it is unknown."""
         return self._outlook.completed_in(LATE_SHARE * self._waiting.patience_s)
 
     @property

@@ -271,7 +271,7 @@ class Handshakes:
             reason_code, why = rejection
             connection.refuse(reason_code, now_s, why=why)
             return
-        is_late = self._freed and len(self._freed) > parts.guard.gate.late_claims_max
+        is_late = len(self._freed) > parts.guard.gate.late_claims_max
         if is_late and session_expiry_s(packet, parts.state.settings.session):
             # Otherwise a crowd that gives up and returns in an outage fills the journal.
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=STORE_AWAY)
