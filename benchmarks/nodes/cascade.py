@@ -34,7 +34,7 @@ MEMORY_MIB = 640
 WINDOW_FLOOR = 0.1
 """A node stores about one message of each client per second, so one of each at once is too much."""
 CONNECT_OBJECTIVE_S = 1.0
-"""A commit of the slowed store may take longer than the default, and the devices wait for 2 s."""
+"""A commit of the slowed store may take longer than the default."""
 CALM_S, AFTER_S, SETTLED_S = 20.0, 60.0, 30.0
 POLICIES = ("flowguard", "unlimited")
 P99_RATIO_MAX = 2.0
@@ -154,7 +154,7 @@ class Cascade:
             f"flowguard ({BUILT.name}), {SHARDS} shards, {DEVICES:,} devices with durable sessions "
             "and QoS 1. All processes, Redis and the devices are on two cores. So the store of "
             f"each node is slowed: a commit takes {busy_store.LEAST_S * 1e3:g} ms at least, a "
-            f"message {busy_store.MESSAGE_S * 1e3:g} ms, and a session that begins or ends "
+            f"message {busy_store.MESSAGE_S * 1e3:g} ms, and a stored session "
             f"{busy_store.SESSION_S * 1e3:g} ms. So three nodes "
             f"store at most {NODES / busy_store.MESSAGE_S:,.0f} messages per second, and the "
             f"devices publish {RATE_PER_S:,.0f}. flow.window_floor is {WINDOW_FLOOR:g} and "
@@ -164,8 +164,8 @@ class Cascade:
             (Grid.of(COLUMNS, self.runs),),
             (
                 "All processes of the node are killed at the dashed line, and it stays down. Two "
-                "shards go to the other nodes. Devices reconnect to the next node after 0.5 to "
-                f"1.5 s, later at most 4 s; they wait {CONNACK_S:g} s for CONNACK.",
+                "shards go to the other nodes. Devices try the next node after 0.5 to 1.5 s, as "
+                f"often as it takes; they wait {CONNACK_S:g} s for CONNACK.",
                 "Residents are devices that have kept their connection. In time: acknowledged "
                 f"within {IN_TIME_S:g} s of the instant at which a message was due, also if its "
                 f"device was not connected. A node beyond {MEMORY_MIB} MiB is killed.",

@@ -390,6 +390,7 @@ class Node(Lifecycle[ServerConnection]):
             self.state.wake_later,
             partial(self._end_half_packets, heard_s, now_s),
             partial(self.partings.tick, now_s),
+            partial(self.registry.ends.tick, now_s, self.guard.gate.buffered),
             partial(self._due.tick, heard_s, now_s),
         )
         for part in parts:
@@ -445,5 +446,6 @@ class Node(Lifecycle[ServerConnection]):
     def drain(self, now_s: float) -> None:
         """Admit nothing from now on, and reject waiting CONNECTs; work in process goes on."""
         self.state.draining = True
+        self.registry.ends.store_all()
         while (connection := self.guard.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s, why=ENDS)

@@ -427,4 +427,4 @@ def test_only_the_connect_that_changes_it_stores_the_class_anew() -> None:
     come(stage, "c").close()
     come(stage, "c", "spark")
     said = [op.is_application for op in store_of(stage).ops if isinstance(op, PutSession)]
-    assert said == [False, False, True]
+    assert said == [False, True]

@@ -10,5 +10,6 @@
 - `authentication`  hook points for identity and rights
 - `reviews`         sessions whose rights have changed, and what those were before
 - `proof_times`     connections that end when the credential of their client expires
+- `ends`            ends of connections that the store does not know yet
 - `partings`        sockets of clients that left in good order, until the store has recorded it
 """

@@ -3,12 +3,13 @@
 from functools import partial
 from typing import final
 
+from flowguard.node.connect.ends import Ends, put_of
 from flowguard.node.journal import Continuation, Journal
 from flowguard.node.publish.publishing import Router
 from flowguard.node.shared.left_messages import LeftMessages, left_messages
 from flowguard.node.shared.shared_queues import SharedQueues
 from flowguard.node.upkeep.timers import Timer, Timers
-from flowguard.records import OWED, PutSession, PutWill, SessionRecord, StoreOp, WillRecord
+from flowguard.records import OWED, PutWill, SessionRecord, StoreOp, WillRecord
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
@@ -84,6 +85,7 @@ class Registry:
         """Timers of sessions without a connection that expire."""
         self.will_timers: dict[Session, Timer] = {}
         """Timers of delayed wills, by their session."""
+        self.ends = Ends(journal)
 
     def claim(
         self,
@@ -151,6 +153,7 @@ class Registry:
         """
         if session.membership is not None:
             session.membership.leave(session.inflight, self._node, now_s)
+        had_will = session.will is not None
         if not with_will:
             self._drop_will(session)
         self._router.applications.left(session)
@@ -166,6 +169,10 @@ class Registry:
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
         self._router.log.left(session)
+        if done is None and not had_will and not self._node.draining:
+            if session.ends_at_s is not None:
+                self.ends.add(session, now_s)
+            return
         ops = _ops_of(session, session.ends_at_s)
         if done is None:
             self._journal.note_all(ops)
@@ -236,6 +243,7 @@ class Registry:
         self.expiry_timers[session] = timer
 
     def _disarm(self, session: Session) -> None:
+        self.ends.drop(session)
         self._cancel(self.expiry_timers, session)
         self._cancel(self.will_timers, session)
 
@@ -298,6 +306,7 @@ class Registry:
             if not session.expiry_interval_s:
                 self.end(session, now_s)
             elif session.will is not None:
+                self.ends.drop(session)
                 self._owe_will(session, session.will, now_s)
                 self._journal.note_all(_ops_of(session, session.ends_at_s))
         return len(self.sessions)
@@ -323,8 +332,7 @@ class Registry:
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
             ends_at_s = now_s + expiry_s
-            put = PutSession(client_id, expiry_s, ends_at_s, record.is_application, record.user)
-            self._journal.note(put)
+            self.ends.add(session, now_s)
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._expire_at(session, ends_at_s)
@@ -366,6 +374,4 @@ class Registry:
 
 
 def _ops_of(session: Session, ends_at_s: float | None) -> list[StoreOp]:
-    client_id, expiry_s = session.client_id, session.expiry_interval_s
-    put = PutSession(client_id, expiry_s, ends_at_s, session.is_application, session.user)
-    return [put, PutWill(client_id, session.will)]
+    return [put_of(session, ends_at_s), PutWill(session.client_id, session.will)]
