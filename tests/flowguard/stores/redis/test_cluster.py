@@ -184,6 +184,7 @@ def test_what_a_primary_lost_is_written_again(tmp_path: Path) -> None:
         commit_until_taken(store, [PutSession(name, 10, None) for name in NAMES])
         for node in cluster.nodes:
             with node.client() as client:
+                until(lambda: not client.info("persistence")["rdb_bgsave_in_progress"])
                 client.save()
         for pos in range(1, 6):
             message = delivery(b"%d" % pos)
