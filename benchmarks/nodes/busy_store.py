@@ -23,7 +23,7 @@ LANE: Final = "FLOWGUARD_BENCH_LANE"
 """Variable with the path of a file, one for each node; while it exists, its commits take time."""
 LEAST_S: Final = 0.05
 MESSAGE_S: Final = 0.001
-SESSION_S: Final = 0.0035
+SESSION_S: Final = 0.003
 
 _open = OPENERS["redis"]
 
