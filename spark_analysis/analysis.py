@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_analysis.comparing import (
     SET,
-    VALUE,
     outliers,
     parameter_sets,
     summary,
@@ -22,39 +20,23 @@ from spark_analysis.comparing import (
     work_course,
 )
 from spark_analysis.day.day import Day, the_day
-from spark_analysis.grains import by_instant, by_node, by_second, by_slice
+from spark_analysis.grains import by_instant, by_node, by_second, by_slice, in_order
 from spark_analysis.loads import loads
-from spark_analysis.questions import (
-    admission,
-    cascade,
-    fairness,
-    goodput,
-    latency,
-    loss,
-    memory,
-    recovery,
-    retries,
-    stability,
-    time_to_connect,
-)
+from spark_analysis.questions.clients import FAIRNESS, RETRIES, TIME_TO_CONNECT
+from spark_analysis.questions.goodput import GOODPUT
+from spark_analysis.questions.latency import LATENCY
+from spark_analysis.questions.nodes import ADMISSION, CASCADE, LOSS, MEMORY
 from spark_analysis.questions.question import Inputs, Question
-from spark_analysis.questions.region import MAP_KEY, region
+from spark_analysis.questions.recovery import MAP_KEY, RECOVERY, region
+from spark_analysis.questions.stability import STABILITY
 from spark_analysis.runs import contracts
-from spark_analysis.runs.examination import BROKER, LeftOut, Run, read_through
+from spark_analysis.runs.examination import LeftOut, Run, read_through
 from spark_analysis.runs.reading import read_runs, read_table
+from spark_analysis.terminal import JobFailed
 
 QUESTIONS: Final[tuple[Question, ...]] = (
-    admission.QUESTION,
-    time_to_connect.QUESTION,
-    goodput.QUESTION,
-    latency.QUESTION,
-    recovery.QUESTION,
-    cascade.QUESTION,
-    retries.QUESTION,
-    stability.QUESTION,
-    fairness.QUESTION,
-    memory.QUESTION,
-    loss.QUESTION,
+    *(ADMISSION, TIME_TO_CONNECT, GOODPUT, LATENCY, RECOVERY, CASCADE),
+    *(RETRIES, STABILITY, FAIRNESS, MEMORY, LOSS),
 )
 VIOLATIONS_MAX: Final = 1000
 """Rows of table `violations` that are reported; a run has one at most."""
@@ -92,11 +74,13 @@ def analyse(
 ) -> Analysis:
     """Answer all questions. If Spark cannot read a run after all, leave it out and start again.
 
-    `runs` are not empty. Raises AllDamaged if none of them can be read.
+    `runs` are not empty. Raises JobFailed if none of them can be read.
     """
-    return with_whole_runs(
-        spark, runs, left_out, lambda whole, out: _Analysing(spark, whole, tell).analyse(out), tell
-    )
+
+    def ask(whole: Sequence[Run], not_read: Sequence[LeftOut]) -> Analysis:
+        return _analysed(spark, whole, not_read, tell)
+
+    return with_whole_runs(spark, runs, left_out, ask, tell)
 
 
 def with_whole_runs(
@@ -109,7 +93,7 @@ def with_whole_runs(
     """The result of `ask`; if Spark cannot read a run after all, it is asked again without that
     run.
 
-    Raises AllDamaged if none of them can be read."""
+    Raises JobFailed if none of them can be read."""
     try:
         return ask(runs, left_out)
     except (PySparkException, Py4JError):
@@ -118,72 +102,50 @@ def with_whole_runs(
         if not damaged:
             raise
         if not whole:
-            raise AllDamaged("; ".join(f"{one.path}: {one.reason}" for one in damaged)) from None
+            raise JobFailed("; ".join(f"{one.path}: {one.reason}" for one in damaged)) from None
         return ask(whole, [*left_out, *damaged])
     finally:
         spark.catalog.clearCache()
 
 
-class AllDamaged(Exception):
-    """No run could be read; the text has the reason."""
+def _analysed(
+    spark: SparkSession, runs: Sequence[Run], left_out: Sequence[LeftOut], tell: Tell
+) -> Analysis:
+    inputs = read_inputs(spark, runs)
+    sets = parameter_sets(runs, loads(runs, inputs.seconds))
+    answers = {}
+    for question in QUESTIONS:
+        tell(question.title)
+        answers[question.name] = answer(question, inputs)
+    tell("the day of live runs")
+    day = the_day(spark, runs)
+    tell("comparing policies and parameter sets")
+    found = [one for each in QUESTIONS for one in values(answers[each.name], each)]
+    firsts = {(each.name, each.metrics[0].column) for each in QUESTIONS}
+    of_sets = spark.createDataFrame(sets)
+    places = region(spark.createDataFrame(answers["recovery"]), inputs.runs)
+    violations = read_table(spark, runs, contracts.VIOLATIONS)
+    key = contracts.VIOLATIONS.key
+    return Analysis(
+        runs=tuple(runs),
+        left_out=tuple(sorted(left_out, key=lambda one: (one.path, one.reason))),
+        sets=sets,
+        answers=answers,
+        region=in_order(places, *MAP_KEY),
+        summary=summary(found, sets),
+        outliers=outliers([one for one in found if (one.question, one.metric) in firsts], sets),
+        work=in_order(work_course(inputs.seconds, of_sets, inputs.runs), *SET, "from_s"),
+        windows=in_order(window_course(inputs.slices, of_sets), *SET, "from_s"),
+        violations=in_order(violations.orderBy(*key).limit(VIOLATIONS_MAX), *key),
+        day=day,
+    )
 
 
-class _Analysing:
-    def __init__(self, spark: SparkSession, runs: Sequence[Run], tell: Tell) -> None:
-        self._spark = spark
-        self._runs = tuple(runs)
-        self._tell = tell
-        self._inputs = read_inputs(spark, runs)
-        is_live = any(run.run["source"] == BROKER for run in self._runs)
-        inputs = self._inputs
-        found = loads(inputs.runs, inputs.seconds) if is_live else None
-        self._sets = parameter_sets(inputs.runs, found)
-
-    def analyse(self, left_out: Sequence[LeftOut]) -> Analysis:
-        inputs = self._inputs
-        answers = {question.name: self._answer(question) for question in QUESTIONS}
-        self._tell("comparing policies and parameter sets")
-        found = self._values(answers)
-        # Runs are compared by the first metric of each answer.
-        first = found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
-        recovered = self._local(answers["recovery"])
-        return Analysis(
-            runs=self._runs,
-            left_out=tuple(sorted(left_out, key=lambda one: (one.path, one.reason))),
-            sets=in_order(self._sets, "run_id"),
-            answers=answers,
-            region=in_order(region(recovered, inputs.runs), *MAP_KEY),
-            summary=in_order(summary(found, self._sets), *VALUE),
-            outliers=in_order(outliers(first, self._sets), *VALUE, "run_id"),
-            work=in_order(work_course(inputs.seconds, self._sets, inputs.runs), *SET, "from_s"),
-            windows=in_order(window_course(inputs.slices, self._sets), *SET, "from_s"),
-            violations=self._violations(),
-            day=self._day(),
-        )
-
-    def _answer(self, question: Question) -> pa.Table:
-        self._tell(question.title)
-        answer = question.answer(self._inputs)
-        key = ["run_id", "population"] if "population" in answer.columns else ["run_id"]
-        return in_order(answer, *key)
-
-    def _values(self, answers: dict[str, pa.Table]) -> DataFrame:
-        each = [values(self._local(answers[one.name]), one) for one in QUESTIONS]
-        found = reduce(DataFrame.unionAll, each)
-        return self._local(in_order(found, *found.columns))
-
-    def _local(self, table: pa.Table) -> DataFrame:
-        """A result that was collected, as a DataFrame again."""
-        return self._spark.createDataFrame(table)
-
-    def _day(self) -> Day | None:
-        self._tell("the day of live runs")
-        return the_day(self._spark, self._runs)
-
-    def _violations(self) -> pa.Table:
-        rows = read_table(self._spark, self._runs, contracts.VIOLATIONS)
-        key = contracts.VIOLATIONS.key
-        return in_order(rows.orderBy(*key).limit(VIOLATIONS_MAX), *key)
+def answer(question: Question, inputs: Inputs) -> pa.Table:
+    """The answer to a question, in the order of runs and populations."""
+    found = question.answer(inputs)
+    key = ["run_id", "population"] if "population" in found.columns else ["run_id"]
+    return in_order(found, *key)
 
 
 def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
@@ -206,10 +168,3 @@ def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
         instants=instants,
         seconds=by_second(instants).persist(StorageLevel.DISK_ONLY),
     )
-
-
-def in_order(rows: DataFrame, *key: str) -> pa.Table:
-    """Rows collected to the driver and sorted; for results only, which have a row per run at
-    most."""
-    table = rows.toArrow().replace_schema_metadata(None)
-    return table.sort_by([(name, "ascending") for name in key]).combine_chunks()

@@ -12,14 +12,6 @@ import typer
 from rich.console import Console
 
 from spark_analysis import terminal
-from spark_analysis.terminal import (
-    EXIT_ARGUMENT,
-    LOCAL,
-    PARTITIONS,
-    Master,
-    Memory,
-    Partitions,
-)
 
 Since = Annotated[
     datetime | None,
@@ -58,9 +50,9 @@ def analyze(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Directory for report.html and tables/.")
     ],
-    master: Master = LOCAL,
-    memory: Memory = None,
-    partitions: Partitions = PARTITIONS,
+    master: terminal.Master = terminal.LOCAL,
+    memory: terminal.Memory = None,
+    partitions: terminal.Partitions = terminal.PARTITIONS,
     since: Since = None,
     until: Until = None,
     follow: Follow = False,
@@ -76,54 +68,34 @@ def analyze(
     be analysed like others.
     """
     console = terminal.quiet_console()
-    with terminal.step(console, "loading Spark"):
-        from spark_analysis.following import FollowingFailed
-        from spark_analysis.java import JavaMissing, find_java
-        from spark_analysis.job import JobFailed, follow_job, run_job
+    with console.status("loading Spark"):
+        from spark_analysis.java import find_java
+        from spark_analysis.job import SparkJob, follow_job, run_job
+        from spark_analysis.runs.client_properties import client_properties
         from spark_analysis.runs.examination import began_between
         from spark_analysis.runs.topic import RUNS, place_of
         from spark_analysis.tables import FOLDER
 
-    if follow and (len(runs) != 1 or since or until):
-        why = "--follow watches one directory, or one topic, without --from and --until."
-        raise terminal.refused(console, why, EXIT_ARGUMENT)
-    topic = place_of(runs[0]) if follow else None
-    paths = [] if topic is not None else [Path(run) for run in runs]
-    terminal.check_directories(console, paths)
-    properties = _properties(console, kafka_properties, topic is not None)
-    try:
+    with terminal.exits(console):
+        if follow and (len(runs) != 1 or since or until):
+            why = "--follow watches one directory, or one topic, without --from and --until."
+            raise terminal.wrong_argument(why)
+        topic = place_of(runs[0]) if follow else None
+        if kafka_properties and not topic:
+            why = "--kafka-properties is for topics only: add --follow kafka://HOST:PORT/TOPIC."
+            raise terminal.wrong_argument(why)
+        properties = client_properties(kafka_properties) if kafka_properties else None
+        paths = [] if topic is not None else [Path(run) for run in runs]
+        terminal.check_directories(paths)
         java = find_java()
-        terminal.make_directories(console, out, out / (RUNS if topic else "" if follow else FOLDER))
+        terminal.make_directories(out, out / (RUNS if topic else "" if follow else FOLDER))
         if follow:
             source = topic or paths[0]
             follow_job(source, out, master, properties, memory_gib=memory, console=Console())
             return
+        options = terminal.SparkOptions(master, memory, partitions)
         with terminal.progress(console) as shown:
-            result = run_job(
-                paths,
-                out,
-                master,
-                memory_gib=memory,
-                partitions=partitions,
-                progress=shown,
-                is_wanted=began_between(since, until),
-            )
-    except (JavaMissing, JobFailed, FollowingFailed) as failure:
-        raise terminal.refused(console, failure) from None
+            job = SparkJob(paths, out, options, shown)
+            result = run_job(job, began_between(since, until))
     terminal.say(console, result.lines())
     terminal.say(console, [f"{java}, Spark on {master}"], style="dim")
-
-
-def _properties(console: Console, path: Path | None, has_topic: bool) -> dict[str, str] | None:
-    """Read properties of a Kafka client. Exit with code 2 if they are wrong, or have no effect."""
-    from spark_analysis.runs.client_properties import PropertiesWrong, client_properties
-
-    if path is None:
-        return None
-    if not has_topic:
-        why = "--kafka-properties is for topics only: add --follow kafka://HOST:PORT/TOPIC."
-        raise terminal.refused(console, why, EXIT_ARGUMENT)
-    try:
-        return client_properties(path)
-    except PropertiesWrong as wrong:
-        raise terminal.refused(console, wrong, EXIT_ARGUMENT) from None

@@ -2,19 +2,24 @@
 
 A parameter set is a scenario, a policy and the differences from the scenario's file; its runs
 differ in their seeds. For live runs it is the differences from the defaults, and the load
-(`loads`). Values are sorted before they are added, so that the same runs give the same bits.
+(`loads`). Values have one row per run at most, so they are compared on the driver; courses over
+time are made on Spark.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_analysis.grains import ALL, BILLION, is_whole, slice_start, steps
-from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
+from spark_analysis.intervals import interval
 from spark_analysis.questions.question import Question
+from spark_analysis.runs.examination import Run
 
+Row = dict[str, Any]
 SET: Final = ("scenario", "policy", "parameters")
 """The columns that tell parameter sets apart."""
 VALUE: Final = ("question", *SET, "population", "metric")
@@ -30,152 +35,112 @@ are."""
 COMMON_SHARE: Final = 0.8
 """Share of runs with a value, at which one without stands out."""
 
+_TEXTS: Final = {*VALUE, "run_id", "command"}
+_COUNTS: Final = {"seed", "runs_count", "values_count"}
 
-def parameter_sets(runs: DataFrame, loads: Mapping[str, str] | None = None) -> DataFrame:
+
+class RunValue(NamedTuple):
+    """A metric of one run. A value of None has the meaning of the metric's `never`."""
+
+    run_id: str
+    question: str
+    population: str
+    metric: str
+    value: float | None
+
+
+def parameter_sets(runs: Sequence[Run], loads: Mapping[str, str] | None = None) -> pa.Table:
     """The set of each run; parameters as one text, sorted: `a.b=1, c=x`.
 
     `loads`: the load of each run, in words; it comes last.
     """
-    pairs = F.transform(
-        F.array_sort(F.map_entries("parameters")),
-        lambda pair: F.concat(pair["key"], F.lit("="), F.coalesce(pair["value"], F.lit(""))),
-    )
-    said = F.array_join(pairs, ", ")
-    if loads:
-        rows = runs.sparkSession.createDataFrame(
-            sorted(loads.items()), "run_id string, load string"
-        )
-        runs = runs.join(F.broadcast(rows), "run_id", "left")
-        said = F.array_join(F.array(F.nullif(said, F.lit("")), F.col("load")), ", ")
-    parameters = said.alias("parameters")
-    return runs.select("run_id", "scenario", "policy", parameters, "seed", "command")
+    rows = []
+    for run in sorted(runs, key=lambda run: run.run_id):
+        pairs = [f"{key}={value or ''}" for key, value in sorted(run.run["parameters"].items())]
+        pairs += filter(None, [(loads or {}).get(run.run_id)])
+        rows.append({**run.run, "parameters": ", ".join(pairs)})
+    return _table(rows, "run_id", *SET, "seed", "command")
 
 
-def values(answer: DataFrame, question: Question) -> DataFrame:
-    """Return a question's answer with one row per run, population and metric.
+def values(answer: pa.Table, question: Question) -> Iterator[RunValue]:
+    """Return a question's answer as values of each run, population and metric.
 
-    If a missing value has no meaning, there is no row. Null has the meaning of the metric's
-    `never`.
+    If a missing value has no meaning, there is none.
     """
-    if "population" not in answer.columns:
-        answer = answer.withColumn("population", F.lit(ALL))
-    metrics = [
-        F.struct(
-            F.lit(metric.column).alias("metric"),
-            F.col(metric.column).cast("double").alias("value"),
-            F.col(metric.needs or metric.column).isNotNull().alias("counts"),
-        )
-        for metric in question.metrics
-    ]
-    of_run = answer.select("run_id", "population", F.explode(F.array(*metrics)).alias("one"))
-    name = F.lit(question.name).alias("question")
-    counted = of_run.where("one.counts")
-    return counted.select("run_id", name, "population", "one.metric", "one.value")
+    for row in answer.to_pylist():
+        for metric in question.metrics:
+            value = row[metric.column]
+            if row[metric.needs or metric.column] is not None:
+                number = None if value is None else float(value)
+                population = row.get("population", ALL)
+                yield RunValue(row["run_id"], question.name, population, metric.column, number)
 
 
-def summary(values: DataFrame, sets: DataFrame) -> DataFrame:
+def by_set(found: Iterable[RunValue], sets: pa.Table) -> list[tuple[Row, list[RunValue]]]:
+    """The values of each row of the summary, in order."""
+    of_run = {row["run_id"]: row for row in sets.to_pylist()}
+    groups: dict[tuple[str, ...], list[RunValue]] = {}
+    for one in found:
+        told = {**of_run[one.run_id], **one._asdict()}
+        groups.setdefault(tuple(told[name] for name in VALUE), []).append(one)
+    return [(dict(zip(VALUE, key, strict=True)), groups[key]) for key in sorted(groups)]
+
+
+def summary(found: Iterable[RunValue], sets: pa.Table) -> pa.Table:
     """One row per set, population and metric: mean and its 95 % interval over seeds, and range.
 
     `values_count` of `runs_count` runs have a value, and only they are in the mean; with one of
     them there is no interval.
     """
-    in_order = F.array_sort(F.collect_list("value"))  # which leaves nulls out
-    spread = F.when(
-        F.col("values_count") > 1,
-        _student() * F.col("deviation") / F.sqrt("values_count"),
-    )
-    return (
-        values.join(sets, "run_id")
-        .groupBy(*VALUE)
-        .agg(
-            F.count("*").alias("runs_count"),
-            F.count("value").alias("values_count"),
-            in_order.alias("in_order"),
-        )
-        .withColumn("mean", _mean("in_order"))
-        .withColumn("deviation", _deviation())
-        .select(
-            *VALUE,
-            "runs_count",
-            "values_count",
-            "mean",
-            (F.col("mean") - spread).alias("low"),
-            (F.col("mean") + spread).alias("high"),
-            F.try_element_at("in_order", F.lit(1)).alias("min"),
-            _median("in_order").alias("median"),
-            F.try_element_at("in_order", F.lit(-1)).alias("max"),
-        )
-    )
+    rows = []
+    for key, of_runs in by_set(found, sets):
+        known = [one.value for one in of_runs if one.value is not None]
+        row = {**key, "runs_count": len(of_runs), "values_count": len(known)}
+        mean = interval(known)
+        if mean is not None:
+            row |= {"mean": mean.mean, "min": min(known), "max": max(known)}
+            row["median"] = median(known)
+        if mean is not None and mean.count > 1:
+            row |= {"low": mean.low, "high": mean.high}
+        rows.append(row)
+    numbers = ("runs_count", "values_count", "mean", "low", "high", "min", "median", "max")
+    return _table(rows, *VALUE, *numbers)
 
 
-def outliers(values: DataFrame, sets: DataFrame) -> DataFrame:
+def outliers(found: Iterable[RunValue], sets: pa.Table) -> pa.Table:
     """Return runs that differ from the others of their set, with the command that runs them again.
 
     The score is the modified z-score: distance from the median by the median distance, or by the
     mean distance if that is zero. A run without a value is also an outlier if most runs have one.
     """
-    of_all = values.where(F.col("population") == ALL).join(sets, "run_id")
-    key = [*VALUE]
-    medians = of_all.groupBy(*key).agg(
-        F.count("*").alias("runs_count"),
-        F.count("value").alias("values_count"),
-        _median_of("value").alias("median"),
-    )
-    far = of_all.join(medians.where(F.col("runs_count") >= OUTLIER_RUNS), key).withColumn(
-        "distance", F.abs(F.col("value") - F.col("median"))
-    )
-    usual = far.groupBy(*key).agg(
-        _median_of("distance").alias("median_distance"),
-        F.array_sort(F.collect_list("distance")).alias("distances"),
-    )
-    by_mean = F.try_divide("distance", 1.2533 * _mean("distances"))
-    by_median = F.try_divide(0.6745 * F.col("distance"), "median_distance")
-    is_missing = F.col("value").isNull() & (
-        F.col("values_count") >= COMMON_SHARE * F.col("runs_count")
-    )
-    scored = far.join(usual, key).withColumn(
-        "score", F.when(F.col("median_distance") > 0, by_median).otherwise(by_mean)
-    )
-    is_far = F.col("distance") > OUTLIER_SHARE * F.abs("median")
-    found = scored.where(((F.col("score") > OUTLIER_SCORE) & is_far) | is_missing)
-    return found.select(*key, "run_id", "seed", "value", "median", "score", "command")
+    of_run = {row["run_id"]: row for row in sets.to_pylist()}
+    rows = []
+    for key, of_runs in by_set(found, sets):
+        known = [one.value for one in of_runs if one.value is not None]
+        if key["population"] != ALL or len(of_runs) < OUTLIER_RUNS or not known:
+            continue
+        middle = median(known)
+        distances = [abs(value - middle) for value in known]
+        usual = median(distances) / 0.6745 or 1.2533 * fmean(distances)
+        for one in of_runs:
+            score = None
+            stands_out = len(known) >= COMMON_SHARE * len(of_runs)
+            if one.value is not None:
+                far = abs(one.value - middle)
+                score = far / usual if usual else 0.0
+                stands_out = score > OUTLIER_SCORE and far > OUTLIER_SHARE * abs(middle)
+            if stands_out:
+                numbers = {"value": one.value, "median": middle, "score": score}
+                rows.append({**of_run[one.run_id], **key, **numbers})
+    return _table(rows, *VALUE, "run_id", "seed", "value", "median", "score", "command")
 
 
-def _mean(values: str) -> Column:
-    total = F.aggregate(values, F.lit(0.0), lambda sum_, value: sum_ + value)
-    return F.try_divide(total, F.size(values))
+def _table(rows: Sequence[Row], *columns: str) -> pa.Table:
+    def type_of(name: str) -> pa.DataType:
+        return pa.string() if name in _TEXTS else pa.int64() if name in _COUNTS else pa.float64()
 
-
-def _deviation() -> Column:
-    squares = F.aggregate(
-        "in_order",
-        F.struct(F.lit(0.0).alias("sum"), F.col("mean").alias("mean")),
-        lambda so_far, value: F.struct(
-            (so_far["sum"] + (value - so_far["mean"]) * (value - so_far["mean"])).alias("sum"),
-            so_far["mean"].alias("mean"),
-        ),
-        lambda so_far: so_far["sum"],
-    )
-    return F.sqrt(F.try_divide(squares, F.size("in_order") - 1))
-
-
-def _median_of(column: str) -> Column:
-    return F.percentile(column, 0.5)
-
-
-def _median(values: str) -> Column:
-    size = F.size(values)
-    lower = F.try_element_at(values, F.floor((size + 1) / 2).cast("int"))
-    upper = F.try_element_at(values, F.floor((size + 2) / 2).cast("int"))
-    return F.when(size > 0, (lower + upper) / 2)
-
-
-def _student() -> Column:
-    freedom = F.col("values_count") - 1
-    known = F.array(*(F.lit(value) for value in STUDENT))
-    return F.when(freedom <= len(STUDENT), F.try_element_at(known, freedom.cast("int"))).otherwise(
-        NORMAL + BEYOND / freedom
-    )
+    schema = pa.schema([(name, type_of(name)) for name in columns])
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFrame:
@@ -194,7 +159,6 @@ def work_course(seconds: DataFrame, sets: DataFrame, runs: DataFrame) -> DataFra
         .groupBy(*SET, slice_start(F.col("second")).alias("from_s"))
         .agg(
             rate("served_count").alias("in_time_per_s"),
-            rate("due_count").alias("due_per_s"),
             (F.sum("connected_count") / F.count("*")).alias("connected_count"),
             rate("attempts_count").alias("attempts_per_s"),
         )
@@ -208,7 +172,7 @@ def window_course(slices: DataFrame, sets: DataFrame) -> DataFrame:
     return (
         _of_sets(slices.where(F.col("windows_count") > 0), sets)
         .groupBy(*SET, "from_s")
-        .agg(mean.alias("window"), F.max("pressure_max_ratio").alias("pressure_max_ratio"))
+        .agg(mean.alias("window"))
     )
 
 

@@ -8,10 +8,10 @@ that is damaged or of another version ends the stream before anything of it is i
 """
 
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from spark_analysis.report.words import number
 from spark_analysis.runs.contracts import SAMPLES
 from spark_analysis.runs.examination import examine_file
 from spark_analysis.runs.reading import READING
+from spark_analysis.terminal import JobFailed
 
 MINUTE_S: Final = 60
 LATE: Final = "1 day"
@@ -38,13 +39,6 @@ FILES: Final = "samples-*.parquet"
 
 Show = Callable[[list[dict[str, Any]]], None]
 """Called with all minutes, in order, after each batch."""
-
-
-class FollowingFailed(Exception):
-    """The stream has ended; the text has the reason."""
-
-    lacks_rows = False
-    """True if the summary lacks rows, also after a restart with the same checkpoint."""
 
 
 def minutes(samples: DataFrame) -> DataFrame:
@@ -113,40 +107,41 @@ def follow(
     )
 
 
-def wait(*queries: StreamingQuery) -> None:
-    """Wait until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if a stream ends by
-    itself.
+def wait(out: Path, *queries: StreamingQuery) -> None:
+    """Wait until Ctrl-C or SIGTERM, in the main thread.
+
+    Raises JobFailed if a stream ends by itself, or has dropped rows as too late: none is left out
+    silently. Then the checkpoint is removed, so that the next start reads all rows.
 
     PySpark's own handler would cut a command to Java in two; here it is only noted."""
-    is_asked = threading.Event()
+    is_asked, is_late = threading.Event(), False
     before = {
         number: signal.signal(number, lambda *_: is_asked.set())
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        while all(query.isActive for query in queries) and not is_asked.wait(POLL_S):
-            _check_late(queries[-1])
+        while all(one.isActive for one in queries) and not (is_late or is_asked.wait(POLL_S)):
+            is_late = _has_dropped_rows(queries[-1])
     finally:
         for query in queries:
             query.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    for query in queries:
-        failure = query.exception()
-        if failure is not None:
-            raise FollowingFailed(_reason(str(failure)))
-
-
-def _check_late(query: StreamingQuery) -> None:
-    """Raise FollowingFailed if Spark has dropped rows as too late: none is left out silently."""
-    states = [state for progress in query.recentProgress for state in progress["stateOperators"]]
-    if any(state["numRowsDroppedByWatermark"] for state in states):
-        failed = FollowingFailed(
+    if is_late:
+        shutil.rmtree(out / CHECKPOINT)
+        raise JobFailed(
             f"Rows came {LATE} after their minute, so the summary lacks them. Start the same "
             "command again: it reads everything."
         )
-        failed.lacks_rows = True
-        raise failed
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise JobFailed(_reason(str(failure)))
+
+
+def _has_dropped_rows(query: StreamingQuery) -> bool:
+    states = [state for progress in query.recentProgress for state in progress["stateOperators"]]
+    return any(state["numRowsDroppedByWatermark"] for state in states)
 
 
 def _reason(said: str) -> str:
@@ -176,55 +171,26 @@ SHOWN: Final = 15
 """Minutes on the screen; the file has all of them."""
 NAMED: Final = 3
 """Runs that the title names."""
-LETTERS: Final = 4
-"""Letters of a run's name, at least, beside those of other runs."""
 
 
 def following_screen(rows: Sequence[dict[str, Any]]) -> Table:
-    """A table of the newest of `rows`, which are those of `following.minutes`."""
-    runs = sorted({row["run_id"] for row in rows})
-    short = apart(runs)
-    table = Table(
-        box=None,
-        header_style="dim",
-        title=Text(_title(runs, len(rows))),
-        title_justify="left",
-        padding=(0, 1, 0, 0),
-    )
-    if len(runs) > 1:
-        table.add_column("run", no_wrap=True, min_width=max(map(len, short.values())))
-    for name in ("minute", "let in", "refused", "published", "delivered", "lost"):
-        table.add_column(name, justify="right")
-    for name in ("clients", "pressure", "window", "memory"):
+    """A table of the newest of `rows`, which are those of `following.minutes`.
+
+    If there are several runs, their numbers stand for their names in the rows.
+    """
+    runs = {name: number for number, name in enumerate(sorted({row["run_id"] for row in rows}), 1)}
+    are_many = len(runs) > 1
+    newest = [f"{number}: {name}" if are_many else name for name, number in runs.items()][-NAMED:]
+    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    title = f"{', '.join(newest)}{more}: {len(rows)} minutes" if rows else "waiting for samples"
+    table = Table(box=None, header_style="dim", title=Text(title), padding=(0, 1, 0, 0))
+    table.title_justify = "left"
+    names = ("minute", "let in", "refused", "published", "delivered", "lost")
+    for name in (*(["run"] if are_many else []), *names, "clients", "pressure", "window", "memory"):
         table.add_column(name, justify="right")
     for row in rows[-SHOWN:]:
-        run = [Text(short[row["run_id"]])] if len(runs) > 1 else []
-        table.add_row(*run, *_cells(row))
+        table.add_row(*([str(runs[row["run_id"]])] if are_many else []), *_cells(row))
     return table
-
-
-def _title(runs: Sequence[str], minutes_count: int) -> str:
-    if not runs:
-        return "waiting for samples"
-    newest = ", ".join(runs[-NAMED:])
-    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
-    return f"{newest}{more}: {minutes_count} minutes"
-
-
-def apart(names: Sequence[str]) -> dict[str, str]:
-    """Each of these different names with the part of it that tells it from the others; `…` stands
-    for what is left out."""
-    columns = [set(letters) for letters in zip(*names, strict=False)] if len(names) > 1 else []
-    begin = len(list(takewhile(lambda letters: len(letters) == 1, columns)))
-    rests = [name[begin:] for name in names]
-    end = LETTERS
-    while len({rest[:end] for rest in rests}) < len(rests):
-        end += 1
-    before = "…" if begin else ""
-    return {
-        name: before + (rest if len(rest) <= end + 1 else f"{rest[:end]}…")
-        for name, rest in zip(names, rests, strict=True)
-    }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

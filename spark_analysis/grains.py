@@ -6,6 +6,7 @@ sums of whole billionths, because the order in which Spark adds must not show in
 
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -80,7 +81,6 @@ def by_slice(samples: DataFrame, runs: DataFrame) -> DataFrame:
         F.min(F.when(alive & over, F.col("t_s"))).alias("over_memory_s"),
         F.count(F.when(has_window, 1)).alias("windows_count"),
         F.sum(F.when(has_window, billionths(F.ln("window")))).alias("ln_window"),
-        F.max(F.when(has_window, F.col("pressure_ratio"))).alias("pressure_max_ratio"),
     )
     return slices.join(known.drop("step_s"), "run").drop("run")
 
@@ -132,7 +132,7 @@ def by_second(instants: DataFrame) -> DataFrame:
 
     `served_count` counts messages acknowledged in time, or acknowledged at all if the deadline
     is unknown; for clients that never publish, first connections, or null if a recording does not
-    count them. `steps_count` is the number of rows.
+    count them.
     """
     second = F.greatest(F.ceil(F.col("t_s") - TICK_S) - 1, F.lit(0)).cast("int")
     events = ("attempts", "declined", "wasted", "due", "acknowledged")
@@ -146,7 +146,6 @@ def by_second(instants: DataFrame) -> DataFrame:
             F.max("clients_count").alias("clients_count"),
             F.max("connected_count").alias("connected_count"),
             F.max("first_connected_count").alias("first_connected_count"),
-            F.count("*").alias("steps_count"),
         )
     )
     run = Window.partitionBy("run_id", "population")
@@ -156,3 +155,10 @@ def by_second(instants: DataFrame) -> DataFrame:
     return seconds.withColumn(
         "served_count", F.when(published > 0, F.col("served_count")).otherwise(connected)
     )
+
+
+def in_order(rows: DataFrame, *key: str) -> pa.Table:
+    """Rows collected to the driver and sorted; for results only, which have a row per run at
+    most, or per step."""
+    table = rows.toArrow().replace_schema_metadata(None)
+    return table.sort_by([(name, "ascending") for name in key]).combine_chunks()

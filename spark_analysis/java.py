@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from spark_analysis.terminal import JobFailed
+
 NEEDED: Final = 17
 """The oldest Java version that Spark 4 runs on."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-
-
-class JavaMissing(Exception):
-    """No Java can run Spark; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ def find_java(
 ) -> Java:
     """The first Java that is new enough: of JAVA_HOME, of PATH, of `installed`.
 
-    Raises JavaMissing.
+    Raises JobFailed, with the remedy.
     """
     older = []
     for program in _programs(environment, installed):
@@ -46,7 +44,7 @@ def find_java(
         if java is not None and java not in older:
             older.append(java)
     found = ", ".join(str(java) for java in older) or "no Java at all"
-    raise JavaMissing(
+    raise JobFailed(
         f"Spark needs Java {NEEDED} or newer; found here: {found}.\n"
         f"  Debian, Ubuntu:  apt-get install openjdk-{NEEDED}-jre-headless\n"
         f"  Fedora:          dnf install java-{NEEDED}-openjdk-headless\n"

@@ -6,7 +6,7 @@ the load is a parameter of a live run, in classes; runs of different classes are
 parameter sets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_analysis.grains import ALL
-from spark_analysis.runs.examination import BROKER
+from spark_analysis.runs.examination import BROKER, Run
 
 LIMIT: Final = "flow."
 """Parameters with this prefix are limits; all others of a simulated run are part of its load."""
@@ -30,20 +30,22 @@ _RATES: Final = {
 }
 
 
-def loads(runs: DataFrame, seconds: DataFrame) -> dict[str, str]:
+def loads(runs: Sequence[Run], seconds: DataFrame) -> dict[str, str]:
     """The load of each live run: `load.connects_per_s=20, load.publishes_per_s=6530`; `seconds` as
     by_second."""
-    live = runs.where(F.col("source") == BROKER).select("run_id", "ended_s")
+    live = {run.run_id: run.end["ended_s"] for run in runs if run.run["source"] == BROKER}
+    if not live:
+        return {}
     counts = (
         seconds.where(F.col("population") == ALL)
-        .join(live, "run_id")
-        .groupBy("run_id", "ended_s")
+        .groupBy("run_id")
         .agg(*(F.sum(column).alias(name) for name, column in _RATES.items()))
         .collect()
     )
+    counts = [row for row in counts if row["run_id"] in live]
     texts: dict[str, list[str]] = {row["run_id"]: [] for row in counts}
     for name in _RATES:
-        rates = {row["run_id"]: (row[name] or 0) / max(row["ended_s"], 1.0) for row in counts}
+        rates = {row["run_id"]: (row[name] or 0) / max(live[row["run_id"]], 1.0) for row in counts}
         for run_id, text in classes(rates).items():
             texts[run_id].append(f"{LOAD}{name}={text}")
     return {run_id: ", ".join(pairs) for run_id, pairs in texts.items()}

@@ -11,14 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_analysis.java import find_java
+from spark_analysis.terminal import JobFailed
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
 _GIB: Final = 2**30
-
-
-class SessionFailed(Exception):
-    """Spark did not start; the text has the last lines of its own log."""
 
 
 @contextmanager
@@ -34,8 +31,8 @@ def spark_session(
 
     `memory_gib` is the driver's, which in local mode does all the work: by default a quarter of
     this machine's, 1 to 8. `partitions` is the number of parts that data is shuffled into.
-    `packages` are what Spark fetches from Maven, once. Spark's own output goes to the file `log`. A
-    session that runs already is used as it is, and goes on. Raises JavaMissing, SessionFailed.
+    `packages` are what Spark fetches from Maven, once. Spark's own output goes to the file `log`.
+    A session that runs already is used as it is, and goes on. Raises JobFailed.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -57,7 +54,7 @@ def spark_session(
             spark = builder.getOrCreate()
     except (PySparkException, RuntimeError) as failure:
         said = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
-        raise SessionFailed(f"Spark did not start on {master}: {failure}\n{said}") from failure
+        raise JobFailed(f"Spark did not start on {master}: {failure}\n{said}") from failure
     try:
         yield spark
     finally:

@@ -12,11 +12,10 @@ from spark_analysis.analysis import Analysis
 from spark_analysis.runs.contracts import TABLES
 from spark_analysis.runs.examination import LeftOut
 
-_RUN_COLUMNS: Final = (
+_RUN: Final = (
     *("run_id", "source", "scenario", "policy", "seed", "nodes_count", "clients_count"),
-    *("load_ratio", "trigger_at_s", "trigger_until_s"),
+    *("load_ratio", "trigger_at_s", "trigger_until_s", "ended_s", "ended_by", "deaths_count"),
 )
-_END_COLUMNS: Final = ("ended_s", "ended_by", "deaths_count")
 _LEFT_OUT: Final = pa.schema(
     [("path", pa.string()), ("run_id", pa.string()), ("reason", pa.string())]
 )
@@ -52,15 +51,11 @@ def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
 
 def runs_table(analysis: Analysis) -> pa.Table:
     types = {c.name: c.type for name in ("run", "end") for c in TABLES[name].columns}
-    described = {run.run_id: {**run.run, **run.end} for run in analysis.runs}
-    rows = []
-    for known in analysis.sets.to_pylist():
-        row = described[known["run_id"]]
-        columns = {name: row[name] for name in (*_RUN_COLUMNS, *_END_COLUMNS)}
-        rows.append({**columns, "parameters": known["parameters"], "command": known["command"]})
-    fields = [(name, types[name]) for name in (*_RUN_COLUMNS, *_END_COLUMNS)]
     words = [("parameters", pa.string()), ("command", pa.string())]
-    return pa.Table.from_pylist(rows, schema=pa.schema([*fields, *words]))
+    described = {run.run_id: {**run.run, **run.end} for run in analysis.runs}
+    rows = [{**described[known["run_id"]], **known} for known in analysis.sets.to_pylist()]
+    schema = pa.schema([*((name, types[name]) for name in _RUN), *words])
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def left_out_table(left_out: Sequence[LeftOut]) -> pa.Table:

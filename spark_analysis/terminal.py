@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -14,7 +14,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -37,30 +36,61 @@ EXIT_FAILED: Final = 1
 EXIT_ARGUMENT: Final = 2
 
 
+class JobFailed(Exception):
+    """There is no result; the text has the reason."""
+
+    exit_code = EXIT_FAILED
+
+
+def wrong_argument(why: str) -> JobFailed:
+    """The failure of a job whose arguments have no meaning."""
+    failure = JobFailed(why)
+    failure.exit_code = EXIT_ARGUMENT
+    return failure
+
+
+class SparkOptions(NamedTuple):
+    """How Spark is started."""
+
+    master: str
+    memory_gib: int | None
+    partitions: int
+
+
 def quiet_console() -> Console:
     """A console on standard error; the trace that py4j would log at Ctrl-C is not shown."""
     logging.getLogger().addHandler(logging.NullHandler())
     return Console(stderr=True)
 
 
-def check_directories(console: Console, runs: Sequence[Path]) -> None:
-    """Exit with code 2 if a directory is missing."""
+def check_directories(runs: Sequence[Path]) -> None:
+    """Raise JobFailed if a directory is missing."""
     for path in runs:
         if not path.is_dir():
-            raise refused(console, f"There is no directory {path}.", EXIT_ARGUMENT)
+            raise wrong_argument(f"There is no directory {path}.")
 
 
-def make_directories(console: Console, *directories: Path) -> None:
-    """Exit with code 2 if one of them cannot be made, or written into; before anything is read."""
+def make_directories(*directories: Path) -> None:
+    """Raise JobFailed if one of them cannot be made, or written into; before anything is
+    read."""
     for path in directories:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = f"--out: cannot make {path}: {error.strerror}; name another directory"
-            raise refused(console, why, EXIT_ARGUMENT) from None
+            raise wrong_argument(why) from None
         if not os.access(path, os.W_OK):
             why = f"--out: {path} cannot be written into; name another directory"
-            raise refused(console, why, EXIT_ARGUMENT)
+            raise wrong_argument(why)
+
+
+@contextmanager
+def exits(console: Console) -> Iterator[None]:
+    """Exit with the reason if the work inside fails."""
+    try:
+        yield
+    except JobFailed as failure:
+        raise refused(console, failure, failure.exit_code) from None
 
 
 def refused(console: Console, why: object, code: int = EXIT_FAILED) -> typer.Exit:
@@ -92,22 +122,6 @@ def progress(console: Console, *columns: ProgressColumn) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-@contextmanager
-def step(console: Console, words: str) -> Iterator[None]:
-    """Show that this step is under way, until its end; only on a terminal, so that a refusal right
-    after it stays one line."""
-    with Progress(
-        TextColumn("{task.description}"),
-        SpinnerColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as shown:
-        shown.add_task(words, total=None)
-        yield
 
 
 class _Lines(Progress):

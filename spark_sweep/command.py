@@ -21,8 +21,9 @@ from spark_analysis.terminal import EXIT_FAILED, LOCAL, Master
 
 if TYPE_CHECKING:
     from spark_sweep.folder import SweepFolder
-    from spark_sweep.job import SweepResult, Tell
+    from spark_sweep.job import Tell
     from spark_sweep.plan import SweepPlan
+    from spark_sweep.task import RunOutcome
 
 EXIT_INTERRUPTED: Final = 130
 NAMED_MAX: Final = 5
@@ -47,11 +48,10 @@ def sweep(
     same command continues a sweep. A failed run is reported, and the others continue.
     """
     console = terminal.quiet_console()
-    with terminal.step(console, "loading Spark"):
-        from spark_analysis.java import JavaMissing
+    with console.status("loading Spark"):
         from spark_sweep.folder import SweepFolder
         from spark_sweep.grid import load_grid
-        from spark_sweep.job import SweepFailed, run_job
+        from spark_sweep.job import run_job
         from spark_sweep.plan import make_plan
 
     started_s = time.perf_counter()
@@ -64,17 +64,17 @@ def sweep(
         with folder.opened(console.print):
             missing = folder.missing(plan)
             with _progress(console, len(missing)) as tell:
-                result = run_job(plan, missing, folder, master, tell)
+                outcomes = run_job(missing, folder, master, tell)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
-    except (JavaMissing, SweepFailed) as failure:
+        raise terminal.refused(console, error, terminal.EXIT_ARGUMENT) from None
+    except terminal.JobFailed as failure:
         raise terminal.refused(console, failure) from None
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on with what is missing.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    terminal.say(console, _lines(plan, result, folder, time.perf_counter() - started_s, master))
-    if result.failed:
+    took = f"{time.perf_counter() - started_s:.1f} s, Spark on {master}"
+    terminal.say(console, _lines(plan, outcomes, folder, took))
+    if any(outcome.error for outcome in outcomes):
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -89,21 +89,20 @@ def _size(plan: "SweepPlan") -> str:
 
 
 def _lines(
-    plan: "SweepPlan", result: "SweepResult", folder: "SweepFolder", took_s: float, master: str
+    plan: "SweepPlan", outcomes: "list[RunOutcome]", folder: "SweepFolder", took: str
 ) -> list[str]:
     """Lines for the terminal: the result, and the next command."""
-    failed = result.failed
-    finished_count = len(result.outcomes) - len(failed)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    finished_count, reused_count = len(outcomes) - len(failed), len(plan.runs) - len(outcomes)
     lines = [
         _size(plan),
         plan.assumptions,
-        f"{finished_count:,} finished, {result.reused_count:,} reused, {len(failed):,} failed; "
-        f"{took_s:.1f} s, Spark on {master}",
+        f"{finished_count:,} finished, {reused_count:,} reused, {len(failed):,} failed; {took}",
     ]
-    if result.violated_count:
-        lines.append(f"{result.violated_count:,} finished runs ended with a violated invariant.")
-    if result.others_count:
-        lines.append(f"{result.others_count:,} other runs are in {folder.runs}, of earlier grids.")
+    if violated_count := sum(outcome.violated for outcome in outcomes):
+        lines.append(f"{violated_count:,} finished runs ended with a violated invariant.")
+    if others_count := folder.others_count(plan):
+        lines.append(f"{others_count:,} other runs are in {folder.runs}, of earlier grids.")
     lines += [f"failed: {one.run_id}: {one.error}" for one in failed[:NAMED_MAX]]
     if failed:
         lines.append(f"{folder.failed} has all that failed, and the command that repeats each.")

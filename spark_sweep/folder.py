@@ -101,18 +101,15 @@ class SweepFolder:
         """Write down the failed runs with the reasons; without any, reports of earlier ones are
         removed."""
         errors = {one.run_id: one.error for one in outcomes if one.error is not None}
-        if not errors:
+        rows = [
+            _row(run) | {"error": errors[run.run_id], "command": run.command}
+            for run in sorted(runs, key=lambda run: run.run_id)
+            if run.run_id in errors
+        ]
+        if rows:
+            _write(self.failed, _FAILED, rows)
+        else:
             self.failed.unlink(missing_ok=True)
-            return
-        _write(
-            self.failed,
-            _FAILED,
-            (
-                _row(run) | {"error": errors[run.run_id], "command": run.command}
-                for run in sorted(runs, key=lambda run: run.run_id)
-                if run.run_id in errors
-            ),
-        )
 
     def _listed(self) -> dict[str, Mapping[str, str]]:
         try:

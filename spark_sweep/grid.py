@@ -1,6 +1,5 @@
 """Grid: a sweep as a file describes it: scenarios, policies, seeds, and the limits that vary."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_args
@@ -33,7 +32,7 @@ DIGITS: Final = 4
 
 _NEITHER: Final = "neither a list of values nor a table with from and to"
 
-Value = int | float | str | bool
+Values = Annotated[tuple[Any, ...], Field(min_length=1)]
 Seed = Annotated[int, Strict(), Field(ge=0, le=SEED_MAX)]
 
 
@@ -44,7 +43,7 @@ class _Part(BaseModel):
 class Dimension(_Part):
     """The values of one limit: a list, or a range to draw from."""
 
-    values: tuple[Any, ...] | None = Field(None, min_length=1)
+    values: Values | None = None
     low: Annotated[float, Strict()] | None = Field(None, alias="from")
     high: Annotated[float, Strict()] | None = Field(None, alias="to")
     log: Annotated[bool, Strict()] = False
@@ -62,20 +61,15 @@ class Dimension(_Part):
             raise ValueError(f"from {self.low:g} has no logarithm")
         return self
 
-    def at(self, share: float, *, whole: bool) -> Value:
-        """The value at `share` of the range, 0 to 1 (1 excluded); a `whole` one is an int.
-
-        In a list: the element at that share of its length.
-        """
+    def at(self, share: float, *, whole: bool) -> Any:
+        """The value at `share` of the list or the range, 0 to 1; a `whole` one is an int."""
         if self.values is not None:
-            found: Value = self.values[min(int(share * len(self.values)), len(self.values) - 1)]
-            return found
+            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
         assert self.low is not None
         assert self.high is not None
+        value = self.low + share * (self.high - self.low)
         if self.log:
-            value = self.low * math.exp(share * math.log(self.high / self.low))
-        else:
-            value = self.low + share * (self.high - self.low)
+            value = self.low * (self.high / self.low) ** share
         if whole:
             return round(value)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
@@ -120,7 +114,7 @@ class ScenarioChoice(_Part):
     set: Annotated[dict[str, Any], BeforeValidator(_flat), AfterValidator(_without_limits)] = {}
     """Changes by dotted key, as of `flowguard simulate --set`."""
     grid: Annotated[
-        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]],
+        dict[str, Values],
         BeforeValidator(_flat),
         AfterValidator(_without_limits),
     ] = {}
@@ -146,21 +140,19 @@ def _seeds(given: Any) -> Any:
 def _dimensions(given: Any) -> Any:
     if not isinstance(given, Mapping):
         return given
-    dotted = dict(given)
-    inner = dotted.pop(FLOW.rstrip("."), {})
-    if not isinstance(inner, Mapping):
-        return given
-    dotted |= {f"{FLOW}{key}": value for key, value in inner.items()}
-    for key in dotted:
+    limits: dict[str, Any] = {}
+    for key, value in given.items():
+        is_table = f"{key}." == FLOW and isinstance(value, Mapping)
+        limits |= (
+            {f"{FLOW}{name}": one for name, one in value.items()} if is_table else {key: value}
+        )
+    for key, value in limits.items():
         if not key.startswith(FLOW) or key.removeprefix(FLOW) not in LIMITS:
             near = nearest(key, [f"{FLOW}{name}" for name in LIMITS])
             raise ValueError(f"{key} is no limit{near or '; flowguard settings has them all'}")
-        if not isinstance(dotted[key], list | Mapping):
-            raise ValueError(f"{key}: {dotted[key]!r} is {_NEITHER}")
-    return {
-        key: {"values": value} if isinstance(value, list) else value
-        for key, value in dotted.items()
-    }
+        if not isinstance(value, list | Mapping):
+            raise ValueError(f"{key}: {value!r} is {_NEITHER}")
+    return {key: {"values": one} if isinstance(one, list) else one for key, one in limits.items()}
 
 
 class Grid(_Part):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -10,9 +9,10 @@ from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_analysis.session import SessionFailed, spark_session
+from spark_analysis.session import spark_session
+from spark_analysis.terminal import JobFailed
 from spark_sweep.folder import SweepFolder
-from spark_sweep.plan import PlannedRun, SweepPlan
+from spark_sweep.plan import PlannedRun
 from spark_sweep.task import RunOutcome, run_apart
 
 DRIVER_GIB: Final = 1
@@ -24,50 +24,24 @@ Tell = Callable[[int, int], None]
 """Called with the number of runs done so far, and of those that failed."""
 
 
-class SweepFailed(Exception):
-    """Spark could not go on; the text has the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    reused_count: int
-    outcomes: tuple[RunOutcome, ...]
-    others_count: int
-    """Runs of an earlier sweep that are in the directory, too."""
-
-    @property
-    def failed(self) -> list[RunOutcome]:
-        return [outcome for outcome in self.outcomes if outcome.error is not None]
-
-    @property
-    def violated_count(self) -> int:
-        return sum(outcome.violated for outcome in self.outcomes)
-
-
 def run_job(
-    plan: SweepPlan, missing: Sequence[PlannedRun], folder: SweepFolder, master: str, tell: Tell
-) -> SweepResult:
-    """Run what is missing; finished runs stay in any case. Raises JavaMissing, SweepFailed."""
+    missing: Sequence[PlannedRun], folder: SweepFolder, master: str, tell: Tell
+) -> list[RunOutcome]:
+    """Run what is missing; finished runs stay in any case. Raises JobFailed."""
     outcomes: list[RunOutcome] = []
-    if missing:
-        try:
-            with spark_session(
-                master, memory_gib=DRIVER_GIB, log=folder.path / "spark.log"
-            ) as spark:
+    try:
+        if missing:
+            log = folder.path / "spark.log"
+            with spark_session(master, memory_gib=DRIVER_GIB, log=log) as spark:
                 _run_all(spark, missing, folder, outcomes, tell)
-        except SessionFailed as failure:
-            raise SweepFailed(str(failure)) from failure
-        except (PySparkException, Py4JError) as failure:
-            raise SweepFailed(
-                f"Spark gave up: {_words(failure)}; see {folder.path / 'spark.log'}. "
-                f"{len(outcomes)} of {len(missing)} runs were done; the same command goes on there."
-            ) from failure
-        finally:
-            folder.report_failures(missing, outcomes)
-    else:
-        folder.report_failures((), ())
-    reused_count = len(plan.runs) - len(missing)
-    return SweepResult(reused_count, tuple(outcomes), folder.others_count(plan))
+    except (PySparkException, Py4JError) as failure:
+        raise JobFailed(
+            f"Spark gave up: {_words(failure)}; see {folder.path / 'spark.log'}. "
+            f"{len(outcomes)} of {len(missing)} runs were done; the same command goes on there."
+        ) from failure
+    finally:
+        folder.report_failures(missing, outcomes)
+    return outcomes
 
 
 def _words(failure: Exception) -> str:

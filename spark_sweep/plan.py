@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from simulations.calibration.costs import flat_costs
 from simulations.results.archive import command, run_id
-from simulations.scenario import PopulationPlan, RetryPlan, Scenario
+from simulations.scenario import RetryPlan, Scenario
 from simulations.scenario_files.loading import SUFFIXES, LoadedScenario, load, seen_from
 from spark_sweep.grid import FLOW, RUNS_MAX, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
@@ -130,17 +130,14 @@ def _variants(choice: ScenarioChoice, folder: Path) -> Iterator[tuple[str, dict[
 
 def _check_size(grid: Grid, variants_count: int) -> None:
     """Refuse a grid that is too large, before a product of long lists is made."""
-    sets_count = 1
-    if grid.sample is not None:
-        sets_count += grid.sample.points
-    elif grid.limits:
-        sets_count += math.prod(len(dimension.values or ()) for dimension in grid.limits.values())
+    levels = [len(dimension.values or ()) for dimension in grid.limits.values()]
+    sets_count = 1 + (grid.sample.points if grid.sample else math.prod(levels) if levels else 0)
     count = variants_count * sets_count * len(grid.policies) * len(grid.seeds)
     if count > RUNS_MAX:
         raise ConfigError(f"these are {count:,} runs, more than {RUNS_MAX:,}; [sample] draws some")
 
 
-def _different(sets: Iterator[Point], defaults: Sequence[Scenario]) -> list[Point]:
+def _different(sets: Iterable[Point], defaults: Sequence[Scenario]) -> list[Point]:
     """The sets without limits that are the defaults of all scenarios, and each set once."""
     usual: dict[str, Any] = {}
     for name in type(defaults[0].flow).model_fields:
@@ -164,20 +161,6 @@ def _check_same(first: PlannedRun, run: PlannedRun) -> None:
 
 
 def _order(run: PlannedRun) -> tuple[float, int, str]:
+    """The runs with the most clients and the longest time first: roughly those with most work."""
     scenario = run.loaded.scenario
-    return -_work(scenario), scenario.seed, run.run_id
-
-
-def _work(scenario: Scenario) -> float:
-    """A rough count of the events in a run, to tell long runs from short ones."""
-    return sum(plan.clients + _messages(plan, scenario) for plan in scenario.populations.values())
-
-
-def _messages(plan: PopulationPlan, scenario: Scenario) -> float:
-    if plan.publish is None:
-        return plan.queued * plan.clients
-    if plan.publish.trace is not None:
-        return sum(count for _, count in plan.publish.trace.points) * plan.publish.trace.scale
-    if plan.publish.rate_per_s is not None:
-        return plan.clients * plan.publish.rate_per_s * scenario.duration_s
-    return scenario.nodes * scenario.duration_s / scenario.node.publish_s
+    return -scenario.clients * scenario.duration_s, scenario.seed, run.run_id

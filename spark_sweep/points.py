@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from random import Random
+from typing import Any
 
-from spark_sweep.grid import Dimension, Hypercube, Value, is_whole
+from spark_sweep.grid import Dimension, Hypercube, is_whole
 
-Point = Mapping[str, Value]
+Point = Mapping[str, Any]
 """Limits by dotted key; empty: the defaults."""
 
 
@@ -25,7 +26,7 @@ def points(dimensions: Mapping[str, Dimension], sample: Hypercube | None) -> Ite
         }
 
 
-def full_grid(levels: Mapping[str, Iterable[Value]]) -> Iterator[Point]:
+def full_grid(levels: Mapping[str, Iterable[Any]]) -> Iterator[Point]:
     """Every combination; the last key changes first."""
     for values in itertools.product(*levels.values()):
         yield dict(zip(levels, values, strict=True))

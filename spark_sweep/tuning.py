@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from pydantic import ValidationError
 
 from flowguard.config import FlowSettings
 from flowguard.errors import ConfigError
 from simulations.fitting.recorded import read_run
 from simulations.fitting.writing import scenario_toml
-from simulations.scenario_files.loading import load
+from simulations.scenario_files.complaints import refusal
+from simulations.scenario_files.loading import load, read_toml
 from spark_analysis import terminal
-from spark_analysis.terminal import EXIT_ARGUMENT, LOCAL, PARTITIONS, Master, Memory, Partitions
 from spark_sweep.scenario_command import write_like
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def tune(
         typer.Option(metavar="RUN", help="Simulate the load of this recorded run, without RUNS."),
     ] = None,
     policy: Annotated[str, typer.Option(help="Policy whose limits are chosen.")] = "flowguard",
-    master: Master = LOCAL,
-    memory: Memory = None,
-    partitions: Partitions = PARTITIONS,
+    master: terminal.Master = terminal.LOCAL,
+    memory: terminal.Memory = None,
+    partitions: terminal.Partitions = terminal.PARTITIONS,
 ) -> None:
     """Choose limits by recorded runs.
 
@@ -75,36 +75,52 @@ def tune(
     """
     from spark_analysis.tuner import limits_file
 
-    console = terminal.quiet_console()
-    if (like is None) == (not runs):
-        raise _wrong(console, "Give RUNS, or --like with a recorded run.")
-    wanted = _wanted(objective, console)
-    if like is not None:
-        runs = [simulate_like(like, wanted, out, master)]
-    if not choose(runs or [], wanted, out, policy, master, memory, partitions):
+    spark = terminal.SparkOptions(master, memory, partitions)
+    with terminal.exits(terminal.quiet_console()):
+        try:
+            if (like is None) == (not runs):
+                raise ConfigError("Give RUNS, or --like with a recorded run.")
+            wanted = load_objective(objective)
+            if like is not None:
+                runs = [simulate_like(like, wanted, out, master)]
+        except ConfigError as error:
+            raise terminal.wrong_argument(str(error)) from error
+        is_chosen = choose(runs or [], wanted, out, policy, spark)
+    if not is_chosen:
         raise typer.Exit(EXIT_REFUSED)
     if like is not None:
         file = out / limits_file.NAME
-        file.write_text(
-            f"# Simulated under the load of the recorded run {like}.\n{file.read_text()}"
-        )
+        words = f"# Simulated under the load of the recorded run {like}.\n"
+        file.write_text(words + file.read_text())
+
+
+def load_objective(name: str) -> "Objective":
+    """The objective of a file, or one of those that go by their name. Raises ConfigError."""
+    from spark_analysis.tuner.objective import INCLUDED, Objective
+
+    path = INCLUDED.get(name, Path(name))
+    if not path.exists():
+        known = ", ".join(sorted(INCLUDED))
+        raise ConfigError(f"There is no objective {name}: neither a file nor {known}")
+    try:
+        return Objective.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise refusal(path, error, Objective, unknown="see docs/operate/tuning.md") from error
 
 
 def simulate_like(like: Path, objective: "Objective", out: Path, master: str) -> Path:
-    """Simulate the load of a recorded run under other limits; return the directory of the runs."""
+    """Simulate the load of a recorded run under other limits; return the directory of the runs.
+    Raises ConfigError."""
     from spark_sweep.command import sweep
 
     console = terminal.quiet_console()
-    try:
-        run = read_run(like)
-        terminal.make_directories(console, out)
-        file, grid = out / f"{run.run_id}.toml", out / "grid.toml"
-        notes = write_like(run, file)
-        limits = limits_to_try(objective, load(str(file)).scenario.flow)
-    except ConfigError as error:
-        raise _wrong(console, error) from None
-    terminal.say(console, [f"- {note}" for note in notes])
-    grid.write_text(grid_toml(file.name, limits))
+    run = read_run(like)
+    terminal.make_directories(out)
+    file, grid = out / f"{run.run_id}.toml", out / "grid.toml"
+    terminal.say(console, [f"- {note}" for note in write_like(run, file)])
+    limits = limits_to_try(objective, load(str(file)).scenario.flow)
+    table = {"seeds": SEEDS, "scenarios": [file.name], "limits": {"flow": limits}}
+    grid.write_text(scenario_toml(table))
     sweep(grid, out / "sweep", master)
     return out / "sweep" / "runs"
 
@@ -116,59 +132,23 @@ def limits_to_try(objective: "Objective", flow: FlowSettings) -> dict[str, list[
     return {key: sorted({*tried, getattr(flow, key)}) for key, tried in values.items()}
 
 
-def grid_toml(scenario: str, limits: dict[str, list[Any]]) -> str:
-    return scenario_toml({"seeds": SEEDS, "scenarios": [scenario], "limits": {"flow": limits}})
-
-
 def choose(
-    runs: list[Path],
-    objective: "Objective",
-    out: Path,
-    policy: str,
-    master: str,
-    memory_gib: int | None,
-    partitions: int,
+    runs: list[Path], objective: "Objective", out: Path, policy: str, spark: terminal.SparkOptions
 ) -> bool:
-    """Choose limits and print the choice; False if the runs do not support a recommendation."""
+    """Choose limits and print the choice; False if the runs do not support a recommendation.
+    Raises JobFailed."""
     console = terminal.quiet_console()
-    with terminal.step(console, "loading Spark"):
-        from spark_analysis.java import JavaMissing, find_java
-        from spark_analysis.job import JobFailed
+    with console.status("loading Spark"):
+        from spark_analysis.java import find_java
+        from spark_analysis.job import SparkJob
         from spark_analysis.tables import FOLDER
-        from spark_analysis.tuner.job import PolicyUnknown, run_tuning
+        from spark_analysis.tuner.job import run_tuning
 
-    terminal.check_directories(console, runs)
-    try:
-        java = find_java()
-        terminal.make_directories(console, out, out / FOLDER)
-        with terminal.progress(console) as shown:
-            result = run_tuning(
-                runs,
-                objective,
-                out,
-                master,
-                policy=policy,
-                memory_gib=memory_gib,
-                partitions=partitions,
-                progress=shown,
-            )
-    except PolicyUnknown as failure:
-        raise _wrong(console, failure) from None
-    except (JavaMissing, JobFailed) as failure:
-        raise terminal.refused(console, failure) from None
+    terminal.check_directories(runs)
+    java = find_java()
+    terminal.make_directories(out, out / FOLDER)
+    with terminal.progress(console) as shown:
+        result = run_tuning(SparkJob(runs, out, spark, shown), objective, policy)
     terminal.say(console, result.lines())
-    terminal.say(console, [f"{java}, Spark on {master}"], style="dim")
+    terminal.say(console, [f"{java}, Spark on {spark.master}"], style="dim")
     return result.limits is not None
-
-
-def _wanted(name: str, console: Console) -> "Objective":
-    from spark_analysis.tuner.objective import ObjectiveFailed, load_objective
-
-    try:
-        return load_objective(name)
-    except ObjectiveFailed as failure:
-        raise _wrong(console, failure) from None
-
-
-def _wrong(console: Console, why: str | Exception) -> typer.Exit:
-    return terminal.refused(console, why, EXIT_ARGUMENT)

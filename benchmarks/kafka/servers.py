@@ -20,7 +20,8 @@ from typing import Any, Final
 from benchmarks import machine
 from benchmarks.brokers import free_ports
 from benchmarks.build import Unavailable
-from spark_analysis.java import JavaMissing, find_java
+from spark_analysis.java import find_java
+from spark_analysis.terminal import JobFailed
 
 PEERS = Path(__file__).resolve().parents[2] / ".peers"
 JARS = PEERS / "kafka"
@@ -64,7 +65,7 @@ UNDECIDED: Final = {7, 41}
 
 @cache
 def java() -> str:
-    """The program; to ask each time for its version takes a start of it. Raises JavaMissing."""
+    """The program; to ask each time for its version takes a start of it. Raises JobFailed."""
     return str(find_java().home / "bin" / "java")
 
 
@@ -72,7 +73,7 @@ def check_kafka() -> None:
     """Raises `Unavailable` where there is no Java, no server, or no client."""
     try:
         java()
-    except JavaMissing as error:
+    except JobFailed as error:
         raise Unavailable(
             "Java 17 is missing, on which Kafka runs: make test installs it"
         ) from error

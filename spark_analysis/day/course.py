@@ -63,57 +63,53 @@ class Courses:
             for name, rows in tables.items()
         }
 
+    def _steps(self, name: str, step_s: int, from_s: float, until_s: float) -> DataFrame:
+        """Rows of a table, of the time from `from_s` to `until_s` (Unix time), with the begin of
+        their step."""
+        at_s = F.floor((F.col("unix_s") - TICK_S) / step_s) * step_s
+        inside = (F.col("unix_s") > from_s) & (F.col("unix_s") <= until_s)
+        return self._tables[name].where(inside).withColumn("at_s", at_s.cast("long"))
+
     def of(self, step_s: int, from_s: float = 0.0, until_s: float = 1e12) -> DataFrame:
-        """One row per broker and step, of the time from `from_s` to `until_s` (Unix time)."""
-
-        def steps(name: str) -> DataFrame:
-            rows = self._tables[name]
-            at_s = F.floor((F.col("unix_s") - TICK_S) / step_s) * step_s
-            inside = (F.col("unix_s") > from_s) & (F.col("unix_s") <= until_s)
-            return rows.where(inside).withColumn("at_s", at_s.cast("long"))
-
-        parts = (_nodes(steps("samples")), _clients(steps("goodput")), _waits(steps("latencies")))
+        """One row per broker and step."""
+        time = (step_s, from_s, until_s)
+        parts = (
+            _nodes(self._steps("samples", *time)),
+            _clients(self._steps("goodput", *time)),
+            _waits(self._steps("latencies", *time)),
+        )
         return reduce(lambda one, other: one.join(other, list(_KEY), "left"), parts)
 
     def reasons(self, step_s: int, from_s: float = 0.0, until_s: float = 1e12) -> DataFrame:
         """Rejected CONNECTs and dropped messages by reason; one row per broker, step, kind,
         reason."""
-        rows = self._tables["reasons"].select(*_REASON)
-        samples = self._tables["samples"]
+        time = (step_s, from_s, until_s)
+        rows = self._steps("reasons", *time).select(*_REASON)
+        samples = self._steps("samples", *time)
         # Sockets that were closed unread, and rejections of recordings without reasons.
         closed = samples.where("closed_count > 0").select(
-            "broker", "unix_s", F.lit(CONNECT), F.lit(CLOSED_UNREAD), "closed_count"
+            *_KEY, F.lit(CONNECT), F.lit(CLOSED_UNREAD), "closed_count"
         )
-        told = rows.select("broker").distinct().withColumn("is_told", F.lit(True))
+        told = self._tables["reasons"].select("broker").distinct().withColumn("told", F.lit(True))
+        rejected = F.col("refused_count") + F.col("discarded_count")
         unknown = (
             samples.join(F.broadcast(told), "broker", "left")
-            .where("is_told is null and refused_count + discarded_count > 0")
-            .select(
-                *("broker", "unix_s", F.lit(CONNECT), F.lit("server_busy")),
-                F.col("refused_count") + F.col("discarded_count"),
-            )
+            .where(F.col("told").isNull() & (rejected > 0))
+            .select(*_KEY, F.lit(CONNECT), F.lit("server_busy"), rejected)
         )
-        at_s = (F.floor((F.col("unix_s") - TICK_S) / step_s) * step_s).cast("long")
-        inside = (F.col("unix_s") > from_s) & (F.col("unix_s") <= until_s)
-        return (
-            rows.unionAll(closed)
-            .unionAll(unknown)
-            .where(inside)
-            .groupBy("broker", at_s.alias("at_s"), "kind", "reason")
-            .agg(F.sum("count").alias("count"))
-        )
+        every = rows.unionAll(closed).unionAll(unknown)
+        return every.groupBy(*_REASON[:-1]).agg(F.sum("count").alias("count"))
 
     def decisions(self, from_s: float, until_s: float) -> DataFrame:
         """The law's decisions of a time, the largest changes first."""
         size = F.abs(F.ln(F.greatest("after", F.lit(0.1)) / F.greatest("before", F.lit(0.1))))
-        inside = (F.col("unix_s") > from_s) & (F.col("unix_s") <= until_s)
-        found = self._tables["decisions"].where(inside)
+        found = self._steps("decisions", 1, from_s, until_s)
         return found.select(
             "broker", "unix_s", "kind", "before", "after", "why", size.alias("size")
         )
 
 
-_REASON: Final = ("broker", "unix_s", "kind", "reason", "count")
+_REASON: Final = (*_KEY, "kind", "reason", "count")
 
 
 def _nodes(samples: DataFrame) -> DataFrame:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_analysis.day.course import DAY_S, POINTS_MAX, STEPS_S, Courses, brokers
 from spark_analysis.day.events import Event, Lifetime, Row, events, fleet
 from spark_analysis.day.worst import WORST_S, Worst, worst
+from spark_analysis.grains import in_order
 from spark_analysis.runs import contracts
 from spark_analysis.runs.examination import Run
 from spark_analysis.runs.reading import read_table
@@ -67,10 +68,8 @@ def the_day(spark: SparkSession, runs: Sequence[Run]) -> Day | None:
         until_s = from_s + DAY_S
         lives = [life for life in lives if life.until_s > from_s and life.from_s < until_s]
     step_s = next(step for step in STEPS_S if (until_s - from_s) / step <= POINTS_MAX)
-    course = _collected(courses.of(step_s, from_s, until_s), "at_s", "broker")
-    reasons = _collected(
-        courses.reasons(step_s, from_s, until_s), "at_s", "broker", "kind", "reason"
-    )
+    course = in_order(courses.of(step_s, from_s, until_s), "at_s", "broker")
+    reasons = in_order(courses.reasons(step_s, from_s, until_s), "at_s", "broker", "kind", "reason")
     together, by_reason = fleet(course.to_pylist()), reasons.to_pylist()
     found = worst(together, by_reason, lives, step_s)
     first = int(from_s - from_s % step_s)
@@ -102,11 +101,6 @@ def _worst(
     return worst(
         rows, courses.reasons(step_s, from_s, until_s).toArrow().to_pylist(), lives, step_s
     )
-
-
-def _collected(rows: DataFrame, *key: str) -> pa.Table:
-    table = rows.toArrow().replace_schema_metadata(None)
-    return table.sort_by([(name, "ascending") for name in key]).combine_chunks()
 
 
 def _life(run: Run, names: Mapping[str, str]) -> Lifetime:

@@ -30,14 +30,9 @@ STOPPED: Final = "stopped"
 """How a recording ends whose broker ends cleanly."""
 GAP_S: Final = 2.0
 """Time without a record that counts as a stop, seconds."""
-_SUMS: Final = (
-    *("connected_count", "attempts_count", "accepted_count", "refused_count", "discarded_count"),
-    *("closed_count", "published_count", "delivered_count", "dropped_count", "busy_s"),
-)
-_LARGEST: Final = (
-    *("memory_ratio", "commit_s", "overload_ratio", "connect_p99_s", "acknowledgement_p99_s"),
-    *("shadow_share", "shadow_paused_count"),
-)
+_LEAST: Final = ("window", "shadow_window", "connect_limit")
+"""Columns of which the smallest value is the worst; counts are added, except this one:"""
+_MOST: Final = "shadow_paused_count"
 CAUSES: Final = {
     "queue": "packets waited for their turn",
     "loop": "the event loop had too much work",
@@ -81,22 +76,14 @@ def fleet(rows: Sequence[Row]) -> list[Row]:
 def _together(rows: Sequence[Row]) -> Row:
     if len(rows) == 1:
         return rows[0]
-    worst = max(rows, key=lambda row: row["pressure_ratio"])
-    return {
-        **{name: sum(row[name] or 0 for row in rows) for name in _SUMS},
-        **{
-            name: max((r[name] for r in rows if r[name] is not None), default=None)
-            for name in _LARGEST
-        },
-        "at_s": worst["at_s"],
-        "pressure_ratio": worst["pressure_ratio"],
-        "cause": worst["cause"],
-        "window": min(row["window"] for row in rows),
-        "shadow_window": min(
-            (r["shadow_window"] for r in rows if r["shadow_window"] is not None), default=None
-        ),
-        "connect_limit": min(row["connect_limit"] for row in rows),
-    }
+    together = {}
+    for name in rows[0]:
+        known = [row[name] for row in rows if row[name] is not None]
+        is_sum = name == "busy_s" or (name.endswith("_count") and name != _MOST)
+        worst = min if name in _LEAST else max
+        together[name] = sum(known) if is_sum else worst(known, default=None)
+    together["cause"] = max(rows, key=lambda row: row["pressure_ratio"])["cause"]
+    return together
 
 
 def events(

@@ -1,1 +1,1 @@
-"""questions: one per file. Each is a pure function from DataFrames to a DataFrame."""
+"""questions: each is a pure function from DataFrames to a DataFrame."""

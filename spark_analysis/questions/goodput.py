@@ -39,7 +39,7 @@ def _rate(when: Column) -> Column:
     return F.avg(F.when(when & is_whole(), F.col("served_count")))
 
 
-QUESTION: Final = Question(
+GOODPUT: Final = Question(
     "goodput",
     "How much of the work was done in time?",
     "PUBLISHes acknowledged within their deadline. Later ones are work, but no goodput. "
@@ -56,10 +56,10 @@ QUESTION: Final = Question(
 )
 
 FIRST_CONNECTIONS: Final = replace(
-    QUESTION,
+    GOODPUT,
     metrics=(
-        replace(QUESTION.metrics[0], words="connected for the first time"),
-        *QUESTION.metrics[1:],
+        replace(GOODPUT.metrics[0], words="connected for the first time"),
+        *GOODPUT.metrics[1:],
     ),
 )
 """Goodput in a scenario without publishers, in which first connections are the answer."""

@@ -56,7 +56,7 @@ def _metric(kind: str, words: str, name: str, share: str) -> Metric:
     return Metric(column, of, Unit.SECONDS, Better.LESS, "beyond all bounds", f"{kind}_count")
 
 
-QUESTION: Final = Question(
+LATENCY: Final = Question(
     "latency",
     "How long do clients wait?",
     "From histograms: a percentile is the upper bound of its bucket, so the true one is not "

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from spark_analysis.grains import ALL, is_whole
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
+MAP_KEY: Final = ("scenario", "policy", "load_ratio", "trigger_s")
 RECOVERED_RATIO: Final = 0.95
 """Share of the goodput before the trigger at which it counts as recovered."""
 SMOOTH_S: Final = 5
@@ -74,7 +75,7 @@ def _work(seconds: DataFrame, runs: DataFrame) -> DataFrame:
     return work.where(F.col("before_per_s") > 0)
 
 
-QUESTION: Final = Question(
+RECOVERY: Final = Question(
     "recovery",
     "How long until the work flows again after a disturbance?",
     "From the end of the disturbance until goodput, as a mean of five seconds, is back at 95 % of "
@@ -88,3 +89,26 @@ QUESTION: Final = Question(
     ),
     lambda inputs: recovery(inputs.seconds, inputs.runs),
 )
+
+
+def region(recovered: DataFrame, runs: DataFrame) -> DataFrame:
+    """The map load x length of the trigger, from `recovery`: how many runs came back.
+
+    One row per scenario, policy, load and length; runs without a load or an end of the trigger have
+    no place on the map.
+    """
+    places = runs.select("run_id", "scenario", "policy", "load_ratio")
+    on_map = recovered.join(places, "run_id").where(
+        F.col("load_ratio").isNotNull() & F.col("trigger_s").isNotNull()
+    )
+    return (
+        on_map.withColumn("load_ratio", F.round("load_ratio", 6))
+        .withColumn("trigger_s", F.round("trigger_s", 6))
+        .groupBy(*MAP_KEY)
+        .agg(
+            F.count("*").alias("runs_count"),
+            F.count(F.when(F.col("is_recovered"), 1)).alias("recovered_count"),
+            F.avg(F.col("is_recovered").cast("double")).alias("recovered_ratio"),
+            F.max("recovery_s").alias("recovery_max_s"),
+        )
+    )

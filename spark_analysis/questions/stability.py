@@ -86,7 +86,7 @@ def _per_run(per_node: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-QUESTION: Final = Question(
+STABILITY: Final = Question(
     "stability",
     "Is the window at rest when the load is?",
     "Changes of direction of ln W per minute; how long after the trigger W is outside 1.25 times "

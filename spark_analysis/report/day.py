@@ -1,8 +1,12 @@
 """Day: the sections on a live run's day: the timeline, the events, the worst five minutes."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from operator import itemgetter
 from string import ascii_uppercase
 from typing import Any, Final
 
@@ -11,6 +15,7 @@ from spark_analysis.day.day import Day
 from spark_analysis.day.events import CAUSES, Event, Row
 from spark_analysis.day.worst import HOW, advice, sufferers, why
 from spark_analysis.questions.question import Unit
+from spark_analysis.report.document import header, long_table
 from spark_analysis.report.drawing import Axis, Chart, axis
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.words import NONE, clock, count, quantity
@@ -23,14 +28,11 @@ LETTER_SHARE: Final = 0.05
 """Distance of two letters beside each other, as a share of the timeline."""
 BROKERS_MAX: Final = 40
 """Brokers with a row of their own."""
-_SETTINGS_OPEN: Final = 12
 _LIMITS: Final = {"connect_limit": "CONNECTs in process", "rung": "overload level"}
 _LINES: Final = {"window": 0, "connect_limit": 1}
 """Decisions that are points in the timeline, with their colours."""
 _TICKS_S: Final = (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400)
 _CAUSE_COLOURS: Final = {cause: number for number, cause in enumerate(CAUSES)}
-
-Series = tuple[str, Callable[[Row], float | None]]
 
 
 def heading(day: Day, runs: Sequence[Run]) -> Html:
@@ -46,29 +48,20 @@ def heading(day: Day, runs: Sequence[Run]) -> Html:
         (count(len(day.brokers), "broker"), ", ".join(day.brokers[:4])),
         (", ".join(versions), "flowguard"),
     ]
-    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
-    return element("header", element("h1", "What happened"), element("dl", *cells), _settings(day))
+    return header("What happened", facts, _settings(day))
 
 
 def _settings(day: Day) -> Html:
     """Settings that differ from the defaults; with all values that they had, in order of time."""
-    keys = {key for life in day.lives for key in life.settings}
     found = {
         key: list(dict.fromkeys(life.settings.get(key, "default") for life in day.lives))
-        for key in sorted(keys)
+        for key in sorted({key for life in day.lives for key in life.settings})
     }
-    changed_first = sorted(found.items(), key=lambda pair: -len(pair[1]))
-    pairs = [f"{key} = {', then '.join(values)}" for key, values in changed_first]
-    if not pairs:
+    if not found:
         return element("p", "All settings were the defaults.", class_="how")
-    shown = element(
-        "p", element("b", "Not the defaults: "), "; ".join(pairs[:_SETTINGS_OPEN]), class_="how"
-    )
-    if len(pairs) <= _SETTINGS_OPEN:
-        return shown
-    words = element("summary", f"{len(pairs) - _SETTINGS_OPEN} more")
-    more = element("p", "; ".join(pairs[_SETTINGS_OPEN:]), class_="how")
-    return element("div", shown, element("details", words, more))
+    changed_first = sorted(found.items(), key=lambda pair: -len(pair[1]))
+    rows = [(key, ", then ".join(values)) for key, values in changed_first]
+    return long_table(("not the default", "value"), rows)
 
 
 def sections(day: Day) -> list[Content]:
@@ -86,7 +79,6 @@ def sections(day: Day) -> list[Content]:
 
 
 def _timeline(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Html:
-    panels = list(_panels(day, rows, marked))
     how = (
         f"Times are UTC, in steps of {quantity(float(day.step_s), Unit.SECONDS)}. Rates are sums "
         "of all brokers; everything else is the highest value of a step, but limits are the "
@@ -96,26 +88,20 @@ def _timeline(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Html:
         (ascii_uppercase[number], _when(event), event.words, event.detail or NONE)
         for number, event in enumerate(marked)
     ]
+    quiet = "There was no stop, no crowd and no overload, and nothing was rejected."
     hidden = len(day.events) - len(marked)
-    note = (
-        [element("p", f"{count(hidden, 'shorter event')} not listed.", class_="note")]
-        if hidden
-        else []
-    )
+    note = f"{count(hidden, 'shorter event')} not listed."
+    charts = [_letters(day, marked), *_panels(day, rows, marked)]
     return element(
         "section",
         element("h2", "The day"),
         element("p", how, class_="how"),
-        element("figure", *panels, class_="timeline"),
+        element("figure", *charts, Chart(_across(day), height_px=1).html(), class_="timeline"),
         element("h2", "Events"),
         table(("", "when", "what", "how much"), listed)
         if listed
-        else element(
-            "p",
-            "There was no stop, no crowd and no overload, and nothing was rejected.",
-            class_="none",
-        ),
-        *note,
+        else element("p", quiet, class_="none"),
+        *([element("p", note, class_="note")] if hidden else []),
         id="day",
     )
 
@@ -125,72 +111,52 @@ def _when(event: Event) -> str:
     return f"{clock(event.from_s)}, {length}"
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart of the timeline: its lines, by their words."""
+
+    title: str
+    unit: Unit
+    lines: Mapping[str, Callable[[Row], float | None]]
+    level: float | None = None
+    is_log: bool = False
+    decisions: Sequence[Row] = ()
+
+
 def _panels(day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Iterator[Html]:
-    step = day.step_s
-    yield _letters(day, marked)
-
     def rate(name: str) -> Callable[[Row], float]:
-        return lambda row: (row[name] or 0) / step
+        return lambda row: (row[name] or 0) / day.step_s
 
-    def value(name: str) -> Callable[[Row], float | None]:
-        return lambda row: row[name]
-
-    def panel(title: str, unit: Unit, *series: Series, **more: Any) -> Html:
-        return _panel(day, rows, marked, title, unit, series, **more)
-
-    yield panel("Clients", Unit.COUNT, ("connected", value("connected_count")))
-    yield panel(
-        "CONNECTs",
-        Unit.PER_SECOND,
-        ("came", rate("attempts_count")),
-        ("admitted", rate("accepted_count")),
+    value = itemgetter
+    count, per_s, seconds = Unit.COUNT, Unit.PER_SECOND, Unit.SECONDS
+    connects = {"came": rate("attempts_count"), "admitted": rate("accepted_count")}
+    limits = {"window of each client, packets": value("window")}
+    limits |= {"CONNECTs in process": value("connect_limit")}
+    if any(row["shadow_window"] is not None for row in rows):
+        limits["window of --shadow"] = value("shadow_window")
+    messages = {"received": rate("published_count"), "sent": rate("delivered_count")}
+    waits = {"CONNACK": value("connect_p99_s"), "PUBACK": value("acknowledgement_p99_s")}
+    pressure = "Pressure, overload above 1, recorded up to 16"
+    wait = "Waits of clients, one in 100 is longer, measured up to 32 s"
+    write = "Durable writes, one in 10 takes longer"
+    panels = (
+        Panel("Clients", count, {"connected": value("connected_count")}),
+        Panel("CONNECTs", per_s, connects),
+        Panel("CONNECTs rejected", per_s, _by_reason(day, CONNECT)),
+        Panel("Messages dropped", per_s, _by_reason(day, MESSAGE)),
+        Panel(pressure, Unit.RATIO, {"worst signal": value("pressure_ratio")}, level=1.0),
+        _causes(day, rows),
+        Panel("Limits; points are large decisions", count, limits, None, True, day.marks),
+        Panel("Memory", Unit.SHARE, {"of its limit": value("memory_ratio")}, level=1.0),
+        Panel(write, seconds, {"store": value("commit_s")}, is_log=True),
+        Panel("Messages", per_s, messages),
+        Panel(wait, seconds, waits, is_log=True),
     )
-    reasons = day.reasons.to_pylist()
-    for kind, title in ((CONNECT, "CONNECTs rejected"), (MESSAGE, "Messages dropped")):
-        named = _by_reason(reasons, kind, step)
-        if named:
-            yield panel(title, Unit.PER_SECOND, *named)
-    yield panel(
-        "Pressure, overload above 1, recorded up to 16",
-        Unit.RATIO,
-        ("worst signal", value("pressure_ratio")),
-        level=1.0,
-    )
-    causes = _causes(day, rows)
-    if causes is not None:
-        yield causes
-    has_shadow = any(row["shadow_window"] is not None for row in rows)
-    shadow = [("window of --shadow", value("shadow_window"))] if has_shadow else []
-    yield panel(
-        "Limits; points are large decisions",
-        Unit.COUNT,
-        ("window of each client, packets", value("window")),
-        ("CONNECTs in process", value("connect_limit")),
-        *shadow,
-        is_log=True,
-        decisions=day.marks,
-    )
-    yield panel("Memory", Unit.SHARE, ("of its limit", value("memory_ratio")), level=1.0)
-    yield panel(
-        "Durable writes, one in 10 takes longer",
-        Unit.SECONDS,
-        ("store", value("commit_s")),
-        is_log=True,
-    )
-    yield panel(
-        "Messages",
-        Unit.PER_SECOND,
-        ("received", rate("published_count")),
-        ("sent", rate("delivered_count")),
-    )
-    yield panel(
-        "Waits of clients, one in 100 is longer, measured up to 32 s",
-        Unit.SECONDS,
-        ("CONNACK", value("connect_p99_s")),
-        ("PUBACK", value("acknowledgement_p99_s")),
-        is_log=True,
-    )
-    yield Chart(_across(day), height_px=1).html()
+    for panel in panels:
+        if isinstance(panel, Panel) and panel.lines:
+            yield _drawn(panel, day, rows, marked)
+        elif isinstance(panel, str):
+            yield panel
 
 
 def _across(day: Day) -> Axis:
@@ -198,12 +164,19 @@ def _across(day: Day) -> Axis:
     every_s = next((each for each in _TICKS_S if span_s / each <= 8), 86_400)
     first = -(-day.from_s // every_s) * every_s
     marks = tuple(float(at) for at in range(first, day.until_s + 1, every_s))
-    has_seconds = every_s < 60
+    return Axis(day.from_s, day.until_s, partial(clock, has_seconds=every_s < 60), marks=marks)
 
-    def label(at: float) -> str:
-        return clock(at, has_seconds=has_seconds)
 
-    return Axis(day.from_s, day.until_s, label, marks=marks)
+def _strip(name: Sequence[Content], chart: Chart) -> Html:
+    """A chart over the whole day, without an axis of its own, below its name."""
+    above = [element("p", *name, class_="name")] if name else []
+    return element("div", *above, chart.html(has_ticks=False), class_="panel")
+
+
+def _names(title: str, words: Iterable[tuple[int, str]]) -> list[Content]:
+    """A title, and the words of each line in its colour."""
+    names = [(" ", element("b", word, class_=f"t{colour}")) for colour, word in words]
+    return [f"{title}:", *chain.from_iterable(names)]
 
 
 def _letters(day: Day, marked: Sequence[Event]) -> Html:
@@ -217,52 +190,36 @@ def _letters(day: Day, marked: Sequence[Event]) -> Html:
         ends[row : row + 1] = [at]
         placed.append(row)
     chart = Chart(across, height_px=4 + 15 * max(len(ends), 1))
-    for number, (event, row) in enumerate(zip(marked, placed, strict=True)):
-        at_s = (event.from_s + event.until_s) / 2
-        chart.text(at_s, 14 + 15 * row, ascii_uppercase[number], "letter")
-    return element("div", chart.html(has_ticks=False), class_="panel")
+    for letter, event, row in zip(ascii_uppercase, marked, placed, strict=False):
+        chart.text((event.from_s + event.until_s) / 2, 14 + 15 * row, letter, "letter")
+    return _strip((), chart)
 
 
-def _shade(chart: Chart, marked: Sequence[Event]) -> None:
-    for number, event in enumerate(marked):
-        title = f"{ascii_uppercase[number]}: {event.words}, {_when(event)}"
-        chart.band(event.from_s, event.until_s, f"mark {event.kind}", title)
-
-
-def _panel(
-    day: Day,
-    rows: Sequence[Row],
-    marked: Sequence[Event],
-    title: str,
-    unit: Unit,
-    series: Sequence[Series],
-    *,
-    level: float | None = None,
-    is_log: bool = False,
-    decisions: Sequence[Row] = (),
-) -> Html:
-    drawn = [(words, _points(day, rows, value)) for words, value in series]
-    decided = [row for row in decisions if row["kind"] in _LINES]
-    values = [y for _, points in drawn for _, y in points if y is not None]
+def _drawn(panel: Panel, day: Day, rows: Sequence[Row], marked: Sequence[Event]) -> Html:
+    lines = [_points(day, rows, value) for value in panel.lines.values()]
+    decided = [row for row in panel.decisions if row["kind"] in _LINES]
+    values = [y for points in lines for _, y in points if y is not None]
     values += [row["after"] for row in decided]
     up = axis(
-        [*values, *([] if is_log else [0.0])], lambda value: quantity(value, unit), is_log=is_log
+        [*values, *([] if panel.is_log else [0.0])],
+        lambda value: quantity(value, panel.unit),
+        is_log=panel.is_log,
     )
-    if level is not None and max(values, default=0.0) < level and unit is Unit.SHARE:
-        up = Axis(0.0, 1.05 * level, up.label)
+    is_share = panel.unit is Unit.SHARE
+    if panel.level is not None and max(values, default=0.0) < panel.level and is_share:
+        up = Axis(0.0, 1.05 * panel.level, up.label)
     chart = Chart(_across(day), up, height_px=PANEL_PX)
-    _shade(chart, marked)
-    if level is not None:
-        chart.level(level, "limit")
-    for colour, (_, points) in enumerate(drawn):
+    for letter, event in zip(ascii_uppercase, marked, strict=False):
+        title = f"{letter}: {event.words}, {_when(event)}"
+        chart.band(event.from_s, event.until_s, f"mark {event.kind}", title)
+    if panel.level is not None:
+        chart.level(panel.level, "limit")
+    for colour, points in enumerate(lines):
         chart.line(points, colour)
     for row in decided:
-        change = f"{clock(row['unix_s'], has_seconds=True)}: {_change(row)}; {_reason(row)}"
+        change = f"{clock(row['unix_s'])}: {_change(row)}; {_reason(row)}"
         chart.dot(row["unix_s"], row["after"], f"f{_LINES[row['kind']]}", title=change, size=3)
-    names = [element("b", words, class_=f"t{colour}") for colour, (words, _) in enumerate(drawn)]
-    spaced = [part for name in names for part in (" ", name)]
-    name = element("p", f"{title}:", *spaced, class_="name")
-    return element("div", name, chart.html(has_ticks=False), class_="panel")
+    return _strip(_names(panel.title, enumerate(panel.lines)), chart)
 
 
 def _points(
@@ -279,19 +236,18 @@ def _points(
     return found
 
 
-def _by_reason(reasons: Sequence[Row], kind: str, step_s: int) -> list[Series]:
-    """A series for each of the most frequent reasons."""
-    totals = Counter[str]()
-    by_step: dict[str, Counter[int]] = {}
-    for row in reasons:
+def _by_reason(day: Day, kind: str) -> dict[str, Callable[[Row], float]]:
+    """A line for each of the most frequent reasons; none if there was no such loss."""
+    by_step: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in day.reasons.to_pylist():
         if row["kind"] == kind:
-            totals[row["reason"]] += row["count"]
-            by_step.setdefault(row["reason"], Counter())[row["at_s"]] += row["count"]
+            by_step[row["reason"]][row["at_s"]] += row["count"]
 
-    def rate(reason: str) -> Callable[[Row], float]:
-        return lambda row: by_step[reason][row["at_s"]] / step_s
+    def rate(counts: Counter[int]) -> Callable[[Row], float]:
+        return lambda row: counts[row["at_s"]] / day.step_s
 
-    return [(reason.replace("_", " "), rate(reason)) for reason, _ in totals.most_common(4)]
+    most = sorted(by_step, key=lambda reason: -by_step[reason].total())[:4]
+    return {reason.replace("_", " "): rate(by_step[reason]) for reason in most}
 
 
 def _causes(day: Day, rows: Sequence[Row]) -> Html | None:
@@ -303,11 +259,9 @@ def _causes(day: Day, rows: Sequence[Row]) -> Html | None:
     for row in loaded:
         words = f"{clock(row['at_s'])}: {row['cause']}"
         chart.band(row["at_s"], row["at_s"] + day.step_s, f"f{_CAUSE_COLOURS[row['cause']]}", words)
-    causes = sorted({row["cause"] for row in loaded}, key=_CAUSE_COLOURS.__getitem__)
-    names = [element("b", cause, class_=f"t{_CAUSE_COLOURS[cause]}") for cause in causes]
-    spaced = [part for name in names for part in (" ", name)]
-    name = element("p", "Cause of the overload:", *spaced, class_="name")
-    return element("div", name, chart.html(has_ticks=False), class_="panel")
+    found = {row["cause"] for row in loaded}
+    causes = [(colour, cause) for cause, colour in _CAUSE_COLOURS.items() if cause in found]
+    return _strip(_names("Cause of the overload", causes), chart)
 
 
 # --- the worst five minutes ------------------------------------------------------------------
@@ -378,14 +332,7 @@ def _side_by_side(day: Day) -> Html:
             words = f"{clock(row['at_s'])}: pressure {row['pressure_ratio']:.2f}"
             if share > 0.25:
                 chart.band(row["at_s"], row["at_s"] + day.step_s, f"heat{round(4 * share)}", words)
-        strips.append(
-            element(
-                "div",
-                element("p", broker, class_="name"),
-                chart.html(has_ticks=False),
-                class_="panel",
-            )
-        )
+        strips.append(_strip([broker], chart))
         rows.append(_figures(broker, own, day))
     head = (
         "broker",

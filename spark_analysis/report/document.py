@@ -13,6 +13,9 @@ from spark_analysis.runs.examination import LeftOut
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _ROOM: Final = Path(__file__).parent
+LISTED_MAX: Final = 200
+"""Rows of a list, at most; the tables beside the page have all of them."""
+ROWS_OPEN: Final = 10
 
 
 def document(title: str, body: Iterable[Content]) -> str:
@@ -36,12 +39,32 @@ def figure(chart: Html, caption: str) -> Html:
     return element("figure", element("figcaption", caption), chart)
 
 
-LISTED_MAX: Final = 200
-"""Rows of a list, at most; the tables beside the page have all of them."""
+def header(title: str, facts: Iterable[tuple[str, str]], *contents: Content) -> Html:
+    """A page's title, and facts as values with their words."""
+    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
+    return element("header", element("h1", title), element("dl", *cells), *contents)
 
 
-def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:
-    """Return a section with a table, or with the text `nothing`."""
+def trouble(notes: Sequence[Content]) -> Html:
+    """A warning that readers of the figures need first; empty without notes."""
+    items = [element("li", note) for note in notes]
+    return element("ul", *items, class_="trouble") if items else Html("")
+
+
+def long_table(head: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
+    """A table of which only the first rows are open; the others open on a click, and for
+    printing."""
+    more = rows[ROWS_OPEN:]
+    if not more:
+        return table(head, rows)
+    opened = element("details", element("summary", f"{len(more)} more"), table(head, more))
+    return element("div", table(head, rows[:ROWS_OPEN]), opened)
+
+
+def listing(
+    title: str, about: str, found: Html | None, name: str, nothing: str = "Nothing."
+) -> Html:
+    """Return a section with a table or a chart, or with the text `nothing`."""
     content = found if found is not None else element("p", nothing, class_="none")
     how = element("p", about, class_="how")
     return element("section", element("h2", title), how, content, id=name)
@@ -56,5 +79,4 @@ def left_out_list(left_out: Sequence[LeftOut]) -> Html:
         "A run is read as a whole or not at all; nothing of these is in any figure.",
         table(("where", "run", "why"), rows) if rows else None,
         "left-out",
-        "Nothing.",
     )

@@ -4,16 +4,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from spark_analysis.analysis import Analysis
 from spark_analysis.comparing import SET
 from spark_analysis.grains import ALL
-from spark_analysis.questions import goodput
+from spark_analysis.questions.goodput import FIRST_CONNECTIONS, GOODPUT
 from spark_analysis.questions.question import Better, Metric, Question
 from spark_analysis.report.words import Names, ParameterSet
 
 Row = dict[str, Any]
+_COLUMNS: Final = ("population", "runs_count", "values_count", "mean", "low", "high")
+"""Columns of the summary, in the order of the fields of MetricSummary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class MetricSummary:
         return self.runs - self.values
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     run_id: str
     seed: int | None
     value: float
@@ -113,19 +114,11 @@ class ReportFindings:
         by_name = {question.name: question for question in self._questions}
         for row in self.analysis.summary.to_pylist():
             question = by_name[row["question"]]
-            if question is goodput.QUESTION and row["scenario"] in silent:
-                question = goodput.FIRST_CONNECTIONS
+            if question is GOODPUT and row["scenario"] in silent:
+                question = FIRST_CONNECTIONS
             key = (question.name, row["scenario"])
             block = blocks.setdefault(key, Block(question, row["scenario"]))
-            one = MetricSummary(
-                set_of(row),
-                row["population"],
-                row["runs_count"],
-                row["values_count"],
-                row["mean"],
-                row["low"],
-                row["high"],
-            )
+            one = MetricSummary(set_of(row), *(row[name] for name in _COLUMNS))
             of_metric = block.summaries.setdefault(row["metric"], {})
             of_metric[one.set, one.population] = one
         self._add_points(blocks)
@@ -136,7 +129,7 @@ class ReportFindings:
         scenarios = {row["run_id"]: row["scenario"] for row in self.analysis.sets.to_pylist()}
         spoken = {
             scenarios[row["run_id"]]
-            for row in self.analysis.answers[goodput.QUESTION.name].to_pylist()
+            for row in self.analysis.answers[GOODPUT.name].to_pylist()
             if row["due_count"] or row["acknowledged_count"]
         }
         return set(scenarios.values()) - spoken

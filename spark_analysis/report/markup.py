@@ -32,7 +32,7 @@ def join(contents: Iterable[Content]) -> Html:
     return Html("\n".join(html(content) for content in contents))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Content]], caption: str = "") -> Html:
+def table(head: Sequence[str], rows: Iterable[Sequence[Content]]) -> Html:
     """A table whose cells know their column's name: on a narrow screen each row is a card."""
     top = element("thead", element("tr", *(element("th", name, scope="col") for name in head)))
     body = element(
@@ -48,5 +48,4 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Content]], caption: str =
             for row in rows
         ),
     )
-    title = [element("caption", caption)] if caption else []
-    return element("div", element("table", *title, top, body), class_="wide")
+    return element("div", element("table", top, body), class_="wide")

@@ -6,16 +6,27 @@ An analysis always gives the same bytes.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.day import heading, sections
-from spark_analysis.report.document import LISTED_MAX, document, left_out_list, listing
+from spark_analysis.report.document import (
+    LISTED_MAX,
+    document,
+    header,
+    left_out_list,
+    listing,
+    trouble,
+)
 from spark_analysis.report.findings import ReportFindings, set_of
-from spark_analysis.report.markup import Content, Html, element, table
+from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
 from spark_analysis.runs.examination import BROKER, UNFINISHED, Run
+
+FEW: Final = 5
+"""Runs that a warning names."""
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
@@ -25,15 +36,14 @@ def write_page(analysis: Analysis, path: Path) -> None:
 
 def page(analysis: Analysis) -> str:
     findings = ReportFindings(analysis, QUESTIONS)
-    written = Sections(findings)
-    answered = [question for question in QUESTIONS if findings.blocks(question)]
-    body: list[Content] = [*_opening(findings), written.in_short(answered)]
-    for question in answered:
-        body.append(written.of_question(question))
-        region = written.region() if question.name == "recovery" else None
-        if region is not None:
-            body.append(region)
-    silent = [question.title for question in QUESTIONS if question not in answered]
+    written = Sections(findings).of(QUESTIONS)
+    entries = element("ol", *(section.in_short() for section in written))
+    body: list[Content] = [
+        *_opening(findings),
+        element("section", element("h2", "In short"), entries, class_="short"),
+        *(section.html() for section in written),
+    ]
+    silent = [question.title for question in QUESTIONS if not findings.blocks(question)]
     if silent:
         words = f"No run has an answer to: {' '.join(silent)}"
         body.append(element("section", element("p", words, class_="none"), id="unanswered"))
@@ -65,8 +75,6 @@ def _header(findings: ReportFindings) -> Html:
         (count(len(policies), "policy", "policies"), ", ".join(policies)),
         (count(len(findings.sets), "set"), "of scenario, policy and parameters"),
     ]
-    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
-    title = element("h1", "Report of the runs")
     words = (
         "Every value is a mean over runs that differ in their seed only; ± is half of its 95 % "
         "interval. Live runs have no seeds: those of one set had the same settings and about the "
@@ -74,19 +82,18 @@ def _header(findings: ReportFindings) -> Html:
         "than runs of the same set do, or single runs by 10 %, is called equal. A note beside a "
         "value names runs without it; they are not in the mean."
     )
-    return element("header", title, element("dl", *cells), element("p", words, class_="how"))
+    return header("Report of the runs", facts, element("p", words, class_="how"))
 
 
 def _trouble(analysis: Analysis) -> Html:
-    """A warning that readers of the figures need first."""
     notes: list[Content] = []
     if analysis.violations.num_rows:
         words = count(analysis.violations.num_rows, "run")
         text = f"{words} ended early because an invariant did not hold: "
-        notes.append(element("li", text, element("a", "see below", href="#violations"), "."))
+        notes.append(join([text, element("a", "see below", href="#violations")]))
     if analysis.left_out:
         text = f"{count(len(analysis.left_out), 'entry', 'entries')} could not be read: "
-        notes.append(element("li", text, element("a", "which and why", href="#left-out"), "."))
+        notes.append(join([text, element("a", "which and why", href="#left-out")]))
     # A broker has no end to come to: to be stopped is its usual one.
     stopped = [
         run.run_id
@@ -94,39 +101,24 @@ def _trouble(analysis: Analysis) -> Html:
         if run.end["ended_by"] == "stopped" and run.run["source"] != BROKER
     ]
     if stopped:
-        notes.append(element("li", f"Stopped before their end, and in the means: {_few(stopped)}."))
-    repeated = [run.run_id for run in analysis.runs if run.repeated]
-    if repeated:
-        text = "Some rows are repeated or out of order, and count once: "
-        notes.append(element("li", f"{text}{_few(repeated)}."))
-    return element("ul", *notes, class_="trouble") if notes else Html("")
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - 5
-    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
+        more = f" and {len(stopped) - FEW} more" if len(stopped) > FEW else ""
+        named = ", ".join(stopped[:FEW])
+        notes.append(f"Stopped before their end, and in the means: {named}{more}.")
+    return trouble(notes)
 
 
 def _outliers(findings: ReportFindings) -> Html:
-    metrics = {
-        (question.name, metric.column): metric
-        for question in QUESTIONS
-        for metric in question.metrics
-    }
-    rows = []
-    found = findings.analysis.outliers.to_pylist()
-    for row in found[:LISTED_MAX]:
+    metrics = {(each.name, metric.column): metric for each in QUESTIONS for metric in each.metrics}
+    rows: list[Sequence[Content]] = []
+    for row in findings.analysis.outliers.to_pylist()[:LISTED_MAX]:
         metric = metrics[row["question"], row["metric"]]
-        one = set_of(row)
-        value = metric.never if row["value"] is None else quantity(row["value"], metric.unit)
-        median = NONE if row["median"] is None else quantity(row["median"], metric.unit)
         rows.append(
             (
                 row["scenario"],
-                set_name(one, findings),
+                set_name(set_of(row), findings),
                 metric.words,
-                value,
-                median,
+                metric.never if row["value"] is None else quantity(row["value"], metric.unit),
+                quantity(row["median"], metric.unit),
                 NONE if row["seed"] is None else str(row["seed"]),
                 element("code", row["command"] or row["run_id"]),
             )
@@ -173,7 +165,7 @@ def _runs(findings: ReportFindings) -> Html:
             one.scenario,
             set_name(one, findings),
             str(len(of_set)),
-            _seeds(of_set),
+            _range([run.run["seed"] for run in of_set]),
             _range([run.run["clients_count"] for run in of_set]),
             _range([run.run["nodes_count"] for run in of_set]),
             ", ".join(
@@ -189,7 +181,6 @@ def _runs(findings: ReportFindings) -> Html:
         "By parameter set; table runs.csv has every run with the command that runs it again.",
         table(head, rows[:LISTED_MAX]),
         "runs",
-        "",
     )
 
 
@@ -198,15 +189,6 @@ def _ended_by(run: Run) -> str:
         return "killed, or still recorded"
     is_orderly = run.run["source"] == BROKER and run.end["ended_by"] == "stopped"
     return "its broker's end" if is_orderly else str(run.end["ended_by"])
-
-
-def _seeds(runs: Sequence[Run]) -> str:
-    seeds = sorted({run.run["seed"] for run in runs if run.run["seed"] is not None})
-    if not seeds:
-        return NONE
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return _few([str(seed) for seed in seeds])
 
 
 def _range(values: Sequence[int | None]) -> str:

@@ -1,24 +1,19 @@
 """Sections: one per question; each chart with its sentence and its table."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from spark_analysis.grains import ALL
 from spark_analysis.questions.goodput import FIRST_CONNECTIONS
-from spark_analysis.questions.question import Metric, Question
+from spark_analysis.questions.question import Metric, Question, Unit
 from spark_analysis.report import charts
-from spark_analysis.report.document import figure
+from spark_analysis.report.document import figure, long_table
 from spark_analysis.report.findings import Block, MetricSummary, ReportFindings, Row, by_set
 from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.sentences import conclusion, region_conclusion
-from spark_analysis.report.words import NONE, ParameterSet, count, margin, quantity
+from spark_analysis.report.words import NONE, ParameterSet, margin, quantity
 
-_PARTS: Final = (
-    ("accepted_count", "let in"),
-    ("refused_count", "refused with 137"),
-    ("discarded_count", "discarded"),
-    ("closed_count", "closed unread"),
-)
 _COURSES: Final = {
     "time_to_connect": ("connected_count", "clients connected, mean of all seeds"),
     "goodput": ("in_time_per_s", "PUBLISHes in time per second, mean of all seeds"),
@@ -26,9 +21,74 @@ _COURSES: Final = {
     "stability": ("window", "window, geometric mean of nodes and seeds"),
 }
 _CONNECTIONS: Final = "clients connected for the first time per second, mean of all seeds"
-ROWS_OPEN: Final = 8
-"""Rows up to which a table is open; a longer one opens on a click, and for printing."""
 REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A question with its results: of each scenario a sentence, charts and a table."""
+
+    title: str
+    name: str
+    how: str
+    results: Sequence[tuple[str, str, Sequence[Content]]]
+    """Scenario, sentence, and what shows it."""
+
+    def html(self) -> Html:
+        articles = [
+            element(
+                "article",
+                element("h3", scenario),
+                element("p", sentence, class_="conclusion"),
+                *contents,
+            )
+            for scenario, sentence, contents in self.results
+        ]
+        how = element("p", self.how, class_="how")
+        return element("section", element("h2", self.title), how, *articles, id=f"q-{self.name}")
+
+    def in_short(self) -> Html:
+        """The sentences, with a link to the section."""
+        sentences = [
+            element("p", element("span", scenario, class_="scenario"), " ", sentence)
+            for scenario, sentence, _ in self.results
+        ]
+        return element("li", element("a", self.title, href=f"#q-{self.name}"), *sentences)
+
+
+def region_section(places: Sequence[Row]) -> ReportSection:
+    """The maps of load and length: of each scenario that has several places."""
+    results = []
+    for scenario in sorted({place["scenario"] for place in places}):
+        own = [place for place in places if place["scenario"] == scenario]
+        lengths = sorted({place["trigger_s"] for place in own})
+        found = {(one["policy"], one["load_ratio"], one["trigger_s"]): one for one in own}
+        lines = sorted({key[:2] for key in found})
+        if len({key[1:] for key in found}) == 1:
+            continue
+        rows = [
+            (
+                *(policy, quantity(load, Unit.SHARE)),
+                *(_place(found.get((policy, load, length))) for length in lengths),
+            )
+            for policy, load in lines
+        ]
+        head = ("policy", "load", *(quantity(length, Unit.SECONDS) for length in lengths))
+        results.append((scenario, region_conclusion(own), [table(head, rows)]))
+    how = (
+        "A row is a load, a column a length of the disturbance; its number counts the runs that "
+        "returned to 95 % of their goodput and stayed there. In the others the system is "
+        "metastable: the cause has ended and the collapse has not."
+    )
+    return ReportSection(REGION_TITLE, "region", how, results)
+
+
+def _place(place: Row | None) -> str:
+    if place is None:
+        return NONE
+    slowest = place["recovery_max_s"]
+    after = "" if slowest is None else f", at most {quantity(slowest, Unit.SECONDS)}"
+    return f"{place['recovered_count']} of {place['runs_count']}{after}"
 
 
 class Sections:
@@ -36,101 +96,32 @@ class Sections:
 
     def __init__(self, findings: ReportFindings) -> None:
         self._findings = findings
-        self._styles = charts.Styles(findings.sets)
+        self._styles = charts.styles_of(findings.sets)
 
-    def of_question(self, question: Question) -> Html:
-        blocks = self._findings.blocks(question)
-        articles = [self._article(block) for block in blocks]
-        head = element("h2", question.title)
-        how = element("p", question.how, class_="how")
-        return element("section", head, how, *articles, id=f"q-{question.name}")
-
-    def in_short(self, questions: Sequence[Question]) -> Html:
-        """Every question with its result, in a sentence per scenario."""
-        entries = []
+    def of(self, questions: Sequence[Question]) -> list[ReportSection]:
+        """The sections of questions that have an answer."""
+        found = []
         for question in questions:
-            link = element("a", question.title, href=f"#q-{question.name}")
-            entries.append(element("li", link, *self._sentences(question)))
-            sentences = [
-                self._sentence(scenario, region_conclusion(places))
-                for scenario, places in self._regions()
+            results = [
+                (block.scenario, conclusion(block, self._findings.names), self._shown(block))
+                for block in self._findings.blocks(question)
             ]
-            if question.name == "recovery" and sentences:
-                link = element("a", REGION_TITLE, href="#q-region")
-                entries.append(element("li", link, *sentences))
-        return element(
-            "section", element("h2", "In short"), element("ol", *entries), class_="short"
-        )
+            found.append(ReportSection(question.title, question.name, question.how, results))
+            if question.name == "recovery":
+                found.append(region_section(self._findings.analysis.region.to_pylist()))
+        return [section for section in found if section.results]
 
-    def _sentences(self, question: Question) -> list[Html]:
-        return [
-            self._sentence(block.scenario, conclusion(block, self._findings.names))
-            for block in self._findings.blocks(question)
-        ]
-
-    def _sentence(self, scenario: str, sentence: str) -> Html:
-        return element("p", element("span", scenario, class_="scenario"), " ", sentence)
-
-    def region(self) -> Html | None:
-        """The maps of load and length, if any run has a place on one."""
-        articles = []
-        for scenario, places in self._regions():
-            policies = sorted({place["policy"] for place in places})
-            figures = []
-            for policy in policies:
-                of_policy = [place for place in places if place["policy"] == policy]
-                words = f"{scenario}, {policy}: runs that came back"
-                figures.append(figure(charts.load_map(of_policy), words))
-            articles.append(
-                element(
-                    "article",
-                    element("h3", scenario),
-                    element("p", region_conclusion(places), class_="conclusion"),
-                    element("div", *figures, class_="figures"),
-                )
-            )
-        if not articles:
-            return None
-        how = (
-            "Each cell is a load and a length of the disturbance; its number counts the runs that "
-            "returned to 95 % of their goodput and stayed there. In the others the system is "
-            "metastable: the cause has ended and the collapse has not."
-        )
-        title = element("h2", REGION_TITLE)
-        return element("section", title, element("p", how, class_="how"), *articles, id="q-region")
-
-    def _regions(self) -> Iterator[tuple[str, list[Row]]]:
-        """Scenarios with several places; a single one makes no map."""
-        rows = self._findings.analysis.region.to_pylist()
-        for scenario in sorted({row["scenario"] for row in rows}):
-            places = [row for row in rows if row["scenario"] == scenario]
-            if len({(place["load_ratio"], place["trigger_s"]) for place in places}) > 1:
-                yield scenario, places
-
-    def _article(self, block: Block) -> Html:
+    def _shown(self, block: Block) -> list[Content]:
         ranked = block.ranked()
-        sentence = conclusion(block, self._findings.names)
-        figures = list(self._figures_of(block))
-        hidden = len(ranked) - len(charts.shown(ranked))
-        note = []
-        if hidden:
+        contents: list[Content] = [element("div", *self._figures_of(block), class_="figures")]
+        if len(ranked) > len(charts.shown(ranked)):
             words = f"The charts show the first nine and the last three of {len(ranked)}; "
-            note = [element("p", words + "the table has all of them.", class_="note")]
-        return element(
-            "article",
-            element("h3", block.scenario),
-            element("p", sentence, class_="conclusion"),
-            element("div", *figures, class_="figures"),
-            *note,
-            self._table(block),
-        )
+            contents.append(element("p", words + "the table has all of them.", class_="note"))
+        return [*contents, self._table(block)]
 
     def _figures_of(self, block: Block) -> Iterator[Html]:
         names, name = self._findings.names, block.question.name
-        if name == "admission":
-            words = f"{block.scenario}: CONNECTs, by what became of them"
-            yield figure(charts.stack(block, _PARTS, names), words)
-        elif sum(map(len, block.points.values())) > 1:
+        if sum(map(len, block.points.values())) > 1:
             words = f"{block.scenario}: {block.first.words}; a dot per run, the mean and its 95 %"
             yield figure(charts.dots(block, names, self._styles), f"{words} interval")
         if block.question is FIRST_CONNECTIONS:
@@ -152,10 +143,8 @@ class Sections:
         drawn = charts.lines(
             courses, column, short, self._styles, trigger, is_log=column == "window"
         )
-        entries = []
-        for one, _ in courses:
-            style = self._styles.of(one)
-            entries.append((style.colour, style.dash, self._findings.names.name(one)))
+        name = self._findings.names.name
+        entries = [(*self._styles[one], name(one)) for one, _ in courses]
         shade = "; shaded: the disturbance" if trigger else ""
         key = [charts.legend(entries)] if len(entries) > 1 else []
         yield figure(join([drawn, *key]), f"{block.scenario}: {words}{shade}")
@@ -186,10 +175,7 @@ class Sections:
             row.append(f"{max(entry.runs for entry in found if entry is not None)}")
             row += [_cell(entry, metric) for entry, metric in zip(found, metrics, strict=True)]
             cells.append(row)
-        if len(rows) <= ROWS_OPEN:
-            return table(head, cells)
-        words = element("summary", f"Table of all {count(len(rows), 'parameter set')}")
-        return element("details", words, table(head, cells))
+        return long_table(head, cells)
 
 
 def set_name(one: ParameterSet, findings: ReportFindings) -> Html:
@@ -200,13 +186,9 @@ def set_name(one: ParameterSet, findings: ReportFindings) -> Html:
 
 
 def _cell(entry: MetricSummary | None, metric: Metric) -> Content:
-    if entry is None:
-        return NONE
-    if entry.mean is None:
-        return metric.never or NONE
-    is_alone = entry.high is None or entry.high - entry.mean < 1e-12
-    high = entry.mean if entry.high is None else entry.high
-    text = quantity(entry.mean, metric.unit) if is_alone else margin(entry.mean, high, metric.unit)
+    if entry is None or entry.mean is None:
+        return NONE if entry is None else metric.never or NONE
+    text = margin(entry.mean, entry.high, metric.unit)
     if not entry.missing:
         return text
     missing = f"{metric.never} in {entry.missing} of {entry.runs}"

@@ -58,45 +58,28 @@ def _comparison(ranked: Sequence[MetricSummary], metric: Metric, names: Names) -
         return f"Equal within noise: between {words} {metric.words}, {runs} each."
     lead = [one for one in ranked if not _is_clear(best, one)]
     behind = [one for one in ranked[len(lead) :] if not _is_clear(one, last)]
-    first = f"{_leaders(lead, len(ranked), names)}: {_value(best, metric)} {metric.words}"
-    second = f"{_trailers(behind, names)}: {_value(last, metric)}{_times(best, last, metric)}"
-    return f"{first}; {second}; {runs} each."
+    of = f" of {len(ranked)}"
+    first = _named(lead, f"is best{of}", f"more{of} are ahead", names)
+    second = _named(behind[::-1], "is last", "more are behind", names)
+    of_last = f"{_value(last, metric)}{_times(best, last, metric)}"
+    return f"{first}: {_value(best, metric)} {metric.words}; {second}: {of_last}; {runs} each."
 
 
-def _leaders(lead: Sequence[MetricSummary], all_count: int, names: Names) -> str:
-    """The best set, with those that cannot be told from it."""
-    best = names.name(lead[0].set)
-    if len(lead) == 1:
-        return f"{best} is best of {all_count}"
-    if len(lead) == 2:
-        return f"{best} and {names.name(lead[1].set)} are ahead"
-    return f"{best} and {len(lead) - 1} more of {all_count} are ahead"
-
-
-def _trailers(behind: Sequence[MetricSummary], names: Names) -> str:
-    """The worst set, with those that cannot be told from it."""
-    last = names.name(behind[-1].set)
-    if len(behind) == 1:
-        return f"{last} is last"
-    if len(behind) == 2:
-        return f"{last} and {names.name(behind[0].set)} are behind"
-    return f"{last} and {len(behind) - 1} more are behind"
+def _named(sets: Sequence[MetricSummary], alone: str, more: str, names: Names) -> str:
+    """The first set, with those that cannot be told from it, and what is said of them."""
+    first, *others = [names.name(one.set) for one in sets]
+    if not others:
+        return f"{first} {alone}"
+    if len(others) == 1:
+        return f"{first} and {others[0]} are {more.split()[-1]}"
+    return f"{first} and {len(others)} {more}"
 
 
 def _value(one: MetricSummary, metric: Metric) -> str:
     if one.mean is None:
         return f"{metric.never}, in {one.missing} of {count(one.runs, 'run')}"
-    is_alone = one.high is None or one.high - one.mean < 1e-12
-    value = quantity(one.mean, metric.unit) if is_alone else _margin(one, metric.unit)
-    if one.missing:
-        return f"{value} ({metric.never} in {one.missing} of {one.runs})"
-    return value
-
-
-def _margin(one: MetricSummary, unit: Unit) -> str:
-    assert one.mean is not None
-    assert one.high is not None
-    return margin(one.mean, one.high, unit)
+    value = margin(one.mean, one.high, metric.unit)
+    return f"{value} ({metric.never} in {one.missing} of {one.runs})" if one.missing else value
 
 
 def _runs(ranked: Sequence[MetricSummary]) -> str:

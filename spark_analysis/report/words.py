@@ -46,13 +46,14 @@ def quantity(value: float, unit: Unit) -> str:
     return f"{number(value / scale)}{_SPACE}{name}".rstrip()
 
 
-def margin(mean: float, high: float, unit: Unit) -> str:
-    """`12.34 ± 0.45 s`: the mean and half of its interval, to as many digits as that allows."""
+def margin(mean: float, high: float | None, unit: Unit) -> str:
+    """`12.34 ± 0.45 s`: the mean and half of its interval, to as many digits as that allows; only
+    the mean if the interval is unknown."""
+    if high is None or high <= mean or not math.isfinite(high):
+        return quantity(mean, unit)
     size = max(abs(mean), abs(high))
     scale, name = _scale(size, unit)
     half = (high - mean) / scale
-    if half <= 0:
-        return quantity(mean, unit)
     meant = 1 - math.floor(math.log10(half))
     seen = 3 - math.floor(math.log10(size / scale))
     decimals = max(min(meant, seen), 0)

@@ -1,8 +1,8 @@
 """Examination: which runs can be read, and why the others cannot.
 
-It uses pyarrow before Spark reads anything: footers, the one row of `run` and of `end`, and the
-columns that tell rows apart. A run is read as a whole or left out with a reason; nothing of a
-run that is damaged, unfinished or of another version finds its way into an average.
+It uses pyarrow before Spark reads anything: footers, and the one row of `run` and of `end`. A run
+is read as a whole or left out with a reason; nothing of a run that is damaged, unfinished or of
+another version finds its way into an average.
 """
 
 import os
@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,8 +61,6 @@ class Run:
     end: dict[str, Any]
     files: dict[str, tuple[str, ...]]
     """Files of each table, in order."""
-    repeated: dict[str, int] = field(default_factory=dict)
-    """Repeated rows of each table; -1: rows are not in order, so they were not counted."""
 
     @property
     def run_id(self) -> str:
@@ -101,44 +100,26 @@ def examine(
 ) -> tuple[list[Run], list[LeftOut]]:
     """The runs that can be read and those that cannot, sorted by path; `done` is called after each
     directory."""
-    runs: list[Run] = []
     left_out: list[LeftOut] = []
     by_id: dict[str, Run] = {}
     with ThreadPoolExecutor(THREADS) as threads:
         for run, others in threads.map(examine_directory, sorted(directories)):
             done()
             left_out += others
-            if run is None:
-                continue
-            first = by_id.setdefault(run.run_id, run)
-            if first is run:
-                runs.append(run)
-            else:
-                reason = f"the same run was read already, from {first.directory}"
-                if not _is_copy(first, run):
-                    reason = (
-                        f"another run of the same id was read already, from {first.directory}; "
-                        "analyse the two apart"
-                    )
+            if run is not None and by_id.setdefault(run.run_id, run) is not run:
+                first = by_id[run.run_id].directory
+                reason = f"a run of the same id was read already, from {first}"
                 left_out.append(LeftOut(run.directory, run.run_id, reason))
-    return runs, sorted(left_out, key=lambda one: (one.path, one.reason))
+    return list(by_id.values()), sorted(left_out, key=lambda one: (one.path, one.reason))
 
 
-def _is_copy(one: Run, other: Run) -> bool:
-    """Whether both say the same of themselves; a file may have been called from elsewhere."""
-    return one.end == other.end and {**one.run, "command": None} == {**other.run, "command": None}
-
-
-def read_through(
-    runs: Sequence[Run], done: Callable[[], None] = lambda: None
-) -> tuple[list[Run], list[LeftOut]]:
+def read_through(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
     """Read every page of every file, a batch at a time: which runs are whole, and which are not.
 
     Slow; for use when a run that passed `examine` could not be read after all.
     """
     whole, damaged = [], []
     for run in runs:
-        done()
         try:
             for path in (Path(path) for paths in run.files.values() for path in paths):
                 with _reading(path):
@@ -170,12 +151,10 @@ def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
         for name, paths in files.items():
             _examine_files(TABLES[name], paths, run_id)
         end = _end(directory, run, files)
-        repeated = {name: _repeated(TABLES[name], paths) for name, paths in files.items()}
     except Unreadable as unreadable:
         return None, [*strangers, LeftOut(str(directory), run_id, str(unreadable))]
     names = {name: tuple(str(path) for path in paths) for name, paths in files.items()}
-    found = {name: count for name, count in repeated.items() if count}
-    return Run(str(directory), run, end, names, found), strangers
+    return Run(str(directory), run, end, names), strangers
 
 
 def _end(directory: Path, run: dict[str, Any], files: dict[str, list[Path]]) -> dict[str, Any]:
@@ -213,23 +192,35 @@ def _only_row(
 
 
 def _examine_files(table: TableContract, paths: Sequence[Path], run_id: str) -> None:
-    first = _number(paths[0])
-    for expected, path in enumerate(paths, start=first):
-        if _number(path) != expected:
+    """Raise Unreadable if a file is missing, is of another run, or repeats an earlier file.
+
+    A file ends later than the file before it. Both may overlap a little, because decisions of one
+    tick have two clocks.
+    """
+    time = next((name for name in table.key[1:2] if name.endswith("_s")), None)
+    numbers = [int(path.stem.rpartition("-")[2]) for path in paths]
+    before = (-inf, -inf)
+    for expected, (number, path) in enumerate(zip(numbers, paths, strict=True), start=numbers[0]):
+        if number != expected:
             raise Unreadable(f"{table.name}-{expected:05}.parquet is missing")
         metadata = examine_file(table, path)
-        for index in range(metadata.num_row_groups):
-            statistics = metadata.row_group(index).column(0).statistics
-            if statistics is None or not statistics.has_min_max:
-                continue
-            if {statistics.min, statistics.max} != {run_id}:
-                raise Unreadable(f"{path.name} has rows of another run")
+        if any(set(bounds) != {run_id} for bounds in _bounds(metadata, table.key[0])):
+            raise Unreadable(f"{path.name} has rows of another run")
+        bounds = list(_bounds(metadata, time)) if time else []
+        if bounds:
+            first, last = min(bounds)[0], max(last for _, last in bounds)
+            if first <= before[0] and last <= before[1] and first < last:
+                raise Unreadable(f"{path.name} has rows of a time before those in front of it")
+            before = (first, last)
 
 
-def _number(path: Path) -> int:
-    match = _FILE.fullmatch(path.name)
-    assert match is not None
-    return int(match[2])
+def _bounds(metadata: pq.FileMetaData, name: str) -> Iterator[tuple[Any, Any]]:
+    """The smallest and the largest value of a column, in each part of a file that tells them."""
+    column = metadata.schema.names.index(name)
+    for index in range(metadata.num_row_groups):
+        statistics = metadata.row_group(index).column(column).statistics
+        if statistics is not None and statistics.has_min_max:
+            yield statistics.min, statistics.max
 
 
 def examine_file(table: TableContract, path: Path) -> pq.FileMetaData:
@@ -282,54 +273,3 @@ def _reading(path: Path) -> Iterator[None]:
     except (OSError, pa.ArrowException) as failure:
         words = str(failure).splitlines()[0]
         raise Unreadable(f"{path.name} cannot be read: {words}") from failure
-
-
-def _repeated(table: TableContract, paths: Sequence[Path]) -> int:
-    """The number of repeated rows; -1 if rows are not in order of time.
-
-    Rows of one instant are next to each other, so that a batch and one instant are all that is
-    in memory; tables without a time are as long as a run has clients.
-    """
-    key = list(table.key[1:])
-    time = key[0] if key and key[0].endswith("_s") else None
-    repeated = 0
-    waiting: pa.Table | None = None
-    for rows in _batches(paths, key):
-        rows = rows if waiting is None else pa.concat_tables([waiting, rows])
-        waiting = rows
-        if time is not None:
-            times = rows[time].combine_chunks()
-            if len(times) > 1 and pc.any(pc.less(times[1:], times[:-1])).as_py():
-                return -1
-            is_last = pc.equal(times, times[-1])
-            waiting = rows.filter(is_last)
-            repeated += _twice(rows.filter(pc.invert(is_last)), key)
-    return repeated + (0 if waiting is None else _twice(waiting, key))
-
-
-def _batches(paths: Sequence[Path], columns: list[str]) -> Iterator[pa.Table]:
-    for path in paths if columns else ():
-        with _reading(path):
-            for batch in _opened(path).iter_batches(BATCH_ROWS, columns=columns):
-                if batch.num_rows:
-                    yield pa.Table.from_batches([batch])
-
-
-def _twice(rows: pa.Table, key: list[str]) -> int:
-    if _ascends(rows, key):
-        return 0
-    groups = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
-    return int(rows.num_rows - groups.num_rows)
-
-
-def _ascends(rows: pa.Table, key: list[str]) -> bool:
-    """Whether every row is after the one before it, by all columns of the key; then none is
-    repeated."""
-    after = None
-    for name in reversed(key):
-        column = rows[name].combine_chunks()
-        before, behind = column[:-1], column[1:]
-        is_less = pc.less(before, behind)
-        is_equal = pc.equal(before, behind)
-        after = is_less if after is None else pc.or_(is_less, pc.and_(is_equal, after))
-    return after is not None and bool(pc.all(pc.fill_null(after, False), min_count=0).as_py())

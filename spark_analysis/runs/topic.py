@@ -8,6 +8,7 @@ So Spark may repeat a batch, the broker may send it twice, and the checkpoint ma
 message is missing, a number is missing among the files' names, and the analysis leaves the run out.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_analysis.runs.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KEY, TableContract
 from spark_analysis.runs.examination import Unreadable
 
-CONNECTOR: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+CONNECTOR: Final = "spark-sql-kafka-0-10_2.13"
 """The package with which Spark reads Kafka, by its Maven name; it has the version of Spark."""
 RUNS: Final = "runs"
 MESSAGES_MAX: Final = 10_000
@@ -42,22 +43,13 @@ class TopicPlace:
 
 
 @dataclass(slots=True)
-class TableFiles:
-    """The existing files of one table of a run."""
+class TableFile:
+    """A file of one table of a run, with the rows that are still to be written."""
 
-    file_number: int = -1
-    """Number of the last file."""
+    number: int = -1
     message_number: int = -1
-    """Number of the last message in that file."""
-
-
-@dataclass(slots=True)
-class _Part:
-    """New rows of one table of a run."""
-
+    """Number of the last message in it."""
     tables: list[pa.Table] = field(default_factory=list)
-    file_number: int = 0
-    message_number: int = -1
 
 
 def place_of(text: str) -> TopicPlace | None:
@@ -65,6 +57,12 @@ def place_of(text: str) -> TopicPlace | None:
     form."""
     match = _PLACE.fullmatch(text)
     return None if match is None else TopicPlace(match[1], match[2])
+
+
+def missing_packages() -> str:
+    """Return what Spark must fetch to read Kafka: nothing if its arguments bring the jar."""
+    is_there = CONNECTOR in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return "" if is_there else f"org.apache.spark:{CONNECTOR}:{pyspark.__version__}"
 
 
 def keep(
@@ -109,29 +107,27 @@ def messages(batch: DataFrame) -> Iterator[bytes]:
 
 def write(runs: Path, values: Iterable[bytes]) -> None:
     """Write messages into files of their runs, each message once. Raises Unreadable."""
-    known: dict[tuple[str, str], TableFiles] = {}
-    parts: dict[tuple[str, str], list[_Part]] = {}
+    by_table: dict[tuple[str, str], list[TableFile]] = {}
     for value in values:
         table, number, rows = _read(value)
         run_id = str(rows["run_id"][0])
         if not _RUN.fullmatch(run_id) or run_id.startswith("."):
             raise Unreadable(f"a message of the topic is of a run called {run_id!r}")
-        key = run_id, table.name
-        files = known.get(key)
-        if files is None:
-            files = known[key] = _files(runs / run_id, table.name)
-        if number <= files.message_number:
+        files = by_table.setdefault((run_id, table.name), [])
+        if not files:
+            files.append(_last_file(runs / run_id, table.name))
+        last = files[-1]
+        if number <= last.message_number:
             continue
-        of_key = parts.setdefault(key, [])
-        is_missing = number > files.message_number + 1
-        if not of_key or is_missing:
-            files.file_number += 2 if is_missing else 1
-            of_key.append(_Part(file_number=files.file_number))
-        files.message_number = of_key[-1].message_number = number
-        of_key[-1].tables.append(rows)
-    for (run_id, name), of_key in parts.items():
-        for part in of_key:
-            _write_file(runs / run_id, TABLES[name], part)
+        is_missing = number > last.message_number + 1
+        if is_missing or not last.tables:
+            last = TableFile(last.number + (2 if is_missing else 1))
+            files.append(last)
+        last.message_number = number
+        last.tables.append(rows)
+    for (run_id, name), files in by_table.items():
+        for file in files[1:]:
+            _write_file(runs / run_id, name, file)
 
 
 def _read(value: bytes) -> tuple[TableContract, int, pa.Table]:
@@ -154,24 +150,24 @@ def _read(value: bytes) -> tuple[TableContract, int, pa.Table]:
     return table, int(number), rows
 
 
-def _files(directory: Path, table: str) -> TableFiles:
+def _last_file(directory: Path, table: str) -> TableFile:
     found = sorted(directory.glob(f"{table}-*.parquet"))
     if not found:
-        return TableFiles()
+        return TableFile()
     metadata: dict[bytes, bytes] = pq.read_schema(found[-1]).metadata or {}
-    return TableFiles(int(found[-1].stem.rpartition("-")[2]), int(metadata[NUMBER_KEY]))
+    return TableFile(int(found[-1].stem.rpartition("-")[2]), int(metadata[NUMBER_KEY]))
 
 
-def _write_file(directory: Path, table: TableContract, part: _Part) -> None:
+def _write_file(directory: Path, table: str, file: TableFile) -> None:
     """Write a file that appears as a whole, as the examination and followers of a run expect it."""
     directory.mkdir(parents=True, exist_ok=True)
-    name = f"{table.name}-{part.file_number:05}.parquet"
-    metadata: dict[bytes, bytes] = dict(part.tables[-1].schema.metadata)
-    schema = part.tables[0].schema.with_metadata(metadata)
+    name = f"{table}-{file.number:05}.parquet"
+    metadata: dict[bytes, bytes] = dict(file.tables[-1].schema.metadata)
+    schema = file.tables[0].schema.with_metadata(metadata)
     unfinished = directory / f".{name}.part"
     with pq.ParquetWriter(
         unfinished, schema, compression="zstd", write_page_checksum=True
     ) as writer:
-        for rows in part.tables:
+        for rows in file.tables:
             writer.write_table(rows.replace_schema_metadata(metadata))
     unfinished.rename(directory / name)

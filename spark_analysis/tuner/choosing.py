@@ -8,25 +8,14 @@ only. If that one does not hold, nothing is recommended.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-from spark_analysis.tuner.judging import Judge, Judged, difference, percent
 from spark_analysis.tuner.measuring import Measures
-from spark_analysis.tuner.objective import Measured, Objective
-from spark_analysis.tuner.trials import DEFAULTS, Place, Split, Trials, split
+from spark_analysis.tuner.objective import Objective
+from spark_analysis.tuner.scoring import Judged, Scores, difference, percent
+from spark_analysis.tuner.trials import DEFAULTS, Place, Split, Trials
 
 _NAMED_MAX: Final = 3
-
-
-class Refusal(StrEnum):
-    NO_DEFAULTS = "no defaults"
-    NO_CANDIDATE = "no candidate"
-    TOO_FEW_SEEDS = "too few seeds"
-    UNMEASURED = "not measured"
-    NONE_FEASIBLE = "none feasible"
-    NOT_BETTER = "not better"
-    FAILED_HELD_OUT = "failed held-out seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +24,11 @@ class Choice:
     split: Split
     places: tuple[Place, ...]
     training_places: tuple[Place, ...]
+    """The places without those of scenarios that are held out."""
     judged: tuple[Judged, ...]
     """The defaults first, then by number of changes."""
     best: Judged | None
     """The candidate that was judged on the held-out seeds; recommended, if there is no refusal."""
-    reason: Refusal | None
     refusal: str
     """Why nothing is recommended, in a sentence; empty: `best` is."""
 
@@ -47,170 +36,118 @@ class Choice:
     def chosen(self) -> Judged | None:
         return None if self.refusal else self.best
 
-    @property
-    def defaults(self) -> Judged | None:
-        """The defaults, with which every candidate is compared."""
-        found = [one for one in self.judged if one.candidate == DEFAULTS]
-        return found[0] if found else None
+
+class _Refused(Exception):
+    """Nothing is recommended; the text is the reason."""
 
 
 def choose(objective: Objective, trials: Trials, measures: Measures) -> Choice:
     """Pick limits, or explain why none can be recommended. Equal trials give equal choices."""
-    return _Choosing(objective, trials, measures).choose()
+    scores = Scores(objective, trials, measures)
+    judged: tuple[Judged, ...] = ()
+    best, refusal = None, ""
+    try:
+        _check_trials(objective, trials, scores)
+        _check_measures(objective, trials, measures, scores)
+        judged = tuple(map(scores.judged, trials.candidates))
+        best = simplest(_feasible(judged))
+        _validate(best, objective, scores)
+    except _Refused as refused:
+        refusal = str(refused)
+    places = scores.places, scores.training_places
+    return Choice(objective, scores.split, *places, judged, best, refusal)
 
 
-class _Refused(Exception):
-    def __init__(self, reason: Refusal, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
-
-
-class _Choosing:
-    def __init__(self, objective: Objective, trials: Trials, measures: Measures) -> None:
-        self._objective = objective
-        self._trials = trials
-        self._measures = measures
-        self._places = tuple(trials.places)
-        unseen = objective.held_out.scenarios
-        self._training_places = tuple(p for p in self._places if p.scenario not in unseen)
-        self._split = split(self._usable_seeds(), objective.held_out.share)
-        self._judge = Judge(
-            objective, trials, measures, self._places, self._training_places, self._split
-        )
-        self._judged: list[Judged] = []
-        self._best: Judged | None = None
-
-    def choose(self) -> Choice:
-        reason, refusal = None, ""
-        try:
-            self._look()
-            self._judged = [self._judge.judged(candidate) for candidate in self._trials.candidates]
-            self._best = simplest(self._feasible())
-            self._validate(self._best)
-        except _Refused as refused:
-            reason, refusal = refused.reason, str(refused)
-        return Choice(
-            self._objective,
-            self._split,
-            self._places,
-            self._training_places,
-            tuple(self._judged),
-            self._best,
-            reason,
-            refusal,
-        )
-
-    def _usable_seeds(self) -> list[int]:
-        """The seeds that can be compared with: no run of the defaults ended with a violation."""
-        return [
-            seed
-            for seed in self._trials.seeds()
-            if not any(
-                self._trials.run_ids[DEFAULTS, place, seed] in self._measures.violated
-                for place in self._places
-            )
-        ]
-
-    def _look(self) -> None:
-        """Whether there is anything to choose from, and enough to choose by."""
-        if not self._places:
-            raise _Refused(
-                Refusal.NO_DEFAULTS,
-                "There is no run with the defaults, so nothing can be said to be better: run the "
-                "same scenarios and seeds without any flow. parameter.",
-            )
-        if len(self._trials.candidates) == 1:
-            raise _Refused(
-                Refusal.NO_CANDIDATE,
-                "All runs have the defaults: there is nothing to choose from.",
-            )
-        least, split_ = self._objective.held_out.seeds_min, self._split
-        if min(len(split_.training), len(split_.held_out)) < least:
-            raise _Refused(
-                Refusal.TOO_FEW_SEEDS,
-                f"There are too few seeds: {len(split_.training)} to choose with and "
-                f"{len(split_.held_out)} to judge by, and {least} of each are the least. Only "
-                "seeds with which the defaults ran in every scenario, without a violation, count. "
-                "Run everything with more seeds, or lower held_out.seeds_min in the objective.",
-            )
-        self._look_at_measures()
-
-    def _look_at_measures(self) -> None:
-        named = {*self._objective.held_out.scenarios, *self._objective.weights}
-        unknown = sorted(named - {place.scenario for place in self._places})
-        if unknown:
-            raise _Refused(
-                Refusal.UNMEASURED,
-                f"The objective names {', '.join(unknown)}, and the defaults never ran there.",
-            )
-        if not self._training_places:
-            raise _Refused(
-                Refusal.UNMEASURED,
-                "All scenarios are held out: there is nothing to choose with.",
-            )
-        for what in (*self._objective.objectives, *self._objective.constraints):
-            is_constraint = what in self._objective.constraints
-            places = self._places if is_constraint else self._training_places
-            if not any(self._is_measured(what, place) for place in places):
-                words = "constraint" if is_constraint else "objective"
-                raise _Refused(
-                    Refusal.UNMEASURED,
-                    f"The {words} {what.metric} of population {what.population} is measured in no "
-                    "run, so no limits can be judged by it.",
-                )
-
-    def _is_measured(self, what: Measured, place: Place) -> bool:
-        seeds = (*self._split.training, *self._split.held_out)
-        return what.is_asked_in(place.scenario) and any(
-            self._measures.has(what, self._trials.run_ids[DEFAULTS, place, seed]) for seed in seeds
-        )
-
-    def _feasible(self) -> list[Judged]:
-        others = [one for one in self._judged if one.candidate != DEFAULTS]
-        feasible = [one for one in others if not one.problem]
-        if feasible:
-            return feasible
-        reasons = "; ".join(
-            f"{one.candidate.name}: {one.problem}" for one in others[:_NAMED_MAX]
-        ) + (f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else "")
+def _check_trials(objective: Objective, trials: Trials, scores: Scores) -> None:
+    """Whether there is anything to choose from, and enough to choose by."""
+    if not scores.places:
         raise _Refused(
-            Refusal.NONE_FEASIBLE,
-            f"No candidate of {len(others)} keeps all constraints ({reasons})."
-            f"{self._defaults_words()}",
+            "There is no run with the defaults, so nothing can be said to be better: run the "
+            "same scenarios and seeds without any flow. parameter. Recorded runs of a broker have "
+            "no seeds: flowguard tune --like RUN simulates the load of one."
+        )
+    if len(trials.candidates) == 1:
+        raise _Refused("All runs have the defaults: there is nothing to choose from.")
+    least, split = objective.held_out.seeds_min, scores.split
+    training, held_out = len(split.training), len(split.held_out)
+    if min(training, held_out) < least:
+        raise _Refused(
+            f"There are too few seeds: {training} to choose with and {held_out} to judge by, and "
+            f"{least} of each are the least. Only seeds with which the defaults ran in every "
+            "scenario, without a violation, count. Run everything with more seeds, or lower "
+            "held_out.seeds_min in the objective."
         )
 
-    def _defaults_words(self) -> str:
-        (training,) = (one.training for one in self._judged if one.candidate == DEFAULTS)
-        broken = () if training is None else training.breaches
-        return f" The defaults do not either: {'; '.join(map(str, broken))}." if broken else ""
 
-    def _validate(self, best: Judged) -> None:
-        figures = best.held_out
-        assert figures is not None
-        problem = self._judge.problem(best.candidate, figures)
-        if figures.score is None or problem:
+def _check_measures(
+    objective: Objective, trials: Trials, measures: Measures, scores: Scores
+) -> None:
+    """Whether some run of the defaults measures each objective and each constraint."""
+    named = {*objective.held_out.scenarios, *objective.weights}
+    unknown = sorted(named - {place.scenario for place in scores.places})
+    if unknown:
+        raise _Refused(
+            f"The objective names {', '.join(unknown)}, and the defaults never ran there."
+        )
+    if not scores.training_places:
+        raise _Refused("All scenarios are held out: there is nothing to choose with.")
+    seeds = (*scores.split.training, *scores.split.held_out)
+    for what in (*objective.objectives, *objective.constraints):
+        is_constraint = what in objective.constraints
+        if not any(
+            what.is_asked_in(place.scenario)
+            and measures.has(what, trials.run_ids[DEFAULTS, place, seed])
+            for place in (scores.places if is_constraint else scores.training_places)
+            for seed in seeds
+        ):
+            words = "constraint" if is_constraint else "objective"
             raise _Refused(
-                Refusal.FAILED_HELD_OUT,
-                f"The best on the seeds to choose with, {best.candidate.name}, fails on the seeds "
-                f"that were held out: {problem or 'it cannot be compared with the defaults'}.",
+                f"The {words} {what.metric} of population {what.population} is measured in no "
+                "run, so no limits can be judged by it."
             )
-        score = figures.score
-        least = math.log1p(self._objective.least_improvement)
-        if score.low > least:
-            return
-        found = f"{best.candidate.name}: {percent(score.mean)}, 95 % interval "
-        found += f"{percent(score.low)} to {percent(score.high)}, "
-        found += f"on {score.count} held-out seeds"
-        if score.high <= 0:
-            words = "No limits that were tried are better than the defaults"
-        elif not math.isfinite(score.high):
-            words = "It is unknown how far the defaults are from the best found"
-        else:
-            words = f"The defaults are within {percent(score.high).lstrip('+')} of the best found"
-        if self._objective.least_improvement and score.high > 0:
-            found += f"; {percent(least)} is the least that is worth a change"
-        more = " With more seeds it may be surely better." if score.mean > least else ""
-        raise _Refused(Refusal.NOT_BETTER, f"{words} ({found}).{more}")
+
+
+def _feasible(judged: Sequence[Judged]) -> list[Judged]:
+    defaults, *others = judged
+    feasible = [one for one in others if not one.problem]
+    if feasible:
+        return feasible
+    named = [f"{one.candidate.name}: {one.problem}" for one in others[:_NAMED_MAX]]
+    if len(others) > _NAMED_MAX:
+        named.append(f"and {len(others) - _NAMED_MAX} more")
+    refusal = f"No candidate of {len(others)} keeps all constraints ({'; '.join(named)})."
+    if defaults.training is not None and defaults.training.breaches:
+        broken = "; ".join(map(str, defaults.training.breaches))
+        refusal += f" The defaults do not either: {broken}."
+    raise _Refused(refusal)
+
+
+def _validate(best: Judged, objective: Objective, scores: Scores) -> None:
+    """Whether the best one is surely better on the held-out seeds, too."""
+    figures = best.held_out
+    assert figures is not None
+    score, problem = figures.score, scores.problem(best.candidate, figures)
+    if score is None or problem:
+        raise _Refused(
+            f"The best on the seeds to choose with, {best.candidate.name}, fails on the seeds "
+            f"that were held out: {problem or 'it cannot be compared with the defaults'}."
+        )
+    least = math.log1p(objective.least_improvement)
+    if score.low > least:
+        return
+    found = f"{best.candidate.name}: {percent(score.mean)}, 95 % interval "
+    found += f"{percent(score.low)} to {percent(score.high)}, "
+    found += f"on {score.count} held-out seeds"
+    if score.high <= 0:
+        words = "No limits that were tried are better than the defaults"
+    elif not math.isfinite(score.high):
+        words = "It is unknown how far the defaults are from the best found"
+    else:
+        words = f"The defaults are within {percent(score.high).lstrip('+')} of the best found"
+    if objective.least_improvement and score.high > 0:
+        found += f"; {percent(least)} is the least that is worth a change"
+    more = " With more seeds it may be surely better." if score.mean > least else ""
+    raise _Refused(f"{words} ({found}).{more}")
 
 
 def simplest(feasible: Sequence[Judged]) -> Judged:
@@ -231,5 +168,7 @@ def simplest(feasible: Sequence[Judged]) -> Judged:
 
 
 def _is_within_noise(best: Judged, other: Judged) -> bool:
-    differences = difference(best.training_seeds, other.training_seeds)
+    assert best.training is not None
+    assert other.training is not None
+    differences = difference(best.training, other.training)
     return differences is not None and differences.mean <= differences.standard_error

@@ -7,20 +7,86 @@ table per limit. A comment over each value explains the same to a person.
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
+from spark_analysis.intervals import Interval
 from spark_analysis.report.words import count
 from spark_analysis.tuner.choosing import Choice
-from spark_analysis.tuner.evidence import Effect, effects, in_size
-from spark_analysis.tuner.judging import Judged, percent
+from spark_analysis.tuner.scoring import Judged, difference, percent, range_words
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Trials
 
 NAME: Final = "limits.toml"
 _WIDTH: Final = 96
 _DIGITS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The effect of one chosen limit, on held-out seeds; logarithms of ratios."""
+
+    key: str
+    value: str
+    interval: Interval
+    """The improvement over the choice without it, or that of all limits together if that was not
+    tried."""
+    other: Candidate | None
+    """The candidate without this limit, with which it is compared, or None if that was not
+    tried."""
+    as_good: tuple[str, ...]
+    """Other values of it, all else the same, that are not surely worse, sorted."""
+
+
+def effects(choice: Choice) -> list[Effect]:
+    """One per limit that is recommended; none if nothing is."""
+    chosen = choice.chosen
+    if chosen is None:
+        return []
+    by_candidate = {one.candidate: one for one in choice.judged}
+    assert chosen.held_out is not None
+    assert chosen.held_out.score is not None
+    found = []
+    for key, value in chosen.candidate.limits:
+        without = chosen.candidate.without(key)
+        alone = _lead(chosen, by_candidate.get(without))
+        interval = chosen.held_out.score if alone is None else alone
+        other = None if alone is None else without
+        found.append(Effect(key, value, interval, other, _as_good(chosen, key, choice)))
+    return found
+
+
+def _lead(chosen: Judged, other: Judged | None) -> Interval | None:
+    """The advantage of the choice on held-out seeds, or None if the other one was not judged."""
+    if chosen.held_out is None or other is None or other.held_out is None:
+        return None
+    return difference(chosen.held_out, other.held_out)
+
+
+def _as_good(chosen: Judged, key: str, choice: Choice) -> tuple[str, ...]:
+    """Other values of the limit; not the default, which would leave it out."""
+    without = chosen.candidate.without(key)
+    found = []
+    for one in choice.judged:
+        values = dict(one.candidate.limits)
+        if one is chosen or key not in values or one.candidate.without(key) != without:
+            continue
+        if one.problem or one.held_out is None or one.held_out.breaches:
+            continue
+        lead = _lead(chosen, one)
+        if lead is not None and lead.low <= 0:
+            found.append(values[key])
+    return tuple(sorted(found, key=in_size))
+
+
+def in_size(value: str) -> tuple[float, str]:
+    """A sort key: numbers by their size, then words."""
+    try:
+        return float(value), ""
+    except ValueError:
+        return math.inf, value
 
 
 def write_limits(choice: Choice, trials: Trials, directory: Path) -> Path | None:
@@ -37,13 +103,11 @@ def write_limits(choice: Choice, trials: Trials, directory: Path) -> Path | None
 
 def limits_text(choice: Choice, trials: Trials) -> str:
     """The text of the file, for a choice that recommends something."""
-    chosen = choice.chosen
-    assert chosen is not None
     found = effects(choice)
     lines = [*_comment(conclusion(choice)), "", "[flow]"]
     for effect in found:
         lines += [*_comment(effect_words(effect, choice, trials)), _limit(effect.key, effect.value)]
-    lines += ["", *_evidence(choice, chosen, trials)]
+    lines += ["", *_evidence(choice, trials)]
     for effect in found:
         lines += ["", *_evidence_of(effect, choice, trials)]
     return "\n".join(lines) + "\n"
@@ -54,9 +118,7 @@ def conclusion(choice: Choice) -> str:
     chosen = choice.chosen
     if chosen is None:
         return choice.refusal
-    assert chosen.held_out is not None
-    score = chosen.held_out.score
-    assert score is not None
+    score = _score(choice)
     places = count(len(choice.places), "load")
     return (
         f"Take {chosen.candidate.name}: beside the defaults {percent(score.mean)}, 95 % interval "
@@ -65,14 +127,19 @@ def conclusion(choice: Choice) -> str:
     )
 
 
+def _score(choice: Choice) -> Interval:
+    """The score of the choice on the held-out seeds."""
+    assert choice.chosen is not None
+    assert choice.chosen.held_out is not None
+    assert choice.chosen.held_out.score is not None
+    return choice.chosen.held_out.score
+
+
 def effect_words(effect: Effect, choice: Choice, trials: Trials) -> str:
     default = trials.default_limits.get(effect.key)
     instead = f" instead of {default}" if default else ""
-    low, high = percent(effect.interval.low), percent(effect.interval.high)
     runs = len(runs_behind(effect, choice, trials))
-    words = (
-        f"{effect.value}{instead}: {percent(effect.interval.mean)} ({low} to {high}, {runs} runs)"
-    )
+    words = f"{effect.value}{instead}: {range_words(effect.interval)[:-1]}, {runs} runs)"
     if effect.other is None:
         words += ", all limits of this file together: what this one does alone was not tried"
     elif effect.other != DEFAULTS:
@@ -94,10 +161,7 @@ def runs_behind(effect: Effect, choice: Choice, trials: Trials) -> list[str]:
     )
 
 
-def _evidence(choice: Choice, chosen: Judged, trials: Trials) -> Iterator[str]:
-    assert chosen.held_out is not None
-    assert chosen.held_out.score is not None
-    score = chosen.held_out.score
+def _evidence(choice: Choice, trials: Trials) -> Iterator[str]:
     named = "\n".join((*trials.versions, *sorted(trials.run_ids.values())))
     digest = blake2b(named.encode(), digest_size=8)
     yield "[evidence]"
@@ -109,7 +173,7 @@ def _evidence(choice: Choice, chosen: Judged, trials: Trials) -> Iterator[str]:
     yield _pair("candidates_count", len(choice.judged) - 1)
     yield _pair("scenarios", [place.name for place in choice.places])
     yield from _comment("Better than the defaults by this share, and its 95 % interval.")
-    yield from _improvement(score.mean, score.low, score.high)
+    yield from _improvement(_score(choice))
     yield _pair("training_seeds", list(choice.split.training))
     yield _pair("held_out_seeds", list(choice.split.held_out))
 
@@ -122,7 +186,7 @@ def _evidence_of(effect: Effect, choice: Choice, trials: Trials) -> Iterator[str
     if default:
         yield _limit("default", default)
     yield _pair("is_alone", effect.other is not None)
-    yield from _improvement(effect.interval.mean, effect.interval.low, effect.interval.high)
+    yield from _improvement(effect.interval)
     yield _pair("as_good", effect.as_good)
     yield _pair("runs_count", len(runs))
     yield "runs = ["
@@ -130,9 +194,9 @@ def _evidence_of(effect: Effect, choice: Choice, trials: Trials) -> Iterator[str
     yield "]"
 
 
-def _improvement(mean: float, low: float, high: float) -> Iterator[str]:
+def _improvement(found: Interval) -> Iterator[str]:
     """The improvement in words, from logarithms of ratios."""
-    for name, value in (("", mean), ("_low", low), ("_high", high)):
+    for name, value in (("", found.mean), ("_low", found.low), ("_high", found.high)):
         yield _pair(f"improvement{name}", round(math.expm1(value), _DIGITS))
 
 

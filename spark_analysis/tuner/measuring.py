@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from spark_analysis.analysis import Tell, in_order, read_inputs
+from spark_analysis.analysis import Tell, answer, read_inputs
 from spark_analysis.comparing import values
+from spark_analysis.grains import in_order
 from spark_analysis.questions.question import Question
 from spark_analysis.runs import contracts
 from spark_analysis.runs.examination import Run
@@ -44,19 +44,11 @@ def measure(spark: SparkSession, runs: Sequence[Run], objective: Objective, tell
     wanted = {(what.metric, what.population) for what in objective.measured}
     found: dict[tuple[str, str, str], Value] = {}
     for question in asked(objective):
-        columns = {
-            (metric.removeprefix(f"{question.name}."), population)
-            for metric, population in wanted
-            if metric.startswith(f"{question.name}.")
-        }
         tell(question.title)
-        rows = values(question.answer(inputs), question)
-        is_wanted = F.lit(False)
-        for column, population in sorted(columns):
-            is_wanted |= (F.col("metric") == column) & (F.col("population") == population)
-        for row in in_order(rows.where(is_wanted), "run_id", "metric", "population").to_pylist():
-            name = f"{question.name}.{row['metric']}"
-            found[name, row["population"], row["run_id"]] = row["value"]
+        for one in values(answer(question, inputs), question):
+            name = f"{question.name}.{one.metric}"
+            if (name, one.population) in wanted:
+                found[name, one.population, one.run_id] = one.value
     tell("looking for violations")
     violations = read_table(spark, runs, contracts.VIOLATIONS).select("run_id").distinct()
     violated = set(in_order(violations, "run_id")["run_id"].to_pylist())

@@ -1,19 +1,17 @@
 """Objective: the goal for which limits are chosen, and constraints on them; a TOML file."""
 
-import tomllib
-from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from spark_analysis.analysis import QUESTIONS
 from spark_analysis.grains import ALL
-from spark_analysis.questions import survival
+from spark_analysis.questions.nodes import SURVIVAL
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
-ASKED: Final[tuple[Question, ...]] = (*QUESTIONS, survival.QUESTION)
+ASKED: Final[tuple[Question, ...]] = (*QUESTIONS, SURVIVAL)
 """The questions that an objective may use: those of the report, and deaths."""
 METRICS: Final[dict[str, Metric]] = {
     f"{question.name}.{metric.column}": metric for question in ASKED for metric in question.metrics
@@ -31,22 +29,14 @@ RESOLUTIONS: Final = {
 }
 """The resolution by unit: a smaller value counts as this one, so that a ratio to nothing has a
 meaning."""
-_ROOM: Final = Path(__file__).parent / "objectives"
-
-
-class ObjectiveFailed(Exception):
-    """The file cannot be used; one line that names file and key."""
+INCLUDED: Final = {path.stem: path for path in Path(__file__).with_name("objectives").iterdir()}
+"""Files of the objectives that go by their name."""
 
 
 class _Plan(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
-
-
-def _did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
-    near = get_close_matches(name, list(known), n=most, cutoff=0.5)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class Measured(_Plan):
@@ -63,7 +53,10 @@ class Measured(_Plan):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in METRICS:
-            raise ValueError(f"there is no metric {name}{_did_you_mean(name, METRICS, 2)}")
+            near = " or ".join(get_close_matches(name, METRICS, 2, 0.5))
+            raise ValueError(
+                f"there is no metric {name}" + (f"; did you mean {near}?" if near else "")
+            )
         return name
 
     @property
@@ -123,21 +116,28 @@ class Constraint(Measured):
         """The bound that is the same for all runs, or None if it is a multiple of the defaults'."""
         return self.at_most if self.at_least is None else self.at_least
 
+    @property
+    def times(self) -> float | None:
+        """The bound as a multiple of the defaults', or None if it is the same for all runs."""
+        least = self.at_least_of_defaults
+        return self.at_most_of_defaults if least is None else least
+
+    @property
+    def is_least(self) -> bool:
+        """Whether the bound is one from below."""
+        return self.at_most is None and self.at_most_of_defaults is None
+
     def holds(self, value: float, default: float | None) -> bool:
         """Whether a run with this value keeps it, given that of the defaults.
 
         A metric that the defaults never have bounds nothing.
         """
-        if self.at_least is not None:
-            return value >= self.at_least
-        if self.at_most is not None:
-            return value <= self.at_most
-        if default is None:
-            return True
-        if self.at_least_of_defaults is not None:
-            return value >= self.at_least_of_defaults * default
-        assert self.at_most_of_defaults is not None
-        return value <= self.at_most_of_defaults * default
+        bound = self.bound
+        if bound is None:
+            if default is None:
+                return True
+            bound = (self.times or 0.0) * default
+        return value >= bound if self.is_least else value <= bound
 
 
 class HeldOut(_Plan):
@@ -160,7 +160,7 @@ class Objective(_Plan):
     """Terms that should be better than with the defaults, in ratios."""
     constraints: tuple[Constraint, ...] = ()
     """Constraints on every run; that no invariant is violated need not be said."""
-    weights: dict[str, float] = {}
+    weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Weights of scenarios, by name; 1 where none is given."""
     tolerance: float = Field(0.02, ge=0, lt=1)
     """Share by which a single scenario may be worse than with the defaults."""
@@ -170,66 +170,13 @@ class Objective(_Plan):
     tradeoff: Measured | None = None
     """The other axis of the chart; absent: the first constraint."""
 
-    @field_validator("weights")
-    @classmethod
-    def _positive(cls, weights: dict[str, float]) -> dict[str, float]:
-        for scenario, weight in weights.items():
-            if weight <= 0:
-                raise ValueError(f"the weight of {scenario} is not more than 0")
-        return weights
-
     @property
     def against(self) -> Measured:
         """The metric that the objective is drawn against."""
-        if self.tradeoff is not None:
-            return self.tradeoff
-        return self.constraints[0] if self.constraints else Measured(metric="memory.headroom_ratio")
+        first = self.constraints[0] if self.constraints else None
+        return self.tradeoff or first or Measured(metric="memory.headroom_ratio")
 
     @property
     def measured(self) -> tuple[Measured, ...]:
         """All metrics that must be measured."""
         return (*self.objectives, *self.constraints, self.against)
-
-
-KEYS: Final = sorted(
-    {key for model in (Objective, Term, Constraint, HeldOut) for key in model.model_fields}
-)
-"""The keys of all tables of the file."""
-
-
-def names() -> list[str]:
-    return sorted(path.stem for path in _ROOM.glob("*.toml"))
-
-
-def load_objective(name: str) -> Objective:
-    """The objective of a file, or one of `names()`. Raises ObjectiveFailed."""
-    path = _ROOM / f"{name}.toml" if name in names() else Path(name)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        known = ", ".join(names())
-        raise ObjectiveFailed(f"There is no objective {name}: neither a file nor {known}") from None
-    except OSError as error:
-        raise ObjectiveFailed(f"cannot read {name}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ObjectiveFailed(f"{name} is not valid TOML: {error}") from error
-    try:
-        return Objective.model_validate(values)
-    except ValidationError as error:
-        raise ObjectiveFailed(f"{name}: {_complaint(error)}") from error
-
-
-def _complaint(error: ValidationError) -> str:
-    """The error in a line. For a missing key an unknown one is reported instead: it may be
-    misspelt."""
-    errors = error.errors()
-    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
-    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
-    key = ".".join(map(str, first["loc"])) or "file"
-    words = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        words = "unknown key" + (
-            _did_you_mean(str(first["loc"][-1]), KEYS) or "; see docs/operate/tuning.md"
-        )
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{key}: {words}{more}"

@@ -6,30 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spark_analysis.intervals import Interval, interval
+from spark_analysis.intervals import interval
 from spark_analysis.report.document import (
     LISTED_MAX,
     document,
     figure,
+    header,
     left_out_list,
     listing,
+    long_table,
+    trouble,
 )
 from spark_analysis.report.markup import Content, Html, element, table
-from spark_analysis.report.words import NONE, count, margin, quantity
+from spark_analysis.report.words import NONE, count, margin
 from spark_analysis.runs.examination import LeftOut
 from spark_analysis.tuner import charts
 from spark_analysis.tuner.choosing import Choice
-from spark_analysis.tuner.evidence import effects
-from spark_analysis.tuner.judging import Judged, percent
-from spark_analysis.tuner.limits_file import conclusion, effect_words
+from spark_analysis.tuner.limits_file import conclusion, effect_words, effects
 from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Measured, Term
-from spark_analysis.tuner.scoring import Scores, bound_words
+from spark_analysis.tuner.scoring import Judged, Scores, range_words
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials, place_names
 
 NAME: Final = "tuning.html"
-_OPEN_MAX: Final = 10
-"""Rows up to which a list is open; a longer one opens on a click, and for printing."""
 _HOW: Final = (
     "Every candidate is compared with the defaults run by run: same load, same seed. The score is "
     "the weighted geometric mean of the ratios: ratios have no unit, and their mean should not "
@@ -46,6 +45,10 @@ class TuningRecord:
     measures: Measures
     left_out: tuple[LeftOut, ...]
 
+    @property
+    def scores(self) -> Scores:
+        return Scores(self.choice.objective, self.trials, self.measures)
+
 
 def write_page(tuning: TuningRecord, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +60,10 @@ def page(tuning: TuningRecord) -> str:
         _header(tuning),
         _trouble(tuning),
         _answer(tuning),
+        _gains(tuning),
         _trade_off(tuning),
-        _effects(tuning),
         _loads(tuning),
         _candidates(tuning),
-        _wanted(tuning),
         left_out_list(tuning.left_out),
     ]
     return document(f"flowguard: limits for {tuning.choice.objective.title}", body)
@@ -76,19 +78,12 @@ def _header(tuning: TuningRecord) -> Html:
         (count(len(choice.split.training), "seed"), "to choose with"),
         (count(len(choice.split.held_out), "seed"), "held out, to judge by"),
     ]
-    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
-    return element(
-        "header",
-        element("h1", "Which limits?"),
-        element("dl", *cells),
-        element("p", _HOW, class_="how"),
-    )
+    return header("Which limits?", facts, element("p", _HOW, class_="how"))
 
 
 def _trouble(tuning: TuningRecord) -> Html:
-    """A warning that readers of the figures need first."""
     choice, trials = tuning.choice, tuning.trials
-    notes = []
+    notes: list[Content] = []
     incomplete = [one for one in choice.judged if one.missing]
     if incomplete:
         words = count(len(incomplete), "candidate has", "candidates have")
@@ -100,14 +95,11 @@ def _trouble(tuning: TuningRecord) -> Html:
             f"{count(len(unused), 'seed is', 'seeds are')} not used: the defaults did not run with "
             "them in every scenario, or an invariant was violated."
         )
-    defaults = choice.defaults
-    if defaults is not None and defaults.held_out is not None and defaults.training is not None:
-        broken = dict.fromkeys(
-            str(breach)
-            for part in (defaults.training, defaults.held_out)
-            for breach in part.breaches
-        )
-        notes += [f"The defaults themselves: {words}." for words in broken]
+    for one in choice.judged:
+        if one.candidate == DEFAULTS:
+            parts = [part for part in (one.training, one.held_out) if part is not None]
+            broken = dict.fromkeys(str(breach) for part in parts for breach in part.breaches)
+            notes += [f"The defaults themselves: {words}." for words in broken]
     if len(trials.versions) > 1:
         notes.append(f"Versions of flowguard are mixed: {', '.join(trials.versions)}.")
     if trials.repeated:
@@ -115,15 +107,13 @@ def _trouble(tuning: TuningRecord) -> Html:
     if trials.others:
         words = "of another policy, without a seed, or stopped"
         notes.append(f"{count(len(trials.others), 'run')} {words}; not counted.")
-    items = [element("li", note) for note in notes]
-    return element("ul", *items, class_="trouble") if items else Html("")
+    return trouble(notes)
 
 
 def _answer(tuning: TuningRecord) -> Html:
     choice = tuning.choice
     contents: list[Content] = [element("p", conclusion(choice), class_="conclusion")]
-    found = effects(choice)
-    if found:
+    if choice.chosen:
         rows = [
             (
                 element("code", effect.key),
@@ -131,120 +121,81 @@ def _answer(tuning: TuningRecord) -> Html:
                 element("b", effect.value),
                 effect_words(effect, choice, tuning.trials),
             )
-            for effect in found
+            for effect in effects(choice)
         ]
         contents.append(table(("limit", "default", "recommended", "why"), rows))
         words = "limits.toml beside this page has them: flowguard serve --limits limits.toml"
         contents.append(element("p", words, class_="note"))
-    elif choice.reason is not None:
+    else:
         words = "There is no limits.toml: the runs do not support a recommendation."
         contents.append(element("p", words, class_="note"))
     return element("section", element("h2", "In short"), *contents, id="answer")
 
 
-def _trade_off(tuning: TuningRecord) -> Html:
-    choice = tuning.choice
-    title = element("h2", "What is the price?")
-    against = choice.objective.against
-    how = (
-        "Each dot is a candidate: up is better in the objective, across is the worst run in: "
-        f"{against.words}. On the line, more of one costs some of the other."
+def _gains(tuning: TuningRecord) -> Html:
+    about = (
+        "On held-out seeds, beside the defaults at 0 %, with 95 % intervals. The table of all "
+        "candidates is below."
     )
-    found = charts.dots(choice)
-    if not found:
-        none = element("p", "There is nothing to compare.", class_="none")
-        return element("section", title, none, id="trade-off")
-    hidden = len(choice.judged) - len(found)
-    caption = f"{choice.objective.title}, against {against.words}; held-out seeds"
-    if charts.bounds(choice):
-        caption += "; dotted: its bound"
-    if hidden:
-        caption += f"; {count(hidden, 'candidate')} without a value not shown"
-    chart = figure(charts.trade_off(choice), caption)
-    return element("section", title, element("p", how, class_="how"), chart, id="trade-off")
+    return listing("Which limits are better?", about, charts.gains(tuning.choice), "gains")
 
 
-def _effects(tuning: TuningRecord) -> Html:
+def _trade_off(tuning: TuningRecord) -> Html:
+    about = (
+        "A dot per candidate: up is better in the objective, across is the worst run in another "
+        "metric. Along the line, more of one costs some of the other; dotted: the metric's bound."
+    )
     choice = tuning.choice
-    title = element("h2", "What does each limit do?")
-    drawn = []
-    for key in charts.limits_tried(choice):
-        default = tuning.trials.default_limits.get(key, "")
-        drawing = charts.effect(choice, key, default)
-        if drawing is not None:
-            drawn.append(figure(drawing, f"{key}: {choice.objective.title}; 95 % intervals"))
-    if not drawn:
-        none = element("p", "There is nothing to compare.", class_="none")
-        return element("section", title, none, id="effects")
-    how = element("p", "On held-out seeds, beside the defaults at 0 %.", class_="how")
-    return element("section", title, how, element("div", *drawn, class_="figures"), id="effects")
+    caption = f"{choice.objective.title}, against {choice.objective.against.words}"
+    drawn = charts.trade_off(choice)
+    found = None if drawn is None else figure(drawn, caption)
+    return listing("What is the price?", about, found, "trade-off")
 
 
 # --- lists -----------------------------------------------------------------------------------
 
 
 def _loads(tuning: TuningRecord) -> Html:
-    """The loads under which the best candidate is better, in the metrics' own units."""
+    """The loads under which the best candidate is better, in the metrics' own units; and what it
+    costs, in those of the constraints."""
     rows: list[Sequence[Content]] = []
-    named = place_names(tuning.choice.places)
-    if tuning.choice.best is not None:
-        for term in tuning.choice.objective.objectives:
-            rows += [row for place in named if (row := _load(tuning, term, place, named[place]))]
+    best, objective = tuning.choice.best, tuning.choice.objective
+    scores, names = tuning.scores, place_names(tuning.choice.places)
+    measured = (*objective.objectives, *objective.constraints)
+    for what in measured if best is not None else ():
+        for place in names:
+            assert best is not None
+            means = [_mean(tuning, what, one, place) for one in (DEFAULTS, best.candidate)]
+            runs = [(place, seed) for seed in tuning.choice.split.held_out]
+            scored = [
+                scores.term(what, best.candidate, *run) if isinstance(what, Term) else None
+                for run in runs
+            ]
+            known = [score for score in scored if score is not None]
+            score = interval(known) if all(map(math.isfinite, known)) else None
+            beside = NONE if score is None else range_words(score)
+            if any(mean != NONE for mean in means):
+                rows.append((names[place], what.words, *means, beside))
     about = (
-        "Means over held-out seeds, with half of their 95 % interval; the last column compares "
-        "seed by seed, so that it is surer than both; more is better."
+        "Means over held-out seeds, with half of their 95 % interval: of what was to be better, "
+        "and of what must hold. The last column compares seed by seed, so that it is surer than "
+        "both; more is better."
     )
     head = ("load", "what", "defaults", "best found", "beside the defaults")
-    found = table(head, rows) if rows else None
-    return listing("Where is it better?", about, found, "loads", "Nothing was found.")
+    return listing("Where is it better?", about, table(head, rows) if rows else None, "loads")
 
 
-def _load(tuning: TuningRecord, term: Term, place: Place, name: str) -> Sequence[Content] | None:
-    best = tuning.choice.best
-    assert best is not None
-    scores = Scores(tuning.choice.objective, tuning.trials, tuning.measures)
-    scored = [
-        scores.term(term, best.candidate, place, seed) for seed in tuning.choice.split.held_out
-    ]
-    known = [score for score in scored if score is not None]
-    if not known:
-        return None
-    means = [_mean(tuning, term, candidate, place) for candidate in (DEFAULTS, best.candidate)]
-    cells = [NONE if mean is None else _quantity(mean, term) for mean in means]
-    score = interval(known) if all(map(math.isfinite, known)) else None
-    return (name, term.words, *cells, NONE if score is None else _margin(score))
-
-
-def _mean(
-    tuning: TuningRecord, what: Measured, candidate: Candidate, place: Place
-) -> Interval | None:
+def _mean(tuning: TuningRecord, what: Measured, candidate: Candidate, place: Place) -> str:
     runs = [tuning.trials.run_ids[candidate, place, s] for s in tuning.choice.split.held_out]
     known = [tuning.measures.of(what, run) for run in runs if tuning.measures.has(what, run)]
-    return interval(value for value in known if value is not None)
-
-
-def _quantity(mean: Interval, what: Measured) -> str:
-    if not math.isfinite(mean.half):
-        return quantity(mean.mean, what.what.unit)
-    return margin(mean.mean, mean.high, what.what.unit)
-
-
-def _margin(score: Interval) -> str:
-    return f"{percent(score.mean)} ({percent(score.low)} to {percent(score.high)})"
+    mean = interval(value for value in known if value is not None)
+    return NONE if mean is None else margin(mean.mean, mean.high, what.what.unit)
 
 
 def _candidates(tuning: TuningRecord) -> Html:
     choice = tuning.choice
-    against = choice.objective.against
     rows = [
-        (
-            _name(one, choice),
-            _score(one),
-            NONE
-            if one.held_out is None or one.held_out.worst is None
-            else quantity(one.held_out.worst, against.what.unit),
-            _against(one),
-        )
+        (_name(one, choice), _score(one), _against(one))
         for one in sorted(choice.judged, key=lambda one: _order(one, choice))
     ]
     about = (
@@ -252,19 +203,15 @@ def _candidates(tuning: TuningRecord) -> Html:
         "A candidate that looks better here than the one that was taken was not chosen blind, and "
         "is no recommendation. Table candidates.csv has all of them, pairs.csv every run."
     )
-    head = ("limits", "beside the defaults", f"{against.words}, worst run", "speaks against it")
-    found = table(head, rows[:LISTED_MAX]) if rows else None
-    if found is not None and len(rows) > _OPEN_MAX:
-        words = element("summary", f"Table of all {count(len(rows) - 1, 'candidate')}")
-        first = table(head, rows[:_OPEN_MAX])
-        found = element("div", first, element("details", words, found))
-    return listing("What was tried?", about, found, "candidates", "Nothing can be compared.")
+    head = ("limits", "beside the defaults", "speaks against it")
+    found = long_table(head, rows[:LISTED_MAX]) if rows else None
+    return listing("What was tried?", about, found, "candidates")
 
 
 def _score(one: Judged) -> str:
     if one.candidate == DEFAULTS or one.held_out is None or one.held_out.score is None:
         return NONE
-    return _margin(one.held_out.score)
+    return range_words(one.held_out.score)
 
 
 def _name(one: Judged, choice: Choice) -> Content:
@@ -291,26 +238,3 @@ def _order(one: Judged, choice: Choice) -> tuple[bool, bool, bool, float, Candid
         math.inf if score is None else -score.mean,
         one.candidate,
     )
-
-
-def _wanted(tuning: TuningRecord) -> Html:
-    objective = tuning.choice.objective
-    rows: list[Sequence[Content]] = [
-        ("objective", element("code", term.metric), f"{term.words}: {term.what.better} is better")
-        for term in objective.objectives
-    ]
-    rows += [
-        ("constraint", element("code", one.metric), f"in no run {bound_words(one)}")
-        for one in objective.constraints
-    ]
-    rows += [
-        ("constraint", element("code", "violations"), "no invariant is violated in any run"),
-        ("tolerance", NONE, f"in no scenario worse by {100 * objective.tolerance:g} %"),
-        (
-            "least improvement",
-            NONE,
-            f"surely better by more than {100 * objective.least_improvement:g} %",
-        ),
-    ]
-    head = ("", "metric", "meaning")
-    return listing("What was wanted?", objective.title, table(head, rows), "objective", "")

@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_analysis.loads import LIMIT
 from spark_analysis.report.words import distinct
-from spark_analysis.runs.examination import Run
+from spark_analysis.runs.examination import BROKER, Run
 
 ABSENT: Final = ""
 """The value of a limit that is taken out of its section."""
@@ -64,6 +64,8 @@ class Trials:
     """Runs of other policies, without a seed, or stopped before their end."""
     versions: tuple[str, ...] = ()
     """Versions of flowguard that wrote the runs."""
+    are_simulated: bool = False
+    """Whether a run of these is a simulation."""
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -117,6 +119,7 @@ def sort_out(runs: Sequence[Run], policy: str) -> Trials:
         repeated=tuple(repeated),
         others=tuple(run.run_id for run in others),
         versions=tuple(sorted({run.run["flowguard_version"] for run in found.values()})),
+        are_simulated=any(run.run["source"] != BROKER for run in found.values()),
     )
 
 

@@ -6,9 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.analysis import Analysis, analyse
-from spark_analysis.java import JavaMissing, find_java
+from spark_analysis.java import find_java
 from spark_analysis.runs.examination import examine, find_runs
 from spark_analysis.session import spark_session
+from spark_analysis.terminal import JobFailed
 from tests.spark_analysis.crowd import draw_few
 from tests.support.kafka import PEERS
 
@@ -24,6 +25,7 @@ SHORT_JOBS = (
 
 # How Spark reads Kafka, where `make kafka` has fetched it.
 KAFKA_JARS = sorted(PEERS.glob("spark-kafka/*.jar"))
+JARS = f"--jars {','.join(map(str, KAFKA_JARS))} " if KAFKA_JARS else ""
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +33,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: starting Spark takes seconds."""
     try:
         find_java()
-    except JavaMissing as missing:
+    except JobFailed as missing:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(missing))
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     with pytest.MonkeyPatch.context() as environment:
-        jars = f"--jars {','.join(map(str, KAFKA_JARS))} " if KAFKA_JARS else ""
-        environment.setenv("PYSPARK_SUBMIT_ARGS", jars + SHORT_JOBS)
+        environment.setenv("PYSPARK_SUBMIT_ARGS", JARS + SHORT_JOBS)
         with spark_session("local[2]", memory_gib=1, partitions=2, log=log) as started:
             yield started
 

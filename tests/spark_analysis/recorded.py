@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flowguard.telemetry import schema
-from flowguard.telemetry.recording import Recording
+from flowguard.telemetry.recording import FILE_ROWS, Recording
 from flowguard.telemetry.schema import TABLES, Table
 from spark_analysis.runs import contracts
 from tests.spark_analysis.hand import Row, full
@@ -24,10 +24,11 @@ def record(
     end: Row | None = None,
     is_finished: bool = True,
     run: Row | None = None,
+    file_rows: int = FILE_ROWS,
     **tables: Sequence[Row],
 ) -> Path:
     """A run with the rows that are given by table; returns its directory."""
-    recording = Recording(directory, run_id)
+    recording = Recording(directory, run_id, file_rows=file_rows)
     described = {"schema_version": schema.VERSION, "command": f"simulate {run_id}", **(run or {})}
     recording.add(schema.RUN, values(schema.RUN, described))
     for name, rows in tables.items():

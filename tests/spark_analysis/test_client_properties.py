@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_analysis.runs.client_properties import PropertiesWrong, client_properties
+from spark_analysis.runs.client_properties import client_properties
+from spark_analysis.terminal import JobFailed
 
 PROPERTIES = r"""
 # Whom it is spoken to as.
@@ -40,11 +41,11 @@ def test_all_that_java_takes_is_taken(tmp_path: Path) -> None:
 def test_a_line_that_is_none_is_named_and_its_secret_not(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("a=1\n\n=secret\n")
-    with pytest.raises(PropertiesWrong, match="line 3: expected KEY=VALUE") as found:
+    with pytest.raises(JobFailed, match="line 3: expected KEY=VALUE") as found:
         client_properties(file)
     assert "secret" not in str(found.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PropertiesWrong, match="nowhere"):
+    with pytest.raises(JobFailed, match="nowhere"):
         client_properties(tmp_path / "nowhere")

@@ -140,9 +140,10 @@ def test_the_screen_of_a_follower_tells_runs_apart_and_counts_those_it_does_not_
     console = Console(width=80, record=True, file=StringIO())
     console.print(following_screen([row | {"run_id": run_id} for run_id in ids]))
     text = console.export_text()
-    assert " ".join(text.split()).startswith(f"{', '.join(ids[-3:])} and 4 more: 7 minutes")
+    newest = ", ".join(f"{number}: {name}" for number, name in enumerate(ids, 1) if number > 4)
+    assert " ".join(text.split()).startswith(f"{newest} and 4 more: 7 minutes")
     shown = [line.split()[0] for line in text.splitlines() if "25 %" in line]
-    assert shown == [f"…{hour}000…" for hour in range(7)]
+    assert shown == [f"{number}" for number in range(1, 8)]
 
 
 def test_without_java_it_says_what_is_needed(

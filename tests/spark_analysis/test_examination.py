@@ -7,7 +7,6 @@ import pytest
 
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
 from spark_analysis.runs.examination import (
-    BATCH_ROWS,
     UNFINISHED,
     began_between,
     examine,
@@ -49,7 +48,6 @@ def test_a_run_that_is_complete_is_read_with_its_first_and_its_last_row(director
     assert (run.run_id, run.run["command"]) == ("crowd-1", "simulate crowd-1")
     assert run.end["ended_by"] == "duration"
     assert run.files["samples"] == (str(directory / "samples-00000.parquet"),)
-    assert run.repeated == {}
 
 
 def test_runs_are_found_at_any_depth_and_once(tmp_path: Path) -> None:
@@ -106,7 +104,10 @@ def test_a_damaged_page_is_named(tmp_path: Path) -> None:
     start = chunk.data_page_offset + 40
     content[start : start + 200] = bytes(200)
     path.write_bytes(content)
-    assert reason(directory).startswith("samples-00000.parquet cannot be read: ")
+    run, _ = examine_directory(directory)
+    assert run is not None
+    (damaged,) = read_through([run])[1]
+    assert damaged.reason.startswith("samples-00000.parquet cannot be read: ")
 
 
 def test_a_file_that_somebody_else_wrote_is_named(directory: Path) -> None:
@@ -185,45 +186,25 @@ def test_of_two_copies_of_a_run_one_is_read(tmp_path: Path) -> None:
     runs, left_out = examine([second, first])
     assert [run.directory for run in runs] == [str(first)]
     assert [(one.path, one.reason) for one in left_out] == [
-        (str(second), f"the same run was read already, from {first}")
+        (str(second), f"a run of the same id was read already, from {first}")
     ]
 
 
-def test_of_two_runs_of_one_id_that_differ_the_second_is_called_another_run(
-    tmp_path: Path,
-) -> None:
-    for name, clients in (("a", 500), ("b", 800)):
-        record(tmp_path / name, "mine-1", run={"clients_count": clients})
-    runs, left_out = examine([tmp_path / "a", tmp_path / "b"])
-    assert len(runs) == 1
-    assert [one.reason for one in left_out] == [
-        f"another run of the same id was read already, from {tmp_path / 'a'}; analyse the two apart"
-    ]
-
-
-def test_rows_that_are_there_twice_are_counted(tmp_path: Path) -> None:
-    rows = [sample(number / 10, node) for number in range(BATCH_ROWS) for node in (0, 1)]
-    # Across the border of a batch, and in its middle.
-    rows[BATCH_ROWS : BATCH_ROWS + 1] = [rows[BATCH_ROWS - 1]] * 2
-    rows[100] = rows[101]
-    run, _ = examine_directory(record(tmp_path, "r", samples=rows))
-    assert run is not None
-    assert run.repeated == {"samples": 3}
-
-
-def test_rows_that_are_not_in_order_cannot_be_counted_and_are_marked(directory: Path) -> None:
+def test_a_file_that_is_there_twice_is_named(directory: Path) -> None:
     path = directory / "samples-00000.parquet"
     (directory / "samples-00001.parquet").write_bytes(path.read_bytes())
-    run, _ = examine_directory(directory)
-    assert run is not None
-    assert run.repeated == {"samples": -1}
+    assert reason(directory) == (
+        "samples-00001.parquet has rows of a time before those in front of it"
+    )
 
 
-def test_clients_who_are_there_twice_are_counted(tmp_path: Path) -> None:
-    clients = [{"population": "cars", "client": number} for number in (0, 1, 2, 1)]
-    run, _ = examine_directory(record(tmp_path, "r", clients=clients))
+def test_files_of_times_that_overlap_a_little_are_read(tmp_path: Path) -> None:
+    decisions = [{"t_s": t_s, "kind": "window"} for t_s in (1.0, 60.001, 60.0, 60.0, 120.0)]
+    record(tmp_path, "live-1", file_rows=2, decisions=decisions)
+    run, left_out = examine_directory(tmp_path)
+    assert left_out == []
     assert run is not None
-    assert run.repeated == {"clients": 1}
+    assert len(run.files["decisions"]) == 3
 
 
 def test_tables_without_rows_are_no_fault(tmp_path: Path) -> None:
@@ -231,7 +212,6 @@ def test_tables_without_rows_are_no_fault(tmp_path: Path) -> None:
     pq.write_table(SAMPLES.schema.empty_table(), directory / "samples-00000.parquet")
     run, _ = examine_directory(directory)
     assert run is not None
-    assert run.repeated == {}
 
 
 def test_a_page_that_unpacks_into_other_numbers_is_named(tmp_path: Path) -> None:
@@ -242,13 +222,6 @@ def test_a_page_that_unpacks_into_other_numbers_is_named(tmp_path: Path) -> None
     whole, damaged = read_through([run])
     assert whole == []
     assert damaged[0].reason.startswith("decisions-00000.parquet cannot be read: ")
-
-
-def test_a_key_that_unpacks_into_other_numbers_is_named(tmp_path: Path) -> None:
-    clients = [{"population": "cars", "client": number} for number in noise(500)]
-    directory = record(tmp_path, "r", clients=clients)
-    damage_silently(directory / "clients-00000.parquet", "client")
-    assert reason(directory).startswith("clients-00000.parquet cannot be read: ")
 
 
 def test_files_without_checksums_of_their_pages_are_read(directory: Path) -> None:

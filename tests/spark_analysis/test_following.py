@@ -14,9 +14,10 @@ from rich.console import Console
 
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
-from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
+from spark_analysis.following import SUMMARY, follow, minutes, wait
 from spark_analysis.job import follow_job
 from spark_analysis.runs import contracts
+from spark_analysis.terminal import JobFailed
 from tests.spark_analysis.hand import Row, answer, empty, table
 from tests.spark_analysis.recorded import values
 from tests.support.damage import damage_silently, noise
@@ -106,8 +107,8 @@ def test_a_file_of_another_version_ends_it_and_is_in_no_summary(
     query = follow(spark, tmp_path / "live", tmp_path / "out", lambda _: None, every_s=0.1)
     with pytest.raises(StreamingQueryException):
         query.processAllAvailable()
-    with pytest.raises(FollowingFailed, match=r"^samples-00000.parquet has a newer schema"):
-        wait(query)
+    with pytest.raises(JobFailed, match=r"^samples-00000.parquet has a newer schema"):
+        wait(tmp_path / "out", query)
     assert not (tmp_path / "out" / SUMMARY).exists()
 
 
@@ -120,8 +121,8 @@ def test_a_page_that_unpacks_into_other_numbers_ends_it_and_is_in_no_summary(
     query = follow(spark, tmp_path / "live", tmp_path / "out", lambda _: None, every_s=0.1)
     with pytest.raises(StreamingQueryException):
         query.processAllAvailable()
-    with pytest.raises(FollowingFailed, match=r"samples-00000\.parquet"):
-        wait(query)
+    with pytest.raises(JobFailed, match=r"samples-00000\.parquet"):
+        wait(tmp_path / "out", query)
     assert not (tmp_path / "out" / SUMMARY).exists()
 
 
@@ -133,8 +134,8 @@ def test_rows_that_come_a_day_late_end_it(spark: SparkSession, tmp_path: Path) -
         query.processAllAvailable()
         add(Recording(live / "old", "live-20261128T120000Z-b"), sample(1.0))
         query.processAllAvailable()
-        with pytest.raises(FollowingFailed, match="it reads everything"):
-            wait(query)
+        with pytest.raises(JobFailed, match="it reads everything"):
+            wait(tmp_path / "out", query)
     finally:
         query.stop()
 
@@ -150,7 +151,7 @@ def test_a_restart_after_rows_that_came_late_has_them(spark: SparkSession, tmp_p
 
     thread = threading.Thread(target=come_late)
     thread.start()
-    with pytest.raises(FollowingFailed, match="it reads everything"):
+    with pytest.raises(JobFailed, match="it reads everything"):
         follow_job(live, out, "local[2]", memory_gib=None, console=Console(quiet=True))
     thread.join()
     query = follow(spark, live, out, lambda _: None, every_s=0.1)

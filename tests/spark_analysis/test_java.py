@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_analysis.java import NEEDED, JavaMissing, find_java
+from spark_analysis.java import NEEDED, find_java
+from spark_analysis.terminal import JobFailed
 
 
 def java(home: Path, version: str) -> Path:
@@ -31,7 +32,7 @@ def test_an_old_one_is_passed_over(tmp_path: Path, old: str) -> None:
 
 
 def test_without_any_the_message_says_what_is_needed_and_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(JavaMissing) as missing:
+    with pytest.raises(JobFailed) as missing:
         find_java({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": ""}, tmp_path)
     assert f"needs Java {NEEDED} or newer; found here: no Java at all." in str(missing.value)
     assert f"apt-get install openjdk-{NEEDED}-jre-headless" in str(missing.value)
@@ -39,7 +40,7 @@ def test_without_any_the_message_says_what_is_needed_and_how_to_get_it(tmp_path:
 
 def test_with_old_ones_only_the_message_names_them(tmp_path: Path) -> None:
     home = java(tmp_path / "old", "11.0.23")
-    with pytest.raises(JavaMissing, match=rf"found here: Java 11 \({home}\)\."):
+    with pytest.raises(JobFailed, match=rf"found here: Java 11 \({home}\)\."):
         find_java({"JAVA_HOME": str(home), "PATH": ""}, tmp_path)
 
 
@@ -48,5 +49,5 @@ def test_what_is_called_java_and_is_none_is_no_java(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho hello\n")
     program.chmod(0o755)
-    with pytest.raises(JavaMissing, match="no Java at all"):
+    with pytest.raises(JobFailed, match="no Java at all"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""}, tmp_path)

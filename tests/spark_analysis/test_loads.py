@@ -11,7 +11,8 @@ from spark_analysis.comparing import parameter_sets
 from spark_analysis.grains import by_instant, by_second
 from spark_analysis.loads import ALIKE_PER_S, ALIKE_RATIO, classes, loads
 from spark_analysis.report.words import LIVE, ParameterSet
-from tests.spark_analysis.hand import Row, answer, runs, table
+from spark_analysis.runs.examination import Run
+from tests.spark_analysis.hand import Row, table
 
 
 def test_rates_that_are_alike_have_a_name_in_common() -> None:
@@ -47,10 +48,13 @@ def test_what_is_no_limit_is_the_load_and_of_a_live_run_what_came() -> None:
 
 @pytest.mark.spark
 def test_what_came_is_a_parameter_of_live_runs_only(spark: SparkSession) -> None:
-    described: list[Row] = [
-        {"run_id": "day", "source": "broker", "parameters": [("flow.w", "5")]},
-        {"run_id": "night", "source": "broker"},
-        {"run_id": "sim", "source": "simulation", "parameters": [("clients", "10")]},
+    of_runs = [
+        Run("", {"source": source, "run_id": name, "parameters": parameters}, {"ended_s": 60.0}, {})
+        for name, source, parameters in (
+            ("day", "broker", {"flow.w": "5"}),
+            ("night", "broker", {}),
+            ("sim", "simulation", {"clients": "10"}),
+        )
     ]
     goodput: list[Row] = [
         {"run_id": run_id, "population": "all", "t_s": 30.0, **counts}
@@ -60,13 +64,14 @@ def test_what_came_is_a_parameter_of_live_runs_only(spark: SparkSession) -> None
             ("sim", {"attempts_count": 5, "acknowledged_count": 5}),
         )
     ]
-    of_runs = runs(spark, described)
     found = loads(of_runs, by_second(by_instant(table(spark, "goodput", goodput))))
     assert found == {
         "day": "load.connects_per_s=20, load.publishes_per_s=1000",
         "night": "load.connects_per_s=0, load.publishes_per_s=0",
     }
-    sets = answer(parameter_sets(of_runs, found))
-    assert sets["day"]["parameters"] == f"flow.w=5, {found['day']}"
-    assert sets["night"]["parameters"] == found["night"]
-    assert sets["sim"]["parameters"] == "clients=10"
+    sets = parameter_sets(of_runs, found)
+    assert sets["parameters"].to_pylist() == [
+        f"flow.w=5, {found['day']}",
+        found["night"],
+        "clients=10",
+    ]

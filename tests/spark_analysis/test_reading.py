@@ -1,12 +1,17 @@
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from rich.progress import Progress
 
-from spark_analysis.runs.contracts import CLIENTS, LATENCIES, SAMPLES
-from spark_analysis.runs.examination import Run, examine, find_runs
-from spark_analysis.runs.reading import once, read_runs, read_table
-from tests.spark_analysis.hand import table
+from spark_analysis.job import SparkJob
+from spark_analysis.runs.contracts import SAMPLES, TABLES
+from spark_analysis.runs.examination import Run, began_between, examine, find_runs
+from spark_analysis.runs.reading import read_runs, read_table
+from spark_analysis.terminal import SparkOptions
 from tests.spark_analysis.recorded import record
 
 pytestmark = pytest.mark.spark
@@ -39,29 +44,37 @@ def test_a_path_is_no_pattern_and_no_partition(spark: SparkSession, tmp_path: Pa
     }
 
 
-def test_rows_that_are_there_twice_come_once(spark: SparkSession, tmp_path: Path) -> None:
-    clients = [{"population": "cars", "client": number} for number in (0, 1, 1)]
-    record(tmp_path / "twice", "twice", clients=clients)
-    record(tmp_path / "plain", "plain", clients=clients[:2])
-    rows = read_table(spark, examined(tmp_path), CLIENTS).collect()
-    assert sorted((row["run_id"], row["client"]) for row in rows) == [
-        ("plain", 0),
-        ("plain", 1),
-        ("twice", 0),
-        ("twice", 1),
-    ]
-
-
-def test_of_rows_that_contradict_each_other_the_largest_values_are_taken(
-    spark: SparkSession,
-) -> None:
-    bucket = {"run_id": "r", "t_s": 1.0, "bound_s": 0.1}
-    rows = table(spark, "latencies", [{**bucket, "count": 3}, {**bucket, "count": 5}])
-    assert [row["count"] for row in once(rows, LATENCIES).collect()] == [5]
-
-
 def test_a_table_that_no_run_has_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     record(tmp_path, "r")
     rows = read_table(spark, examined(tmp_path), SAMPLES)
     assert rows.columns == [column.name for column in SAMPLES.columns]
     assert rows.collect() == []
+
+
+def test_a_day_of_a_fleet_opens_no_file_of_another_day(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, rows = {"source": "broker"}, [{"t_s": 0.1}]
+    files: dict[int, set[str]] = {27: set(), 28: set(), 29: set()}
+    for day, of_day in files.items():
+        for broker in range(30):
+            run_id = f"live-202611{day}T120000Z-{broker:02}"
+            directory = tmp_path / f"broker-{broker}" / run_id
+            record(directory, run_id, run=run, samples=rows, latencies=rows)
+            of_day |= {str(path) for path in directory.iterdir()}
+    opened = set()
+    open_file = pq.ParquetFile
+
+    def count(path: Path, **options: Any) -> pq.ParquetFile:
+        opened.add(str(path))
+        return open_file(path, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", count)
+    wanted = began_between(datetime(2026, 11, 28, tzinfo=UTC), datetime(2026, 11, 29, tzinfo=UTC))
+    job = SparkJob([tmp_path], tmp_path, SparkOptions("local", None, 1), Progress(disable=True))
+    runs, left_out = job.examined(wanted)
+    assert (len(runs), left_out) == (30, [])
+    of_spark = [read_table(spark, runs, table).inputFiles() for table in TABLES.values()]
+    read = {file.removeprefix("file://") for found in of_spark for file in found}
+    assert opened == read == files[28]
+    assert len(read) == 30 * 4

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from spark_analysis.terminal import progress, step
+from spark_analysis.terminal import progress
 
 
 def told(*, is_terminal: bool = False) -> tuple[Console, StringIO]:
@@ -55,18 +55,3 @@ def test_a_long_step_has_the_time_left() -> None:
         shown.update(task, completed=2)
         shown.update(task, completed=5)
     assert re.fullmatch(r"5 of 10, \d+ s left", words(said)[-1])
-
-
-def test_what_is_refused_after_a_first_step_stays_one_line() -> None:
-    console, said = told()
-    with step(console, "loading Spark"):
-        pass
-    assert said.getvalue() == ""
-
-
-def test_on_a_terminal_the_step_is_on_the_screen_and_no_line_is_left() -> None:
-    console, said = told(is_terminal=True)
-    with step(console, "loading Spark"):
-        pass
-    assert "loading Spark" in said.getvalue()
-    assert not said.getvalue().endswith("\n")

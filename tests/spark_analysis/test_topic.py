@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,7 +15,7 @@ from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.topic import RunsInTopic
 from spark_analysis.runs.client_properties import client_properties
 from spark_analysis.runs.examination import examine, find_runs
-from spark_analysis.runs.topic import RUNS, TopicPlace, keep
+from spark_analysis.runs.topic import RUNS, TopicPlace, keep, missing_packages
 from tests.flowguard.telemetry.test_recorder import talk
 from tests.interop.broker import running_broker
 from tests.spark_analysis.conftest import KAFKA_JARS
@@ -42,6 +43,19 @@ def portions_of(directory: Path) -> list[Portion]:
         Portion(directory.name, run, {name: some for name, some in half.items() if some})
         for half in halves
     ] + [Portion(directory.name, run, end=end)]
+
+
+def test_the_reader_is_fetched_in_the_version_of_spark_unless_the_arguments_bring_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    reader = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    assert missing_packages() == reader
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.enabled=false pyspark-shell")
+    assert missing_packages() == reader
+    for words in ("--packages " + reader, "--jars /jars/spark-sql-kafka-0-10_2.13-4.0.1.jar"):
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{words} pyspark-shell")
+        assert missing_packages() == ""
 
 
 def drain(

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 from flowguard.cli import app
 from spark_analysis.comparing import parameter_sets
 from spark_analysis.runs.examination import examine, find_runs
-from spark_analysis.runs.reading import read_runs
 from spark_sweep.command import sweep
 from spark_sweep.folder import SweepFolder
 
@@ -75,7 +74,7 @@ def test_runs_go_through_spark_can_be_analysed_and_are_not_repeated(
     assert " s  simulating" in first.stderr
     runs, left_out = examine(find_runs([tmp_path / "out"]))
     assert not left_out
-    sets = parameter_sets(read_runs(spark, runs)).collect()
+    sets = parameter_sets(runs).to_pylist()
     assert sorted((row["scenario"], row["parameters"]) for row in sets) == [
         ("flash_crowd", "clients=40, connects_per_s=50"),
         ("flash_crowd", "clients=40, connects_per_s=50, flow.queue_objective_s=0.05"),

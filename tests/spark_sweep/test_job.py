@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_analysis.terminal import JobFailed
 from spark_sweep.folder import SweepFolder
 from spark_sweep.grid import Grid
-from spark_sweep.job import SweepFailed, run_job
+from spark_sweep.job import run_job
 from spark_sweep.plan import SweepPlan, make_plan
 from tests.support.patience import HANG_S
 
@@ -56,7 +57,7 @@ def test_ctrl_c_ends_it_while_runs_are_at_work(spark: SparkSession, tmp_path: Pa
             raise KeyboardInterrupt
 
     with folder.opened(), pytest.raises(KeyboardInterrupt):
-        run_job(plan(LONG), plan(LONG).runs, folder, "local", interrupt)
+        run_job(plan(LONG).runs, folder, "local", interrupt)
     wait_until_idle(spark)
     assert not list(folder.runs.iterdir())
     assert not folder.unfinished.exists()
@@ -81,7 +82,7 @@ def test_ctrl_c_ends_it_though_nothing_has_come_to_spark_yet(
     folder = SweepFolder(tmp_path)
     folder.runs = Late(folder.runs)
     with folder.opened(), pytest.raises(KeyboardInterrupt):
-        run_job(plan(LONG), plan(LONG).runs, folder, "local", interrupt)
+        run_job(plan(LONG).runs, folder, "local", interrupt)
     wait_until_idle(spark)
     assert not list(Path(folder.runs).iterdir())
 
@@ -91,8 +92,8 @@ def test_a_worker_that_is_gone_ends_it_with_a_line_that_says_how_to_go_on(
 ) -> None:
     folder = SweepFolder(tmp_path)
     deadly: Any = Deadly()
-    with folder.opened(), pytest.raises(SweepFailed) as failed:
-        run_job(plan(LONG), [deadly], folder, "local", lambda _, __: None)
+    with folder.opened(), pytest.raises(JobFailed) as failed:
+        run_job([deadly], folder, "local", lambda _, __: None)
     line = str(failed.value)
     assert "\n" not in line
     assert line.startswith("Spark gave up: Job aborted due to stage failure: ")

@@ -111,7 +111,9 @@ def test_the_grid_of_the_documentation_is_one(tmp_path: Path) -> None:
     assert "makes 7 scenarios x 9 sets of limits x 6 seeds" in page
     plan = planned(tmp_path, text)
     assert (plan.scenarios_count, plan.limits_count, len(plan.runs)) == (7, 9, 7 * 9 * 6)
-    assert planned(tmp_path, "scenarios = ['fan_out']\n" + sample).limits_count == 31
+    drawn = planned(tmp_path, "scenarios = ['fan_out']\n" + sample)
+    assert drawn.limits_count == 31
+    assert drawn == planned(tmp_path, "scenarios = ['fan_out']\n" + sample)
 
 
 def test_the_small_grid_of_the_documentation_has_a_limit_to_be_found(tmp_path: Path) -> None:

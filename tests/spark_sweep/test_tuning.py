@@ -10,12 +10,12 @@ from typer.testing import CliRunner, Result
 from flowguard.cli import app
 from flowguard.config import FlowSettings
 from simulations.scenario import PopulationPlan, Scenario
-from spark_analysis.tuner.objective import Objective, load_objective
+from spark_analysis.tuner.objective import Objective
 from spark_sweep import command as sweeper
 from spark_sweep import tuning
 from spark_sweep.grid import load_grid
 from spark_sweep.plan import make_plan
-from spark_sweep.tuning import limits_to_try
+from spark_sweep.tuning import limits_to_try, load_objective
 from tests.simulations.recording import RUN_ID, record
 
 CROWD = Scenario(

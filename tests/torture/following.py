@@ -21,10 +21,10 @@ import typer
 from flowguard.address import KafkaTopic
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.recording import Recording
-from flowguard.telemetry.schema import SAMPLES
+from flowguard.telemetry.schema import RUN, SAMPLES, VERSION
 from flowguard.telemetry.topic import RunsInTopic
 from spark_analysis.following import SUMMARY
-from tests.spark_analysis.conftest import SHORT_JOBS
+from tests.spark_analysis.conftest import JARS, SHORT_JOBS
 from tests.spark_analysis.recorded import values
 from tests.support.apart import command
 from tests.support.kafka import kafka
@@ -99,14 +99,17 @@ def growing_directory(live: Path, random: Random) -> Grow:
 
 
 def growing_topic(topic: KafkaTopic, random: Random) -> Grow:
-    """Return a function that sends a message of one of several runs."""
-    sender = RunsInTopic(topic)
+    """Return a function that sends a message of one of several runs, each of another broker."""
+    senders = {run: RunsInTopic(topic) for run in RUNS}
     count = 0
 
     def grow() -> int:
         nonlocal count
-        portion = Portion(random.choice(RUNS), (), {SAMPLES.name: samples(random, count)})
-        sender.write([portion], 0.0)
+        run = random.choice(RUNS)
+        portion = Portion(
+            run, values(RUN, {"schema_version": VERSION}), {SAMPLES.name: samples(random, count)}
+        )
+        senders[run].write([portion], 0.0)
         count += ROWS
         return count
 
@@ -115,7 +118,7 @@ def growing_topic(topic: KafkaTopic, random: Random) -> Grow:
 
 def following(source: str, out: Path) -> AbstractContextManager["subprocess.Popen[str]"]:
     words = ("analyze", source, "--follow", "--out", str(out), "--master", "local[2]")
-    return command(*words, environment={"PYSPARK_SUBMIT_ARGS": SHORT_JOBS})
+    return command(*words, environment={"PYSPARK_SUBMIT_ARGS": JARS + SHORT_JOBS})
 
 
 def minutes(out: Path) -> list[dict[str, Any]]:

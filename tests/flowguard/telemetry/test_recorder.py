@@ -82,7 +82,6 @@ def test_a_clean_stop_leaves_a_complete_run_that_can_be_analysed_and_replayed(
     (run,), left_out = examine(find_runs([live]))
     assert (run.run_id, left_out) == (directory.name, [])
     assert (run.end["ended_by"], run.end["deaths_count"]) == ("stopped", 0)
-    assert not run.repeated
     samples = rows(directory, "samples")
     assert sum(row["published_count"] for row in samples) == MESSAGES
     assert sum(row["accepted_count"] for row in samples) == 1

@@ -47,7 +47,7 @@ def test_each_message_counts_once_however_often_it_comes(tmp_path: Path) -> None
     write(tmp_path, sent[1:4])  # and Spark a batch.
     write(tmp_path, sent)
     (run,), left_out = examine(find_runs([tmp_path]))
-    assert (run.run_id, left_out, run.repeated) == ("live-1", [], {})
+    assert (run.run_id, left_out) == ("live-1", [])
     assert decided(tmp_path) == [0.0, 1.0, 2.0]
 
 
@@ -123,7 +123,7 @@ def test_a_broker_records_itself_into_a_topic_as_it_would_into_a_directory(tmp_p
         talk(broker)
     write(tmp_path / "runs", read(server, "of-a-broker"))
     (run,), left_out = examine(find_runs([tmp_path / "runs"]))
-    assert (left_out, run.repeated, run.end["ended_by"]) == ([], {}, "stopped")
+    assert (left_out, run.end["ended_by"]) == ([], "stopped")
     samples = rows(Path(run.directory), "samples")
     assert sum(row["published_count"] for row in samples) == MESSAGES
 

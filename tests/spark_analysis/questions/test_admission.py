@@ -1,9 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.admission import admission
-from spark_analysis.runs.contracts import SAMPLES
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.nodes import admission
 from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
@@ -49,12 +47,6 @@ def test_counts_are_summed_over_nodes_and_shares_are_of_all_that_was_asked(
 def test_where_nobody_asked_there_is_no_share(spark: SparkSession) -> None:
     found = answer(admission(nodes(table(spark, "samples", [sample("idle", 0.1)]))))
     assert (found["idle"]["accepted_count"], found["idle"]["accepted_ratio"]) == (0, None)
-
-
-def test_a_row_that_is_there_twice_counts_once(spark: SparkSession) -> None:
-    row = sample("r", 0.1, accepted_count=3, refused_count=1)
-    rows = once(table(spark, "samples", [row, row, {**row, "node": 1}]), SAMPLES)
-    assert answer(admission(nodes(rows)))["r"]["accepted_count"] == 6
 
 
 def test_no_samples_no_answer(spark: SparkSession) -> None:

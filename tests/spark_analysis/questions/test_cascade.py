@@ -1,9 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.cascade import cascade
-from spark_analysis.runs.contracts import SAMPLES
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.nodes import cascade
 from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
@@ -60,8 +58,8 @@ def test_where_none_or_one_falls_there_is_no_cascade(spark: SparkSession) -> Non
             for t_s, m in ((1.0, 5), (2.0, None))
         ),
     ]
-    rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(cascade(nodes(rows_once)))
+    found_rows = table(spark, "samples", rows)
+    found = answer(cascade(nodes(found_rows)))
     assert (found["calm"]["depth_count"], found["calm"]["order"]) == (0, "")
     assert found["calm"]["first_fell_s"] is None
     assert (found["one"]["depth_count"], found["one"]["fallen_count"]) == (0, 1)

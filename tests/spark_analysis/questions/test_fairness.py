@@ -1,9 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.fairness import fairness
-from spark_analysis.runs.contracts import CLIENTS
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.clients import fairness
 from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
@@ -45,10 +43,10 @@ def test_without_work_there_is_no_index(spark: SparkSession) -> None:
     assert found["idle", "all"]["clients_count"] == 2
 
 
-def test_one_client_a_client_twice_and_none(spark: SparkSession) -> None:
-    rows = [client("one", 0, 7.0), client("twice", 0, 1.0), client("twice", 1, 3.0)]
-    rows_once = once(table(spark, "clients", [*rows, rows[-1]]), CLIENTS)
-    found = answer(fairness(rows_once), "run_id", "population")
+def test_one_client_two_and_none(spark: SparkSession) -> None:
+    rows = [client("one", 0, 7.0), client("two", 0, 1.0), client("two", 1, 3.0)]
+    found_rows = table(spark, "clients", rows)
+    found = answer(fairness(found_rows), "run_id", "population")
     assert found["one", "all"]["jain_cost_index"] == 1.0
-    assert found["twice", "all"]["jain_cost_index"] == 0.8
+    assert found["two", "all"]["jain_cost_index"] == 0.8
     assert answer(fairness(empty(spark, "clients")), "run_id", "population") == {}

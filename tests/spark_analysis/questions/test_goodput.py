@@ -3,8 +3,6 @@ from pyspark.sql import SparkSession
 
 from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.goodput import goodput
-from spark_analysis.runs.contracts import GOODPUT
-from spark_analysis.runs.reading import once
 from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark
@@ -88,11 +86,11 @@ def test_a_trigger_that_never_ends_has_no_after(spark: SparkSession) -> None:
     assert (found["before_per_s"], found["during_per_s"], found["after_per_s"]) == (8, 4, None)
 
 
-def test_one_row_a_row_twice_and_none(spark: SparkSession) -> None:
-    rows = [step("one", 1.0, 7), step("twice", 1.0, 7), step("twice", 1.0, 7)]
-    described = runs(spark, [{"run_id": "one"}, {"run_id": "twice"}])
-    seconds = by_second(by_instant(once(table(spark, "goodput", rows), GOODPUT)))
+def test_one_row_and_none(spark: SparkSession) -> None:
+    rows = [step("one", 1.0, 7)]
+    described = runs(spark, [{"run_id": "one"}])
+    seconds = by_second(by_instant(table(spark, "goodput", rows)))
     found = answer(goodput(seconds, described), "run_id", "population")
-    assert found["one", "all"]["in_time_count"] == found["twice", "all"]["in_time_count"] == 7
+    assert found["one", "all"]["in_time_count"] == 7
     nothing = by_second(by_instant(empty(spark, "goodput")))
     assert answer(goodput(nothing, described), "run_id", "population") == {}

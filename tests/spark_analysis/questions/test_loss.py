@@ -1,9 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.loss import loss
-from spark_analysis.runs.contracts import SAMPLES
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.nodes import loss
 from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
@@ -20,8 +18,8 @@ def test_what_was_lost_is_summed_over_nodes(spark: SparkSession) -> None:
         sample("r", 1, 1.0, published_count=20, lost_count=2, dropped_count=3),
         sample("idle", 0, 1.0),
     ]
-    rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(loss(nodes(rows_once)))
+    found_rows = table(spark, "samples", rows)
+    found = answer(loss(nodes(found_rows)))
     assert found["r"] == {
         "published_count": 100,
         "lost_count": 3,

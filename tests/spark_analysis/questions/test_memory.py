@@ -1,9 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.memory import memory
-from spark_analysis.runs.contracts import SAMPLES
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.nodes import memory
 from tests.spark_analysis.hand import Row, answer, empty, nodes, table
 
 pytestmark = pytest.mark.spark
@@ -29,8 +27,8 @@ def test_the_node_nearest_to_its_own_limit_counts(spark: SparkSession) -> None:
         sample("over", 0, 1.0, 110, 100),
         sample("no limit", 0, 1.0, 110, 0),
     ]
-    rows_once = once(table(spark, "samples", rows + rows), SAMPLES)
-    found = answer(memory(nodes(rows_once)))
+    found_rows = table(spark, "samples", rows)
+    found = answer(memory(nodes(found_rows)))
     assert found["r"] == {
         "headroom_ratio": 0.25,
         "unfinished_max_bytes": 9,

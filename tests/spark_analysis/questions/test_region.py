@@ -1,7 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.region import MAP_KEY, region
+from spark_analysis.questions.recovery import MAP_KEY, region
 from tests.spark_analysis.hand import Row, answer, runs
 
 pytestmark = pytest.mark.spark

@@ -2,9 +2,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.grains import by_instant, by_second
-from spark_analysis.questions.retries import retries
-from spark_analysis.runs.contracts import GOODPUT
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.clients import retries
 from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
@@ -50,8 +48,8 @@ def test_of_nothing_and_of_what_nobody_counted_there_is_no_ratio(spark: SparkSes
         instant("live", 1.0, attempts_count=3),
         instant("nobody", 1.0, clients_count=0, first_connected_count=0, declined_count=2),
     ]
-    rows_once = once(table(spark, "goodput", rows + rows), GOODPUT)
-    found = answer(retries(by_second(by_instant(rows_once))), "run_id", "population")
+    found_rows = table(spark, "goodput", rows)
+    found = answer(retries(by_second(by_instant(found_rows))), "run_id", "population")
     live = found["live", "all"]
     assert (live["attempts_count"], live["attempts_per_client"]) == (3, None)
     assert live["wasted_ratio"] is None

@@ -1,7 +1,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_analysis.questions.survival import survival
+from spark_analysis.questions.nodes import survival
 from tests.spark_analysis.hand import answer, runs
 
 pytestmark = pytest.mark.spark

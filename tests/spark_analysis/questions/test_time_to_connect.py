@@ -2,9 +2,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_analysis.grains import by_instant
-from spark_analysis.questions.time_to_connect import time_to_connect
-from spark_analysis.runs.contracts import GOODPUT
-from spark_analysis.runs.reading import once
+from spark_analysis.questions.clients import time_to_connect
 from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
@@ -64,21 +62,20 @@ def test_what_did_not_come_is_null_and_not_the_end_of_the_run(spark: SparkSessio
     assert found["connected_ratio"] == 0.95
 
 
-def test_one_row_unknown_counts_and_rows_that_are_there_twice(spark: SparkSession) -> None:
+def test_one_row_unknown_counts_and_two_rows(spark: SparkSession) -> None:
     rows = [
         instant("one", 0.1, 200),
         instant("unknown", 0.1, None, clients_count=None),
         instant("none", 0.1, 0, clients_count=0),
-        instant("twice", 0.1, 99),
-        instant("twice", 0.1, 99),
-        instant("twice", 0.2, 100),
+        instant("two", 0.1, 99),
+        instant("two", 0.2, 100),
     ]
-    rows_once = once(table(spark, "goodput", rows), GOODPUT)
-    found = answer(time_to_connect(by_instant(rows_once)), "run_id", "population")
+    found_rows = table(spark, "goodput", rows)
+    found = answer(time_to_connect(by_instant(found_rows)), "run_id", "population")
     assert found["one", "all"]["t100_s"] == 0.1
     assert found["unknown", "all"]["t50_s"] is None
     assert found["none", "all"]["t50_s"] is None
-    assert found["twice", "all"]["t50_s"] == 0.2
+    assert found["two", "all"]["t50_s"] == 0.2
 
 
 def test_no_rows_no_answer(spark: SparkSession) -> None:

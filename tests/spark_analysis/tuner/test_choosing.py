@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from spark_analysis.tuner.choosing import Choice, Refusal
+from spark_analysis.tuner.choosing import Choice
 from tests.spark_analysis.tuner.tried import (
     GOODPUT,
     HELD_OUT,
@@ -23,9 +23,9 @@ Q50 = candidate(queue_objective_s="0.05")
 BOTH = candidate(queue_objective_s="0.05", window_max="50")
 
 
-def refused(choice: Choice) -> Refusal | None:
-    assert (choice.chosen is None) == bool(choice.refusal) == (choice.reason is not None)
-    return choice.reason
+def refused(choice: Choice) -> str:
+    assert choice.chosen is None
+    return choice.refusal
 
 
 def test_the_best_is_found_and_judged_on_seeds_that_the_choice_has_not_seen() -> None:
@@ -39,7 +39,7 @@ def test_the_best_is_found_and_judged_on_seeds_that_the_choice_has_not_seen() ->
     # 1, 3 and 5 are odd, 8 is even.
     own = (3 * math.log(1.2 * 0.99) + math.log(1.2 * 1.01)) / 4
     assert score.mean == pytest.approx(own)
-    assert set(choice.chosen.seeds) == set(HELD_OUT)
+    assert set(choice.chosen.held_out.by_seed) == set(HELD_OUT)
 
 
 def test_training_figures_are_not_what_is_reported() -> None:
@@ -59,22 +59,19 @@ def test_training_figures_are_not_what_is_reported() -> None:
 
 def test_where_nothing_is_better_nothing_is_recommended() -> None:
     choice = chosen(grid({W20: 0.9, W50: 1.001, Q50: 0.999}, noise=0.02))
-    assert refused(choice) is Refusal.NOT_BETTER
-    assert choice.refusal.startswith("The defaults are within ")
+    assert refused(choice).startswith("The defaults are within ")
     assert "of the best found (window_max = 50: " in choice.refusal
 
 
 def test_where_all_are_surely_worse_the_sentence_says_so() -> None:
     choice = chosen(grid({W50: 0.99}, noise=0.001))
-    assert refused(choice) is Refusal.NOT_BETTER
-    assert choice.refusal.startswith("No limits that were tried are better than the defaults")
+    assert refused(choice).startswith("No limits that were tried are better than the defaults")
 
 
 def test_what_is_not_worth_a_change_is_not_recommended() -> None:
     tried = grid({W50: 1.05}, noise=0.001)
     assert chosen(tried).chosen is not None
     choice = chosen(tried, objective(least_improvement=0.1))
-    assert refused(choice) is Refusal.NOT_BETTER
     assert "+10.0\N{NO-BREAK SPACE}% is the least that is worth a change" in choice.refusal
 
 
@@ -107,28 +104,27 @@ def test_a_winner_that_fails_on_held_out_seeds_is_not_recommended_nor_is_the_sec
             one = Tried(one.seed, value, one.limits, memory=memory, is_violated=is_violated)
         tried.append(one)
     choice = chosen(tried)
-    assert refused(choice) is Refusal.FAILED_HELD_OUT
     assert choice.best is not None
     assert choice.best.candidate == W20
-    assert "window_max = 20, fails on the seeds that were held out" in choice.refusal
+    assert "window_max = 20, fails on the seeds that were held out" in refused(choice)
 
 
 def test_without_runs_with_the_defaults_nothing_can_be_said() -> None:
     tried = [one for one in grid({W50: 1.2}) if one.limits]
-    assert refused(chosen(tried)) is Refusal.NO_DEFAULTS
-    assert refused(chosen([])) is Refusal.NO_DEFAULTS
+    for one in (chosen(tried), chosen([])):
+        assert refused(one).startswith("There is no run with the defaults")
+        assert "Recorded runs of a broker have no seeds: flowguard tune --like RUN" in one.refusal
 
 
 def test_with_the_defaults_alone_there_is_nothing_to_choose_from() -> None:
-    assert refused(chosen(grid({}))) is Refusal.NO_CANDIDATE
+    assert refused(chosen(grid({}))).startswith("All runs have the defaults")
 
 
 def test_too_few_seeds_are_refused_with_their_numbers() -> None:
     choice = chosen(grid({W50: 1.2}, seeds=range(1, 6)))
-    assert refused(choice) is Refusal.TOO_FEW_SEEDS
-    assert "2 to choose with and 3 to judge by, and 3 of each are the least" in choice.refusal
+    assert "2 to choose with and 3 to judge by, and 3 of each are the least" in refused(choice)
     assert "Run everything with more seeds" in choice.refusal
-    assert refused(chosen(grid({W50: 1.2}, seeds=[1]))) is Refusal.TOO_FEW_SEEDS
+    assert refused(chosen(grid({W50: 1.2}, seeds=[1]))).startswith("There are too few seeds: 0")
 
 
 def test_a_seed_with_which_the_defaults_violate_an_invariant_is_no_measure() -> None:
@@ -145,16 +141,13 @@ def test_a_seed_with_which_the_defaults_violate_an_invariant_is_no_measure() -> 
         {"objectives": [{"metric": "goodput.in_time_ratio"}]},
         {"objectives": [{"metric": GOODPUT, "population": "quite"}]},
         {"constraints": [{"metric": "loss.lost_count", "at_most": 0}]},
-        {"held_out": {"scenarios": ["crwod"]}},
-        {"held_out": {"scenarios": ["crowd"]}},
-        {"weights": {"crwod": 2.0}},
     ],
 )
 def test_what_no_run_measures_can_neither_be_improved_nor_promised(
     changes: dict[str, object],
 ) -> None:
     choice = chosen(grid({W50: 1.2}), objective(**changes))
-    assert refused(choice) is Refusal.UNMEASURED
+    assert "is measured in no run, so no limits can be judged by it" in refused(choice)
 
 
 def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
@@ -163,8 +156,7 @@ def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
         for one in grid({W20: 1.5, W50: 1.2})
     ]
     choice = chosen(tried)
-    assert refused(choice) is Refusal.NONE_FEASIBLE
-    assert "window_max = 20: memory left < 10" in choice.refusal
+    assert "window_max = 20: memory left < 10" in refused(choice)
     assert "The defaults do not either" not in choice.refusal
     all_broken = [Tried(one.seed, one.value, one.limits, memory=0.01) for one in tried]
     assert "The defaults do not either: memory left < 10" in chosen(all_broken).refusal
@@ -212,8 +204,20 @@ def test_a_scenario_that_is_held_out_has_no_say_in_the_choice_but_in_the_judgeme
         *grid({W20: 0.8, W50: 1.1}, scenario="crowd"),
     ]
     choice = chosen(tried, objective(held_out={"scenarios": ["crowd"]}))
-    assert refused(choice) is Refusal.FAILED_HELD_OUT
+    assert "window_max = 20, fails on the seeds that were held out" in refused(choice)
     assert "worse in crowd" in choice.refusal
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"held_out": {"scenarios": ["crwod"]}}, "The objective names crwod, and the defaults"),
+        ({"held_out": {"scenarios": ["crowd"]}}, "All scenarios are held out"),
+        ({"weights": {"crwod": 2.0}}, "The objective names crwod, and the defaults"),
+    ],
+)
+def test_scenarios_of_the_objective_must_have_runs(changes: dict[str, object], said: str) -> None:
+    assert refused(chosen(grid({W50: 1.2}), objective(**changes))).startswith(said)
 
 
 def test_a_candidate_that_lacks_a_run_is_not_judged() -> None:
@@ -233,8 +237,7 @@ def test_a_candidate_that_lacks_a_run_is_not_judged() -> None:
 def test_a_limit_that_is_taken_away_cannot_be_recommended() -> None:
     absent = candidate(window_max="")
     choice = chosen(grid({absent: 1.5}))
-    assert refused(choice) is Refusal.NONE_FEASIBLE
-    assert "takes out window_max, which a file of limits cannot say" in choice.refusal
+    assert "takes out window_max, which a file of limits cannot say" in refused(choice)
 
 
 def test_the_order_of_runs_does_not_show() -> None:

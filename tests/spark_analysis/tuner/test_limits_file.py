@@ -5,8 +5,13 @@ from typing import Any
 import pytest
 
 from flowguard.config import FlowSettings
-from spark_analysis.tuner.evidence import effects
-from spark_analysis.tuner.limits_file import NAME, conclusion, limits_text, write_limits
+from spark_analysis.tuner.limits_file import (
+    NAME,
+    conclusion,
+    effects,
+    limits_text,
+    write_limits,
+)
 from spark_analysis.tuner.page import TuningRecord
 from tests.spark_analysis.tuner.tried import HELD_OUT, candidate, grid, tuned
 

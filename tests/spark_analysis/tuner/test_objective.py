@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from flowguard.errors import ConfigError
 from spark_analysis.tuner.objective import (
+    INCLUDED,
     METRICS,
     RESOLUTIONS,
     Objective,
-    ObjectiveFailed,
-    load_objective,
-    names,
 )
+from spark_sweep.tuning import load_objective
 
 DOCS = Path(__file__).parents[3] / "docs" / "operate" / "tuning.md"
 GOOD = """
@@ -21,7 +21,7 @@ metric = "goodput.in_time_per_s"
 """
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sorted(INCLUDED))
 def test_those_that_are_here_go_by_their_name(name: str) -> None:
     wanted = load_objective(name)
     assert {one.metric for one in wanted.measured} <= set(METRICS)
@@ -49,11 +49,11 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GOOD + "weight = 0", "objectives.0.weight: Input should be greater than 0"),
+        (GOOD + "weight = 0", "objectives.0.weight: 0 is not more than 0"),
         (GOOD + "wieght = 1", "objectives.0.wieght: unknown key; did you mean weight?"),
         ("tolerence = 1\n" + GOOD, "tolerence: unknown key; did you mean tolerance?"),
-        ('title = "t"\nobjectives = []', "objectives: Tuple should have at least 1 item"),
-        ('title = "t"', "objectives: Field required"),
+        ('title = "t"\nobjectives = []', "objectives: there is none"),
+        ('title = "t"', "objectives: is missing"),
         (
             GOOD.replace("in_time_per_s", "in_time_per"),
             "there is no metric goodput.in_time_per; did you mean goodput.in_time_per_s",
@@ -63,8 +63,8 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
             GOOD + '[[constraints]]\nmetric = "loss.lost_count"',
             "constraints.0: one of at_least, at_most",
         ),
-        (GOOD + "[weights]\ncrowd = 0.0", "weights: the weight of crowd is not more than 0"),
-        (GOOD + "[held_out]\nshare = 1.0", "held_out.share: Input should be less than 1"),
+        (GOOD + "[weights]\ncrowd = 0.0", "weights.crowd: 0.0 is not more than 0"),
+        (GOOD + "[held_out]\nshare = 1.0", "held_out.share: 1.0 is not less than 1"),
         ("qqq = 1\n" + GOOD, "qqq: unknown key; see docs/operate/tuning.md"),
         ('title = "t"\nobjektives = 1', "objektives: unknown key; did you mean objectives?"),
         ("title = ", "is not valid TOML"),
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(ObjectiveFailed) as failure:
+    with pytest.raises(ConfigError) as failure:
         load_objective(str(path))
     assert said in str(failure.value)
     assert "mine.toml" in str(failure.value)
@@ -84,5 +84,5 @@ def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
 
 
 def test_a_name_that_nobody_has_is_told_those_that_are_there() -> None:
-    with pytest.raises(ObjectiveFailed, match="neither a file nor connect, goodput"):
+    with pytest.raises(ConfigError, match="neither a file nor connect, goodput"):
         load_objective("throughput")

@@ -33,6 +33,7 @@ class Tried:
     ended_by: str = "duration"
     copy: int = 0
     version: str = "0.1"
+    source: str = "simulation"
 
     @property
     def run_id(self) -> str:
@@ -45,6 +46,7 @@ class Tried:
         changed = {f"flow.{key}": value for key, value in self.limits.items()}
         row = {
             "run_id": self.run_id,
+            "source": self.source,
             "flowguard_version": self.version,
             "scenario": self.scenario,
             "policy": self.policy,
