@@ -15,7 +15,8 @@ from flowguard.codec.packets import Puback
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
 from flowguard.ops.web.backup import Backups, folder_of
-from flowguard.ops.web.callers import is_from_here, refusal_of_change
+from flowguard.ops.web.callers import is_from_here
+from flowguard.ops.web.http import Keys
 from flowguard.ops.web.http_connection import BadRequest, Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
@@ -216,14 +217,19 @@ class Asked:
 
 
 @pytest.mark.parametrize(
-    ("peer", "has_token", "code"),
-    [("127.0.0.1", False, None), ("192.0.2.1", False, 403), ("192.0.2.1", True, None)],
+    ("path", "peer", "token", "code"),
+    [
+        ("/clients/kick", "127.0.0.1", None, None),
+        ("/clients/kick", "192.0.2.1", None, 403),
+        ("/clients/kick", "192.0.2.1", b"token", None),
+        *((path, "192.0.2.1", b"token", 403) for path in ("/backup", "/reload", "/log")),
+    ],
 )
-def test_other_machines_may_change_with_a_token(
-    peer: str, has_token: bool, code: int | None
+def test_other_machines_may_change_with_a_token_what_is_not_local(
+    path: str, peer: str, token: bytes | None, code: int | None
 ) -> None:
-    request = Request("POST", "/clients/kick", {"x-flowguard": "1"}, peer)
-    refusal = refusal_of_change(request, with_token=has_token)
+    request = Request("POST", path, {"x-flowguard": "1"}, peer)
+    refusal = Keys(frozenset(), token).refusal_of_change(request)
     assert (None if refusal is None else refusal.code) == code
 
 

@@ -33,7 +33,7 @@ from flowguard.errors import ConfigError, StoreError
 from flowguard.ops.common.measurement import Look, Measurement, counter, gauge
 from flowguard.ops.metrics import families
 from flowguard.ops.status import Status
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.endpoints import DRAIN
 from flowguard.ops.web.http import Change
 from flowguard.ops.web.http_connection import (
@@ -94,11 +94,6 @@ class OtherNodes:
         self.status = duty.status
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ClusterCollector(duty))
-
-    @property
-    def trouble(self) -> str:
-        """Why the table of the cluster cannot be read, or ""."""
-        return self.duty.trouble
 
     @property
     def is_drained(self) -> bool:
@@ -166,29 +161,23 @@ class _Node(TypedDict):
     node: str
 
 
-def cluster_changes(duty: ClusterDuty | None, *, with_token: bool) -> dict[str, Change]:
+def cluster_changes(duty: ClusterDuty | None) -> dict[str, Change]:
     """Return the changes of a node of a cluster by path, none without a cluster."""
     if duty is None:
         return {}
     return {
-        CLUSTER_DRAIN: partial(_drain, duty, with_token),
-        CLUSTER_REBALANCE: partial(_rebalance, duty, with_token),
-        DRAIN: partial(_drain_over_time, with_token),
+        CLUSTER_DRAIN: partial(_drain, duty),
+        CLUSTER_REBALANCE: partial(_rebalance, duty),
+        DRAIN: _drain_over_time,
     }
 
 
-async def _drain_over_time(with_token: bool, request: Request, _: HttpConnection) -> Response:
-    refusal = refusal_of_change(request, with_token=with_token)
+async def _drain_over_time(request: Request, _: HttpConnection) -> Response:
     why = "this is a node of a cluster: use flowguard cluster drain, or SIGTERM"
-    return refusal or audit(request, json_response({"error": why}, 409))
+    return audit(request, json_response({"error": why}, 409))
 
 
-async def _drain(
-    duty: ClusterDuty, with_token: bool, request: Request, connection: HttpConnection
-) -> Response:
-    refusal = refusal_of_change(request, with_token=with_token)
-    if refusal is not None:
-        return refusal
+async def _drain(duty: ClusterDuty, request: Request, connection: HttpConnection) -> Response:
     node = form_of(await connection.body(), _Node, WANTED)["node"]
     try:
         await duty.mark([_drainable(duty, node)], is_drained=True)
@@ -217,12 +206,7 @@ def _drainable(duty: ClusterDuty, name: str) -> str:
     return name
 
 
-async def _rebalance(
-    duty: ClusterDuty, with_token: bool, request: Request, _: HttpConnection
-) -> Response:
-    refusal = refusal_of_change(request, with_token=with_token)
-    if refusal is not None:
-        return refusal
+async def _rebalance(duty: ClusterDuty, request: Request, _: HttpConnection) -> Response:
     try:
         await duty.mark(duty.table.drained, is_drained=False)
         response = json_response({})

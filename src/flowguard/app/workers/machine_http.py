@@ -58,14 +58,7 @@ from flowguard.ops.web.ask.changes import (
 )
 from flowguard.ops.web.ask.lists import RETAINED, ROWS
 from flowguard.ops.web.backup import folder_of
-from flowguard.ops.web.callers import (
-    EVENTS,
-    PAGE,
-    TRACE,
-    audit,
-    caller_of,
-    refusal_of_change,
-)
+from flowguard.ops.web.callers import EVENTS, PAGE, TRACE, audit, caller_of
 from flowguard.ops.web.drain import drain_response
 from flowguard.ops.web.endpoints import (
     BACKUP,
@@ -143,7 +136,7 @@ class MachineAnswers:
             ACL_TEST: partial(self._ask_owner, client_id_of_question),
             DELETE_RETAINED: self._delete_retained,
             LOG: self._change_level,
-            **cluster_changes(others and others.duty, with_token=keys.token is not None),
+            **cluster_changes(others and others.duty),
         }
         self._there_is = there_is(READ_PATHS, self._changes)
 
@@ -160,7 +153,8 @@ class MachineAnswers:
                 change = self._changes.get(path)
                 if change is None:
                     return json_response(self._there_is, 404)
-                return await change(request, connection)
+                refusal = self._keys.refusal_of_change(request)
+                return refusal or await change(request, connection)
             if request.method not in READS:
                 return json_response(self._there_is, 405, allow=", ".join(READS))
             if path == TRACE and request.method == "GET":
@@ -258,8 +252,7 @@ class MachineAnswers:
             over_s.append(value)
             return not self._stop.is_set()
 
-        with_token = self._keys.token is not None
-        response = await drain_response(begin, request, connection, with_token=with_token)
+        response = await drain_response(begin, request, connection)
         if response.code == 200:
             await self._ask_all(DRAIN, json.dumps({"over_s": over_s[0]}).encode())
             self._stop.set()
@@ -268,9 +261,6 @@ class MachineAnswers:
     async def _ask_owner(
         self, client_id_of: Callable[[bytes], str], request: Request, connection: HttpConnection
     ) -> Response:
-        refusal = refusal_of_change(request, with_token=self._keys.token is not None)
-        if refusal is not None:
-            return refusal
         body = await connection.body()
         index = self._owner_of(client_id_of(body))
         answer = await self._ask(index, request.path, body, 2 * ASK_S, caller_of(request))
@@ -278,9 +268,6 @@ class MachineAnswers:
 
     async def _delete_retained(self, request: Request, connection: HttpConnection) -> Response:
         """Let each worker delete the messages that it orders."""
-        refusal = refusal_of_change(request, with_token=self._keys.token is not None)
-        if refusal is not None:
-            return refusal
         filter = retained_filter_of(await connection.body())
         body = json.dumps({"filter": filter}).encode()
         deleted, goes_on = 0, False
@@ -298,21 +285,19 @@ class MachineAnswers:
     async def _ready(self) -> Response:
         """Return the state of all workers, with the reason of each that takes no clients."""
         answers = await self._ask_all(READY)
-        others, draining = self._others, self._stop.is_set()
-        if others is None:
-            return ready_response(self._workers, answers, in_cluster=False, draining=draining)
-        draining |= others.is_drained
+        draining, trouble = self._stop.is_set(), ""
+        in_cluster = self._others is not None
+        if self._others is not None:
+            draining |= self._others.is_drained
+            trouble = self._others.duty.trouble
         return ready_response(
-            self._workers, answers, in_cluster=True, draining=draining, trouble=others.trouble
+            self._workers, answers, in_cluster=in_cluster, draining=draining, trouble=trouble
         )
 
     async def _read_again(self, request: Request, _: HttpConnection) -> Response:
         return await reload_response(self._reload, request)
 
     async def _copy(self, request: Request, connection: HttpConnection) -> Response:
-        refusal = refusal_of_change(request)
-        if refusal is not None:
-            return refusal
         folder = folder_of(await connection.body())
         if self._is_copying:
             return json_response({"error": "a copy is being made"}, 429, retry_after="1")

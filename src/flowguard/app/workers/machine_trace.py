@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlencode
 
 import h11
 import trio
 
+from flowguard.app.workers.worker_request import WorkerRequest
 from flowguard.ops.trace.web import LINES_TYPE
 from flowguard.ops.web.callers import TRACE
 from flowguard.ops.web.http_connection import HttpConnection, Request, Response
@@ -15,21 +16,8 @@ from flowguard.ops.web.http_connection import HttpConnection, Request, Response
 LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError)
 
 
-class Asked(Protocol):
-    """A request to a worker (`machine_http.WorkerRequest`)."""
-
-    async def send(self, path: str) -> None:
-        """Raises trio's errors of a lost peer."""
-
-    async def next(self) -> object:
-        """Return the next part of the answer. Raises as `send`, and RemoteProtocolError."""
-
-    async def rest(self, head: h11.Response) -> Response | None:
-        """Return the answer with this head."""
-
-
 async def trace_all(
-    asked: Sequence[Asked],
+    asked: Sequence[WorkerRequest],
     request: Request,
     connection: HttpConnection,
     on_begin: Callable[[], None],
@@ -38,7 +26,7 @@ async def trace_all(
 
     A worker that ends adds no more lines. Raises trio's errors of a lost peer.
     """
-    serving: list[Asked] = []
+    serving: list[WorkerRequest] = []
     for each in asked:
         with suppress(*LOST):
             await each.send(f"{TRACE}?{urlencode(request.query)}")
@@ -50,7 +38,7 @@ async def trace_all(
     await connection.begin(LINES_TYPE)
     writing = trio.Lock()
 
-    async def pass_on(each: Asked) -> None:
+    async def pass_on(each: WorkerRequest) -> None:
         async for lines in _lines(each):
             async with writing:
                 await connection.go_on(lines)
@@ -63,7 +51,7 @@ async def trace_all(
     return None
 
 
-async def _lines(asked: Asked) -> AsyncIterator[bytes]:
+async def _lines(asked: WorkerRequest) -> AsyncIterator[bytes]:
     """Yield whole lines of a worker until it ends."""
     rest = b""
     with suppress(*LOST):

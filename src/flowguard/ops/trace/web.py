@@ -54,11 +54,9 @@ class Traces:
             return json_response({"error": why}, 503, retry_after="10")
         search = self._tracing.begin(trace)
         try:
-            goes_on: bool | Response = True
-            while goes_on:
-                goes_on = await self._turns.take(search.step)
-                if isinstance(goes_on, Response):
-                    return goes_on
+            refusal = await self._turns.take_all(search.step)
+            if refusal is not None:
+                return refusal
             what = {"client": trace.pattern, "payload": trace.payload_max, "for_s": for_s}
             audit(request, json_response({}), **what)
             on_begin()

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
 from flowguard.errors import StoreError
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -49,14 +49,11 @@ class Backups:
         self._free_at_s = clock()
 
     async def answer(self, request: Request, connection: HttpConnection) -> Response:
-        """Return 200 with the folder, 403 for other callers, 409 with the reason if no copy was
-        made, or 429 if it is too soon.
+        """Return 200 with the folder, 409 with the reason if no copy was made, or 429 if it is too
+        soon.
 
         The copy is made even if the peer does not wait. Raises BadRequest.
         """
-        refusal = refusal_of_change(request)
-        if refusal is not None:
-            return refusal
         folder = folder_of(await connection.body())
         wait_s = self._free_at_s - self._clock()
         if self._is_under_way or wait_s > 0:

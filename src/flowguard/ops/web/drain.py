@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -29,13 +29,8 @@ class _Over(TypedDict):
     over_s: Annotated[float, Field(ge=0, le=OVER_MAX_S)]
 
 
-async def drain_response(
-    drain: Drain, request: Request, connection: HttpConnection, *, with_token: bool
-) -> Response:
-    """Return 200, 403 for callers that may not, 409 during a drain. Raises BadRequest."""
-    refusal = refusal_of_change(request, with_token=with_token)
-    if refusal is not None:
-        return refusal
+async def drain_response(drain: Drain, request: Request, connection: HttpConnection) -> Response:
+    """Return 200, or 409 during a drain. Raises BadRequest."""
     over_s = form_of(await connection.body(), _Over, WANTED)["over_s"]
     began = drain(over_s)
     answer = {"over_s": over_s} if began else {"error": "the broker drains already"}

@@ -20,6 +20,8 @@ PROBES: Final = (HEALTH, READY)
 BACKUP: Final = "/backup"
 RELOAD: Final = "/reload"
 LOG: Final = "/log"
+LOCAL_CHANGES: Final = (BACKUP, RELOAD, LOG)
+"""Changes that only callers of this machine may make, with or without a token."""
 HELP: Final = "/help"
 ICON: Final = "/favicon.ico"
 NO_ICON: Final = Response(204, b"", "image/x-icon")

@@ -45,21 +45,36 @@ from flowguard.ops.queued import QueuedMessages
 from flowguard.ops.samples import Sampler
 from flowguard.ops.trace.web import Traces
 from flowguard.ops.view import View
-from flowguard.ops.web.ask.acl import ACL_TEST, AclTests
+from flowguard.ops.web.ask.acl import ACL_TEST, acl_response
 from flowguard.ops.web.ask.changes import (
     CLIENT_CHANGES,
     DELETE_RETAINED,
-    ClientChanges,
     EndClient,
     RetainedChanges,
+    change_client,
     end_client,
 )
 from flowguard.ops.web.ask.collected import Collected
 from flowguard.ops.web.ask.lists import ListAnswers, MakeListing, listings_of
 from flowguard.ops.web.backup import Backup, Backups
-from flowguard.ops.web.callers import EVENTS, TRACE, refusal_of_origin, refusal_of_stranger
+from flowguard.ops.web.callers import (
+    EVENTS,
+    TRACE,
+    refusal_of_change,
+    refusal_of_origin,
+    refusal_of_stranger,
+)
 from flowguard.ops.web.drain import Drain, drain_response
-from flowguard.ops.web.endpoints import BACKUP, DRAIN, LOG, PROBES, READS, RELOAD, Endpoints
+from flowguard.ops.web.endpoints import (
+    BACKUP,
+    DRAIN,
+    LOCAL_CHANGES,
+    LOG,
+    PROBES,
+    READS,
+    RELOAD,
+    Endpoints,
+)
 from flowguard.ops.web.hosts import is_ours
 from flowguard.ops.web.http_connection import (
     BadRequest,
@@ -71,7 +86,7 @@ from flowguard.ops.web.http_connection import (
 from flowguard.ops.web.log_levels import change_level
 from flowguard.ops.web.reload import Reload, reload_response
 from flowguard.ops.web.turns import AnswerTurns
-from flowguard.ops.web.viewers import Viewers
+from flowguard.ops.web.viewers import serve_viewer
 from flowguard.telemetry.progress import RecordingProgress
 
 CONNECTIONS_MAX: Final = 32
@@ -126,7 +141,7 @@ async def serve_http(
             queued,
         )
         interval_s, turns = node.settings.http.backup_interval_s, AnswerTurns()
-        retained = RetainedChanges(node, clock, turns, has_token=token is not None)
+        retained = RetainedChanges(node, clock, turns)
         site = Site(
             view,
             listings_of(node, clock),
@@ -137,7 +152,7 @@ async def serve_http(
             {
                 BACKUP: Backups(backup, trio.current_time, interval_s).answer,
                 DELETE_RETAINED: retained.delete,
-                ACL_TEST: AclTests(node, has_token=token is not None).answer,
+                ACL_TEST: partial(acl_response, node),
             },
             {TRACE: Traces(node, clock, turns).serve},
             token,
@@ -177,20 +192,19 @@ async def serve_site(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; starts with the address. The caller closes the listener."""
-    errors, token = ErrorLog("http request failed"), site.token
+    errors = ErrorLog("http request failed")
     sampler = Sampler(site.view, errors)
-    clients = ClientChanges(site.end_client, has_token=token is not None)
     lists = ListAnswers(site.listings, site.turns)
     changes: dict[str, Change] = {
         **site.more_changes,
-        DRAIN: partial(drain_response, site.drain, with_token=token is not None),
-        **dict.fromkeys(site.client_changes, clients.change),
+        DRAIN: partial(drain_response, site.drain),
+        **dict.fromkeys(site.client_changes, partial(change_client, site.end_client)),
         LOG: _new_level,
     }
     if site.reload is not None:
         changes[RELOAD] = partial(_reloaded, site.reload)
-    keys = Keys(frozenset(site.view.bounds.settings.http.names), token)
-    streams: dict[str, Stream] = {EVENTS: Viewers(sampler).serve, **site.more_streams}
+    keys = Keys(frozenset(site.view.bounds.settings.http.names), site.token)
+    streams: dict[str, Stream] = {EVENTS: partial(serve_viewer, sampler), **site.more_streams}
     reads = (*streams, *site.listings)
     endpoints = Endpoints(site.view, reads, changes, site.origins)
     answers = _Answers(endpoints, keys, changes, streams, lists, site.turns, site.prepare)
@@ -249,6 +263,11 @@ class Keys:
         if refusal is not None or request.path in PROBES:
             return refusal
         return refusal_of_stranger(request, self.token)
+
+    def refusal_of_change(self, request: Request) -> Response | None:
+        """Return 403 for a caller that may not make this change, or None."""
+        with_token = self.token is not None and request.path not in LOCAL_CHANGES
+        return refusal_of_change(request, with_token=with_token)
 
 
 Respond = Callable[[Request, HttpConnection, "HttpServer"], Awaitable[Response | None]]
@@ -318,7 +337,7 @@ class HttpServer:
 
 
 Change = Callable[[Request, HttpConnection], Awaitable[Response]]
-"""Makes a change; reads the body of the request itself."""
+"""Makes a change that its caller may make; reads the body of the request itself."""
 
 Stream = Callable[[Request, HttpConnection, Callable[[], None]], Awaitable[Response | None]]
 """Sends data until its peer leaves, or returns why it does not. It calls the function before the
@@ -363,7 +382,8 @@ class _Answers:
             return self._endpoints.probe(request)
         change = self._changes.get(request.path)
         if change is not None and request.method == "POST":
-            return await change(request, connection)
+            refusal = self._keys.refusal_of_change(request)
+            return refusal or await change(request, connection)
         connection.is_served = True
         if self._lists.has(request.path) and request.method in READS:
             response = await self._lists.answer(request)

@@ -8,7 +8,7 @@ from typing import Final
 from typing_extensions import TypedDict
 
 from flowguard.broker.logs import levels
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -35,12 +35,8 @@ async def change_level(
 ) -> tuple[Response, tuple[str, str] | None]:
     """Return the response and, if a level has changed, its kind and level.
 
-    The response is 200 with all levels, 400 for an unknown kind or level, or 403 for other callers.
-    Raises BadRequest.
+    The response is 200 with all levels, or 400 for an unknown kind or level. Raises BadRequest.
     """
-    refusal = refusal_of_change(request)
-    if refusal is not None:
-        return refusal, None
     asked = form_of(await connection.body(), _Level, WANTED)
     kind, level = asked["kind"], asked["level"]
     try:

@@ -9,7 +9,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from flowguard.errors import ConfigError
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.http_connection import Request, Response, json_response
 
 
@@ -33,10 +33,7 @@ Reload = Callable[[], Awaitable[Reloaded]]
 
 
 async def reload_response(reload: Reload, request: Request) -> Response:
-    """Return 200 with what was read, 403 for other callers, or 409 if a file is invalid."""
-    refusal = refusal_of_change(request)
-    if refusal is not None:
-        return refusal
+    """Return 200 with what was read, or 409 if a file is invalid."""
     try:
         response = json_response(await reload())
     except ConfigError as error:

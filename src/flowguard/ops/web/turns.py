@@ -34,3 +34,12 @@ class AnswerTurns:
             finally:
                 took_s = trio.current_time() - began_s
                 self._free_at_s = began_s + took_s / LOOP_SHARE
+
+    async def take_all(self, step: Callable[[], bool]) -> Response | None:
+        """Take a turn for each step while it returns True; return 503 if too many requests wait."""
+        goes_on: bool | Response = True
+        while goes_on:
+            goes_on = await self.take(step)
+            if isinstance(goes_on, Response):
+                return goes_on
+        return None

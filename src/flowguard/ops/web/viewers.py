@@ -1,7 +1,7 @@
 """Viewers of the page: each gets the samples of the one sampler while it reads them."""
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final
 
 import trio
 
@@ -12,35 +12,27 @@ VIEWERS_MAX: Final = 16
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 
-@final
-class Viewers:
-    """Serves up to VIEWERS_MAX viewers at once."""
+async def serve_viewer(
+    sampler: Sampler, _: Request, connection: HttpConnection, on_begin: Callable[[], None]
+) -> Response | None:
+    """Send the peer every sample until it disconnects or stops reading; return 503 if there are
+    VIEWERS_MAX viewers already. `on_begin` is called before the first sample.
 
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-
-    async def serve(
-        self, _: Request, connection: HttpConnection, on_begin: Callable[[], None]
-    ) -> Response | None:
-        """Send the peer every sample until it disconnects or stops reading; return 503 if there are
-        too many viewers. `on_begin` is called before the first sample.
-
-        Raises trio's errors of a lost peer.
-        """
-        sampler = self._sampler
-        if sampler.viewers >= VIEWERS_MAX:
-            return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
-        on_begin()
-        sampler.join()
-        try:
-            await connection.begin(EVENT_STREAM)
-            await connection.go_on(sampler.history_event())
-            number = sampler.encoded
-            while True:
-                number, event = await sampler.event_after(number)
-                await connection.go_on(event)
-        except trio.TooSlowError:
-            pass
-        finally:
-            sampler.leave()
-        return None
+    Raises trio's errors of a lost peer.
+    """
+    if sampler.viewers >= VIEWERS_MAX:
+        return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
+    on_begin()
+    sampler.join()
+    try:
+        await connection.begin(EVENT_STREAM)
+        await connection.go_on(sampler.history_event())
+        number = sampler.encoded
+        while True:
+            number, event = await sampler.event_after(number)
+            await connection.go_on(event)
+    except trio.TooSlowError:
+        pass
+    finally:
+        sampler.leave()
+    return None

@@ -4,7 +4,7 @@ It changes nothing. Other machines need the token.
 """
 
 from dataclasses import asdict
-from typing import Annotated, Final, Literal, NotRequired, final
+from typing import Annotated, Final, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -13,7 +13,6 @@ from flowguard.access.rights import Principal
 from flowguard.access.rules import Rules
 from flowguard.access.verdicts import AclVerdict, publish_verdict, subscribe_verdict
 from flowguard.node.node import Node
-from flowguard.ops.web.callers import refusal_of_change
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -57,38 +56,27 @@ def client_id_of_question(body: bytes) -> str:
     return form_of(body, AclQuestion, WANTED)["client_id"]
 
 
-@final
-class AclTests:
-    def __init__(self, node: Node, *, has_token: bool) -> None:
-        """`has_token`: callers of other machines have shown it."""
-        self._node = node
-        self._has_token = has_token
-
-    async def answer(self, request: Request, connection: HttpConnection) -> Response:
-        """Return 200, 400 for a topic that is none, 403 for callers that may not ask. Raises
-        BadRequest."""
-        refusal = refusal_of_change(request, with_token=self._has_token)
-        if refusal is not None:
-            return refusal
-        question = form_of(await connection.body(), AclQuestion, WANTED)
-        hooks, client_id = self._node.hooks, question["client_id"]
-        session = self._node.registry.sessions.get(client_id)
-        principal = None
-        if "user" not in question and session is not None and session.rights is not None:
-            principal = session.rights.principal
-        try:
-            verdict = verdict_of(question, hooks.rules, principal)
-        except ValueError as error:
-            return json_response({"error": str(error)}, 400)
-        if verdict.allowed and hooks.authorizer is not None:
-            ask = (
-                hooks.authorizer.may_publish
-                if question["action"] == "publish"
-                else hooks.authorizer.may_subscribe
-            )
-            if not ask(client_id, question["topic"]):
-                verdict = AclVerdict(allowed=False, rule="the authorizer of the program")
-        return json_response(asdict(verdict))
+async def acl_response(node: Node, _: Request, connection: HttpConnection) -> Response:
+    """Return 200, or 400 for a topic that is none. Raises BadRequest."""
+    question = form_of(await connection.body(), AclQuestion, WANTED)
+    hooks, client_id = node.hooks, question["client_id"]
+    session = node.registry.sessions.get(client_id)
+    principal = None
+    if "user" not in question and session is not None and session.rights is not None:
+        principal = session.rights.principal
+    try:
+        verdict = verdict_of(question, hooks.rules, principal)
+    except ValueError as error:
+        return json_response({"error": str(error)}, 400)
+    if verdict.allowed and hooks.authorizer is not None:
+        ask = (
+            hooks.authorizer.may_publish
+            if question["action"] == "publish"
+            else hooks.authorizer.may_subscribe
+        )
+        if not ask(client_id, question["topic"]):
+            verdict = AclVerdict(allowed=False, rule="the authorizer of the program")
+    return json_response(asdict(verdict))
 
 
 def verdict_of(

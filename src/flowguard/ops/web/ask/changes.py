@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from flowguard.node.node import Node
 from flowguard.ops.lists.retained import filter_of, matching
-from flowguard.ops.web.callers import audit, refusal_of_change
+from flowguard.ops.web.callers import audit
 from flowguard.ops.web.http_connection import (
     HttpConnection,
     Request,
@@ -67,24 +67,12 @@ EndClient = Callable[[bool, str], Awaitable[Response]]
 """Ends a connection, or with True the session too, of this client id."""
 
 
-@final
-class ClientChanges:
-    """Ends connections and sessions."""
-
-    def __init__(self, end: EndClient, *, has_token: bool) -> None:
-        """`has_token`: callers of other machines have shown it, and may make changes."""
-        self._end = end
-        self._has_token = has_token
-
-    async def change(self, request: Request, connection: HttpConnection) -> Response:
-        """Return 200, 403 for callers that may not, 404 without such a client, 503 without a
-        commit in time. Raises BadRequest."""
-        refusal = refusal_of_change(request, with_token=self._has_token)
-        if refusal is not None:
-            return refusal
-        client_id = client_id_of(await connection.body())
-        response = await self._end(request.path == FORGET, client_id)
-        return audit(request, response, client_id=client_id)
+async def change_client(end: EndClient, request: Request, connection: HttpConnection) -> Response:
+    """End a connection or a session. Return 200, 404 without such a client, or 503 without a commit
+    in time. Raises BadRequest."""
+    client_id = client_id_of(await connection.body())
+    response = await end(request.path == FORGET, client_id)
+    return audit(request, response, client_id=client_id)
 
 
 async def end_client(
@@ -120,21 +108,14 @@ async def _is_committed(node: Node, now_s: float, client_id: str = "") -> bool:
 class RetainedChanges:
     """Deletes retained messages of a broker."""
 
-    def __init__(
-        self, node: Node, clock: Callable[[], float], turns: AnswerTurns, *, has_token: bool
-    ) -> None:
-        """`has_token`: as for `ClientChanges`."""
+    def __init__(self, node: Node, clock: Callable[[], float], turns: AnswerTurns) -> None:
         self._node = node
         self._clock = clock
         self._turns = turns
-        self._has_token = has_token
 
     async def delete(self, request: Request, connection: HttpConnection) -> Response:
-        """Return 200, 403 for callers that may not, 503 without a commit in time. Raises
-        BadRequest. Messages that the broker itself publishes below `$SYS/` stay."""
-        refusal = refusal_of_change(request, with_token=self._has_token)
-        if refusal is not None:
-            return refusal
+        """Return 200, or 503 without a commit in time. Raises BadRequest. Messages that the broker
+        itself publishes below `$SYS/` stay."""
         filter = retained_filter_of(await connection.body())
         connection.is_served = True
         response, deleted = await self._delete(filter)

@@ -29,18 +29,9 @@ class Collected:
     async def prepare(self, request: Request) -> Response | None:
         """Collect what the answer needs. Return 503 if too many requests wait."""
         if request.path == METRICS:
-            return await self._count_queued()
+            return await self._turns.take_all(self._queued.begin())
         if request.path.startswith(EXPLAIN):
             await self._count_in_log(request.path.removeprefix(EXPLAIN))
-        return None
-
-    async def _count_queued(self) -> Response | None:
-        count = self._queued.begin()
-        goes_on: bool | Response = True
-        while goes_on:
-            goes_on = await self._turns.take(count)
-            if isinstance(goes_on, Response):
-                return goes_on
         return None
 
     async def _count_in_log(self, client_id: str) -> None:

@@ -113,11 +113,9 @@ class ListAnswers:
             return json_response({"error": "this list is no longer kept: begin again"}, 410)
         if isinstance(page, Response):
             return page
-        goes_on: bool | Response = True
-        while goes_on:
-            goes_on = await self._turns.take(page.step)
-            if isinstance(goes_on, Response):
-                return goes_on
+        refusal = await self._turns.take_all(page.step)
+        if refusal is not None:
+            return refusal
         await trio.lowlevel.checkpoint()  # The broker works between the last step and the answer.
         following = json.dumps(self._lists.finish(page)).encode()
         body = b'{"%s": %s, "next": %s}' % (ROWS[request.path].encode(), page.text(), following)
