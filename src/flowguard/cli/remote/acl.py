@@ -11,8 +11,8 @@ import typer
 
 from flowguard.app.reloadable_files import rules_of
 from flowguard.cli.console import AsJson, refused, shown
-from flowguard.cli.remote.ask import DEFAULT_URL
-from flowguard.cli.remote.lists.pages import Url, asked
+from flowguard.cli.remote.ask import DEFAULT_URL, Url
+from flowguard.cli.remote.lists.pages import asked
 from flowguard.cli.settings import load
 from flowguard.errors import ConfigError
 from flowguard.ops.web.ask.acl import ACL_TEST, AclAnswer, AclQuestion, verdict_of

@@ -4,7 +4,8 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
@@ -14,6 +15,7 @@ import typer
 from flowguard.cli.console import refused, shown
 
 DEFAULT_URL: Final = os.environ.get("FLOWGUARD_URL", "http://127.0.0.1:9883")
+Url = Annotated[str, typer.Option(help="The broker's HTTP port.")]
 PATIENCE_S: Final = 5.0
 POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
 """Headers of a request for a change; no form of a web page can send the second one."""
@@ -122,12 +124,18 @@ def _json_or_nothing(body: bytes) -> Any:
         return None
 
 
-def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
-    """Print the failure, and the `option` that selects another broker if none has answered."""
-    if error.code is not None:
-        return refused(f"flowguard {command}: {error}", HINTS.get(error.code, ""))
-    return refused(
-        f"flowguard {command}: no answer from {error}",
-        "Is a broker running? It prints `http on URL` when it starts; name that URL:\n"
-        f"flowguard {command} {option}",
-    )
+@contextmanager
+def needs_answer(command: str, option: str = "--url http://HOST:PORT") -> Iterator[None]:
+    """End the command if there is no answer; if none came, print the `option` that selects another
+    broker."""
+    try:
+        yield
+    except NoAnswer as error:
+        if error.code is not None:
+            hint = HINTS.get(error.code, "")
+            raise refused(f"flowguard {command}: {error}", hint) from error
+        raise refused(
+            f"flowguard {command}: no answer from {error}",
+            "Is a broker running? It prints `http on URL` when it starts; name that URL:\n"
+            f"flowguard {command} {option}",
+        ) from error

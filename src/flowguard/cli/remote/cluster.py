@@ -13,9 +13,9 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flowguard.app.workers.cluster_status import ClusterStatus, ShardLoad, sentences_of
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import AsJson, plain, refused
 from flowguard.cli.remote.answers import turned_down, understood
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, ask, needs_answer
 
 LOADS: Final = ("clients", "sessions", "window", "pressure", "waiting")
 
@@ -36,16 +36,14 @@ def _group() -> None:
 @cluster.command()
 def status(
     url: Url = DEFAULT_URL,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show nodes and shards.
 
     The exit code is 1 while a shard does not serve or moves, or Redis does not answer the node.
     """
-    try:
+    with needs_answer("cluster status"):
         found = _status(url)
-    except NoAnswer as error:
-        raise complain("cluster status", error, "--url http://HOST:PORT") from error
     if as_json:
         sys.stdout.write(f"{json.dumps(found)}\n")
     else:
@@ -137,24 +135,21 @@ def _status(url: str) -> ClusterStatus:
 
 
 def _change(url: str, command: str, path: str, body: object) -> None:
-    try:
+    with needs_answer(command):
         code, answer = ask(url, path, body)
         if code != 200:
             raise turned_down(url, code, answer)
-    except NoAnswer as error:
-        raise complain(command, error, "--url http://HOST:PORT") from error
 
 
 def _follow(url: str, command: str, left: Callable[[ClusterStatus], str]) -> None:
     """Show what is left until that is nothing."""
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=plain(stderr=True, soft_wrap=False)) as progress:
+    console = plain(stderr=True, soft_wrap=False)
+    with Progress(*columns, console=console) as progress, needs_answer(command):
         task = progress.add_task("")
         try:
             while text := left(_status(url)):
                 progress.update(task, description=text)
                 time.sleep(POLL_S)
-        except NoAnswer as error:
-            raise complain(command, error, "--url http://HOST:PORT") from error
         except KeyboardInterrupt:
             raise refused("The shards move on: flowguard cluster status", code=130) from None

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flowguard.cli.console import plain
 from flowguard.cli.remote.answers import turned_down
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, Url, ask, needs_answer
 
 UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
@@ -28,7 +28,7 @@ def drain(
     over: Annotated[
         str, typer.Option(metavar="TIME", help="Time until the last client: 90s, 5m or 1h.")
     ],
-    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
 ) -> None:
     """End a broker or proxy slowly, client by client.
 
@@ -36,13 +36,11 @@ def drain(
     until it has ended; after Ctrl-C it drains on.
     """
     over_s = seconds_of(over)
-    try:
+    with needs_answer("drain"):
         clients, what = _clients(url)
         code, answer = ask(url, "/drain", {"over_s": over_s})
         if code != 200:
             raise turned_down(url, code, answer)
-    except NoAnswer as error:
-        raise complain("drain", error, "--url http://HOST:PORT") from error
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=plain(stderr=True, soft_wrap=False)) as progress:
         task = progress.add_task(f"{clients:,} clients", total=max(1, clients))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flowguard.cli.console import AsJson, plain, refused, shown
 from flowguard.cli.remote.answers import turned_down, understood
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, Url, ask, needs_answer
 from flowguard.ops.common.explanation import Explained
 from flowguard.ops.explain_words import clock_text
 from flowguard.ops.pressure import Decision
@@ -33,7 +33,7 @@ def explain(
     client_id: Annotated[
         str, typer.Argument(metavar="CLIENT_ID", help="Client identifier in its CONNECT.")
     ],
-    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a client is paused or gets no messages.
@@ -42,15 +42,13 @@ def explain(
 
     The exit code is 1 if there is no such client or the broker does not answer.
     """
-    try:
+    with needs_answer("explain"):
         code, answer = ask(url, f"/explain/{quote(client_id, safe='')}")
         if code not in (200, 404) or not isinstance(answer, dict):
             raise turned_down(url, code, answer)
         # Programs may understand the answer of another version.
         is_shown = code == 200 and not as_json
         explanation = understood(url, code, answer, Explained) if is_shown else None
-    except NoAnswer as error:
-        raise complain("explain", error, "--url http://HOST:PORT") from error
     if as_json:
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     elif explanation is not None:

@@ -7,7 +7,7 @@ import typer
 
 from flowguard.cli.console import AsJson, plain, refused
 from flowguard.cli.remote.answers import turned_down
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, Url, ask, needs_answer
 
 log = typer.Typer(
     help="Show or change the levels of a running broker's log.",
@@ -15,7 +15,6 @@ log = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-Url = Annotated[str, typer.Option(help="The broker's HTTP port.")]
 
 
 @log.command()
@@ -42,15 +41,13 @@ def set_level(
 
 
 def _asked(command: str, url: str, body: object) -> dict[str, Any]:
-    try:
+    with needs_answer(command):
         code, answer = ask(url, "/log", body)
         if code in (400, 403) and isinstance(answer, dict):
             raise refused(f"flowguard {command}: {answer.get('error')}")
         if code != 200 or not isinstance(answer, dict):
             raise turned_down(url, code, answer)
         return answer
-    except NoAnswer as error:
-        raise complain(command, error, "--url http://HOST:PORT") from error
 
 
 def _print(levels: dict[str, Any]) -> None:

@@ -1,13 +1,13 @@
 """`flowguard reload`: a running broker reads certificates, users, keys and rules again."""
 
 import json
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from flowguard.cli.console import AsJson, refused
 from flowguard.cli.remote.answers import understood
-from flowguard.cli.remote.ask import DEFAULT_URL, HINTS, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, HINTS, Url, ask, needs_answer
 from flowguard.lines import count
 
 READING_S: Final = 60.0
@@ -15,7 +15,7 @@ READING_S: Final = 60.0
 
 
 def reload(
-    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
     """Reload certificates, users, keys and rules, as SIGHUP does.
@@ -25,14 +25,12 @@ def reload(
     # Imported on demand, because it takes a tenth of a second that --help does not need.
     from flowguard.ops.web.reload import Reloaded
 
-    try:
+    with needs_answer("reload"):
         code, answer = ask(url, "/reload", {}, READING_S)
         if code != 200 and isinstance(answer, dict):
             why = answer.get("error") or f"status {code}"
             raise refused(f"flowguard reload: nothing has changed: {why}", HINTS.get(code, ""))
         read = understood(url, code, answer, Reloaded)
-    except NoAnswer as error:
-        raise complain("reload", error, "--url http://HOST:PORT") from error
     if as_json:
         typer.echo(json.dumps(read))
         return

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from flowguard.cli.remote.answers import understood
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, needs_answer
 from flowguard.cli.remote.top_screen import READ, StatusHistory, frame
 from flowguard.cli.remote.top_workers import MachineHistory, machine_frame
 from flowguard.ops.status import Status
@@ -33,7 +33,7 @@ def top(
     """
     console = Console(highlight=False)
     screen = _Screen(url)
-    try:
+    with needs_answer("top", "http://HOST:PORT"):
         status = screen.ask()
         if as_json:
             typer.echo(json.dumps(status))
@@ -41,8 +41,6 @@ def top(
             console.print(screen.frame(console.width))
         else:
             _watch(screen, console)
-    except NoAnswer as error:
-        raise complain("top", error, "http://HOST:PORT") from error
 
 
 class _Screen:

@@ -11,7 +11,7 @@ import typer
 
 from flowguard.cli.console import refused, shown
 from flowguard.cli.remote.answers import turned_down
-from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import DEFAULT_URL, Url, ask, needs_answer
 from flowguard.cli.remote.drain import seconds_of
 
 PATIENCE_S: Final = 15.0
@@ -30,7 +30,7 @@ def trace(
         str, typer.Option("--for", metavar="TIME", help="Time until it ends: 30s, 5m or 1h.")
     ] = "1h",
     count: Annotated[int, typer.Option(min=0, help="Lines until it ends; 0: no limit.")] = 0,
-    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """Show packets of clients, and decisions of the broker.
@@ -42,8 +42,12 @@ def trace(
     """
     wanted = {"client": client, "payload": payload, "for_s": max(1, round(seconds_of(duration)))}
     reader = _Reader(count, as_json=as_json)
-    try:
-        code, answer = ask(url, f"/trace?{urlencode(wanted)}", None, PATIENCE_S, reader.read)
+    with needs_answer("trace"):
+        try:
+            code, answer = ask(url, f"/trace?{urlencode(wanted)}", None, PATIENCE_S, reader.read)
+        except KeyboardInterrupt:
+            reader.end()
+            return
         if code == 400 and isinstance(answer, dict):
             raise refused(f"flowguard trace: {shown(str(answer.get('error')))}", code=2)
         if code == 404:
@@ -52,11 +56,6 @@ def trace(
             )
         if code != 200:
             raise turned_down(url, code, answer)
-    except NoAnswer as error:
-        raise complain("trace", error, "--url http://HOST:PORT") from error
-    except KeyboardInterrupt:
-        reader.end()
-        return
     reader.end()
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Final
 import typer
 
 from flowguard.cli.console import shown
-from flowguard.cli.remote.ask import DEFAULT_URL
+from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.explain import explain
-from flowguard.cli.remote.lists.pages import AsJson, Limit, Url, asked, show_list
+from flowguard.cli.remote.lists.pages import AsJson, Limit, asked, show_list
 from flowguard.ops.lists.clients import ClientState
 from flowguard.ops.web.ask.changes import Changed
 from flowguard.ops.web.ask.lists import FLAPPING, ClientPage, FlappingPage

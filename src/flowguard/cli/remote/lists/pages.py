@@ -13,13 +13,12 @@ from rich.table import Table
 
 from flowguard.cli.console import plain, refused, shown
 from flowguard.cli.remote.answers import checked
-from flowguard.cli.remote.ask import HINTS, NoAnswer, ask, complain
+from flowguard.cli.remote.ask import HINTS, ask, needs_answer
 from flowguard.ops.web.callers import THERE_IS
 
 PATIENCE_S: Final = 30.0
 """Time-out of one page or change, seconds: a busy broker answers in its free time."""
 
-Url = Annotated[str, typer.Option(help="The broker's HTTP port.")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of rows.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
@@ -93,7 +92,7 @@ def asked(
 
     Exits with the reason of the broker, and `hint` for something that it does not have (404).
     """
-    try:
+    with needs_answer(command):
         code, answer = ask(url, path, body, PATIENCE_S)
         why = answer.get("error") if code != 200 and isinstance(answer, dict) else None
         if isinstance(why, str):
@@ -103,5 +102,3 @@ def asked(
                 raise refused(f"flowguard {command}: {why}")
             raise refused(f"flowguard {command}: {shown(why)}", {**HINTS, 404: hint}.get(code, ""))
         return checked(url, code, answer, form)
-    except NoAnswer as error:
-        raise complain(command, error, "--url http://HOST:PORT") from error

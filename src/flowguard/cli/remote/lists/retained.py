@@ -5,8 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from flowguard.cli.console import shown
-from flowguard.cli.remote.ask import DEFAULT_URL
-from flowguard.cli.remote.lists.pages import AsJson, Limit, Url, asked, show_list
+from flowguard.cli.remote.ask import DEFAULT_URL, Url
+from flowguard.cli.remote.lists.pages import AsJson, Limit, asked, show_list
 from flowguard.lines import count
 from flowguard.ops.web.ask.changes import DELETE_RETAINED, Deleted
 from flowguard.ops.web.ask.lists import RETAINED, RetainedPage

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.remote.ask import DEFAULT_URL
-from flowguard.cli.remote.lists.pages import AsJson, Limit, Url, show_list
+from flowguard.cli.remote.ask import DEFAULT_URL, Url
+from flowguard.cli.remote.lists.pages import AsJson, Limit, show_list
 from flowguard.ops.web.ask.lists import SUBSCRIPTIONS, SubscriptionPage
 
 COLUMNS: Final = (
