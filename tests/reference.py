@@ -28,17 +28,21 @@ from tests.flowguard.session.transitions import CONNECTION, RECEIVED, SENT, Even
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
-BOUNDED_LOGS: Final = {
-    "ErrorLog": ("error", "`exc_info`"),
-    "FaultLog": ("warning", "`address`, `reason`, `why`"),
-    "LimitLog": ("warning", "`address`, `effect`, `ends`"),
-    "RequestLog": ("warning", "`client_id`, `user_name`, `topic`, `reason`"),
-    "PeerLog": ("warning", "`address`, `client_id`, `user_name`, `reason`, `why`"),
-}
-"""Level and fields of the logs in `flowguard.broker.logs.error_log`."""
+ERROR: Final = ("error", "`exc_info`")
+REJECTED_PEER: Final = ("warning", "`address`, `client_id`, `user_name`, `reason`, `why`")
+REJECTED_PACKET: Final = ("warning", "`client_id`, `user_name`, `topic`, `reason`")
 BOUNDED_EVENTS: Final = {
+    "address limited after wrong passwords": ("warning", "`address`, `effect`, `ends`"),
     "audit": ("warning", "`action`, `by`, `status`"),
-    "authentication failed": BOUNDED_LOGS["PeerLog"],
+    "authentication failed": REJECTED_PEER,
+    "connection failed": ERROR,
+    "error in a callback": ERROR,
+    "http request failed": ERROR,
+    "peer rejected": REJECTED_PEER,
+    "publish rejected": REJECTED_PACKET,
+    "subscription rejected": REJECTED_PACKET,
+    "tick failed": ERROR,
+    "transport failed": ("warning", "`address`, `reason`, `why`"),
     "connected": (
         "debug",
         "`client_id`, `user_name`, `address`, `listener`, `version`, `clean`, `keep_alive_s`, "
@@ -47,7 +51,7 @@ BOUNDED_EVENTS: Final = {
     "disconnected": ("debug", "`client_id`, `address`, `reason`, `by`, `connected_s`, `why`"),
     "subscribed": ("debug", "`client_id`, `user_name`, `topic`, `qos`"),
 }
-"""Level and fields of the events of a plain `BoundedLog`."""
+"""Level and fields of the events of each `BoundedLog`."""
 UNITS: Final = ("seconds", "bytes", "packets", "ratio")
 LEVELS: Final = ("info", "warning", "error")
 Rows = Iterable[Iterable[str]]
@@ -214,11 +218,10 @@ def events_in(path: Path) -> Iterator[tuple[str, str, str]]:
                     fields = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
                     for text in texts_of(node.args[0], constants):
                         yield text, level, fields.replace("`...`", "...")
-            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(text)), *_]):
-                found = BOUNDED_EVENTS.get(text) if kind == "BoundedLog" else BOUNDED_LOGS.get(kind)
-                if found:
-                    yield text, *found
-                    yield f"{text}, not shown", found[0], "count by error or reason"
+            case ast.Call(func=ast.Name(id="BoundedLog"), args=[ast.Constant(value=str(text)), *_]):
+                level, fields = BOUNDED_EVENTS[text]
+                yield text, level, fields
+                yield f"{text}, not shown", level, "count by error or reason"
 
 
 PARQUET_PREFACE: Final = f"""\

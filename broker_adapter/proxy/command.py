@@ -5,6 +5,7 @@ import secrets
 import socket
 import ssl
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -23,7 +24,7 @@ from flowguard.app.http_front import listen_http
 from flowguard.app.reloadable_files import read_token, warn_of_expired
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
-from flowguard.broker.logs.error_log import ErrorLog, FaultLog
+from flowguard.broker.logs.error_log import BoundedLog, show_fault
 from flowguard.broker.sockets.descriptors import widen_table
 from flowguard.broker.sockets.listening import open_doorways
 from flowguard.cli import serve_options as options
@@ -122,16 +123,17 @@ def _built(sources: Sources, named: list[tuple[str, Path | None]], says_address:
             hint = "listen on an address that this machine has"
         raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
     count = len(upstreams)
-    errors, faults = ErrorLog("connection failed"), FaultLog("transport failed", kind="transport")
+    errors = BoundedLog("connection failed", "error")
+    faults = BoundedLog("transport failed", kind="transport")
     bounds = with_gate(loaded.bounds, count)
     core = ProxyCore(
         bounds.settings.flow,
         bounds.memory_bytes,
         upstreams,
         draw=secrets.SystemRandom().random,
-        on_error=errors,
+        on_error=errors.raised,
     )
-    core.door.log_fault = faults
+    core.door.log_fault = partial(show_fault, faults)
     reactor = ProxyReactor(core, clock, says_address=says_address)
     widen_table(descriptors := use_all_descriptors())
     for doorway in doorways:

@@ -19,11 +19,10 @@ class ProxyLog:
     """Logs what a proxy reports of its clients; `logs` are to be run."""
 
     def __init__(self, core: ProxyCore) -> None:
-        self._failures = BoundedLog("authentication failed", kind="authentication")
-        self._peers = PeerLog("peer rejected", self._failures)
+        self._peers = PeerLog()
         self._connected = BoundedLog("connected", "debug", "clients", SHOWN_MAX)
         self._disconnected = BoundedLog("disconnected", "debug", "clients", SHOWN_MAX)
-        self.logs: Final = (self._failures, self._peers, self._connected, self._disconnected)
+        self.logs: Final = (*self._peers.logs, self._connected, self._disconnected)
         self._lives = core.counters.lives
         core.lives.on_connected = self.connected
         core.lives.on_ended = self.ended

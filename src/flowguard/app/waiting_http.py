@@ -10,7 +10,7 @@ from typing import Final, final
 
 import trio
 
-from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.logs.error_log import BoundedLog
 from flowguard.ops.web.endpoints import HEALTH, READY
 from flowguard.ops.web.http import HttpServer, Keys, accept_all
 from flowguard.ops.web.http_connection import (
@@ -66,11 +66,11 @@ class WaitingHttp:
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._has_begun.set()
-        errors = ErrorLog("http request failed")
+        errors = BoundedLog("http request failed", "error")
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(errors.run)
-                await accept_all(self.listener, HttpServer(self._respond, errors))
+                await accept_all(self.listener, HttpServer(self._respond, errors.raised))
 
     async def _respond(
         self, request: Request, connection: HttpConnection, server: HttpServer

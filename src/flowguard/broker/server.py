@@ -23,7 +23,7 @@ from flowguard.broker.commits.committer import Committer
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.identity.hashers import Hashers, SpareTime
 from flowguard.broker.leaving import Departures, leave
-from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, FaultLog, PeerLog, RequestLog
+from flowguard.broker.logs.error_log import BoundedLog, PeerLog, show_fault, show_rejection
 from flowguard.broker.logs.life_log import LifeLog
 from flowguard.broker.logs.overload_log import OverloadLog
 from flowguard.broker.memory import give_back_memory
@@ -129,19 +129,19 @@ async def serve(
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
     clock = store.clock or unix_clock()
-    errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
-    failures = BoundedLog("authentication failed", kind="authentication")
-    turned_away = PeerLog("peer rejected", failures)
+    errors = BoundedLog("connection failed", "error")
+    tick_errors = BoundedLog("tick failed", "error")
+    turned_away, draw = PeerLog(), secrets.SystemRandom().random
     node = Node(
         bounds,
         clock(),
-        Surroundings(_random_id, secrets.SystemRandom().random, thread_time, errors, turned_away),
+        Surroundings(_random_id, draw, thread_time, errors.raised, turned_away),
         hooks=hooks if checks is None else _asked_by(checks, hooks or Hooks()),
         cluster=members,
         shadow=shadow,
         keeps_apart=isinstance(store, ApplicationStore),
     )
-    logs = (errors, tick_errors, turned_away, failures, *_logs_of(node))
+    logs = (errors, tick_errors, *turned_away.logs, *_logs_of(node))
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, committer.presence, alone=alone)
     with _closing(store, doorways, reactor) as opened:
@@ -157,10 +157,10 @@ async def serve(
         seen = (node, store, committer, reactor, clock, running.onlookers)
         tasks: list[Callable[[], Awaitable[None]]] = [
             partial(committer.run, reactor),
-            partial(keep_house, *seen, overload_log, tick_errors),
+            partial(keep_house, *seen, overload_log, tick_errors.raised),
             partial(give_back_memory, node, lambda: reactor.idle_s),
             *(reactor.run, *(each.run for each in logs)),
-            *_checking(checks, node, reactor, clock, errors),
+            *_checking(checks, node, reactor, clock, errors.raised),
         ]
         # A service may end slowly: sockets and store are closed before it does.
         async with trio.open_nursery() as services:
@@ -190,11 +190,12 @@ def _closing(store: Store, doorways: list[Doorway], reactor: Reactor) -> ExitSta
 
 def _logs_of(node: Node) -> tuple[BoundedLog, ...]:
     """Connect the logs that parts of a node call; each is to be run."""
-    node.door.log_fault = faults = FaultLog("transport failed", kind="transport")
-    publishes = RequestLog("publish rejected", kind="publishes")
-    filters = RequestLog("subscription rejected", kind="subscriptions")
-    node.state.rejections.on_publish = publishes
-    node.state.rejections.on_subscription = filters
+    faults = BoundedLog("transport failed", kind="transport")
+    publishes = BoundedLog("publish rejected", kind="publishes")
+    filters = BoundedLog("subscription rejected", kind="subscriptions")
+    node.door.log_fault = partial(show_fault, faults)
+    node.state.rejections.on_publish = partial(show_rejection, publishes)
+    node.state.rejections.on_subscription = partial(show_rejection, filters)
     return faults, publishes, filters, *LifeLog(node).logs
 
 

@@ -8,7 +8,7 @@ import structlog
 from structlog.typing import EventDict
 
 from flowguard.broker.logs import levels
-from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.logs.error_log import BoundedLog
 from flowguard.broker.logs.output_lines import STDERR
 from flowguard.cli.console import shown
 from flowguard.config import LogSettings
@@ -53,10 +53,10 @@ async def log_ignored() -> None:
 
     A peer causes one by requesting, in TLS, a server name whose bytes are no text.
     """
-    errors = ErrorLog("error in a callback")
+    errors = BoundedLog("error in a callback", "error")
     before, sys.unraisablehook = (
         sys.unraisablehook,
-        lambda seen: errors(seen.exc_value or RuntimeError(seen.err_msg)),
+        lambda seen: errors.raised(seen.exc_value or RuntimeError(seen.err_msg)),
     )
     try:
         await errors.run()

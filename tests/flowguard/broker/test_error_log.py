@@ -13,7 +13,7 @@ import trio
 from structlog.testing import capture_logs
 
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, BoundedLog, ErrorLog, PeerLog
+from flowguard.broker.logs.error_log import GATE_TEXTS, SHOWN_MAX, BoundedLog, PeerLog
 from flowguard.broker.server import Running
 from flowguard.broker.sockets.listening import Doorway, open_doorways
 from flowguard.codec.packets import Connack, Disconnect, Suback, Subscribe
@@ -29,10 +29,10 @@ from tests.support.stage import Stage
 
 
 def test_few_of_a_kind_are_shown_and_all_are_counted() -> None:
-    errors = ErrorLog("connection failed")
+    errors = BoundedLog("connection failed", "error")
     with capture_logs() as lines:
         for number in range(1_000):
-            errors(KeyError("hook") if number % 4 else RuntimeError("bug"))
+            errors.raised(KeyError("hook") if number % 4 else RuntimeError("bug"))
         errors.flush()
     *shown, counted = lines
     assert [line["event"] for line in shown] == ["connection failed"] * (2 * SHOWN_MAX)
@@ -43,17 +43,17 @@ def test_few_of_a_kind_are_shown_and_all_are_counted() -> None:
 
 
 def test_each_interval_shows_some_again() -> None:
-    errors = ErrorLog("connection failed")
+    errors = BoundedLog("connection failed", "error")
     with capture_logs() as lines:
         for _ in range(3):
             for _ in range(SHOWN_MAX):
-                errors(ValueError())
+                errors.raised(ValueError())
             errors.flush()
     assert len(lines) == 3 * SHOWN_MAX
 
 
 def test_an_interval_without_errors_says_nothing() -> None:
-    errors = ErrorLog("connection failed")
+    errors = BoundedLog("connection failed", "error")
     with capture_logs() as lines:
         errors.flush()
     assert lines == []
@@ -84,12 +84,13 @@ def test_each_rejection_by_the_gate_has_words() -> None:
 
 
 def test_each_reason_of_the_gate_is_shown_and_counted_apart() -> None:
-    connection, rejected = Stage().connect("c").connection, PeerLog("peer rejected", BoundedLog(""))
+    connection, rejected = Stage().connect("c").connection, PeerLog()
     with capture_logs() as lines:
         for why in (Reason.GATE_DEADLINE, Reason.GATE_WAIT):
             for _ in range(SHOWN_MAX + 2):
                 rejected(connection, ReasonCode.SERVER_BUSY, why)
-        rejected.flush()
+        for log in rejected.logs:
+            log.flush()
     shown = [line["why"].partition(": ")[0] for line in lines[:-1]]
     assert shown == SHOWN_MAX * ["gate_deadline"] + SHOWN_MAX * ["gate_wait"]
     assert (lines[-1]["gate_deadline"], lines[-1]["gate_wait"]) == (2, 2)

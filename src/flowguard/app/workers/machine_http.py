@@ -45,7 +45,7 @@ from flowguard.app.workers.process import Worker, sentence_of
 from flowguard.app.workers.readiness import ready_response
 from flowguard.app.workers.seat import HTTP, name_of, socket_path
 from flowguard.app.workers.worker_request import LOST, WorkerRequest
-from flowguard.broker.logs.error_log import ErrorLog
+from flowguard.broker.logs.error_log import BoundedLog
 from flowguard.broker.workers.unix_sockets import connect_unix
 from flowguard.cluster.members import Members
 from flowguard.ops.web.ask.acl import ACL_TEST, client_id_of_question
@@ -439,11 +439,11 @@ async def serve_machine(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; starts with the address."""
-    errors = ErrorLog("http request failed")
+    errors = BoundedLog("http request failed", "error")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(errors.run)
         task_status.started(listener.getsockname()[:2])
-        await accept_all(listener, HttpServer(answers.respond, errors))
+        await accept_all(listener, HttpServer(answers.respond, errors.raised))
 
 
 def _json(answer: Response | None) -> Any:

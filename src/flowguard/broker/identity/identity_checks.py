@@ -19,11 +19,11 @@ import trio
 from flowguard.access.rights import Principal
 from flowguard.broker.identity.hashers import Hashers
 from flowguard.broker.identity.scram_exchange import ScramExchange
-from flowguard.broker.logs.error_log import LimitLog
-from flowguard.broker.sockets.link import Link
+from flowguard.broker.logs.error_log import BoundedLog
+from flowguard.broker.sockets.link import LOCAL, Link
 from flowguard.codec.packets import Connect
 from flowguard.errors import UnprovedError
-from flowguard.identity.failures import FailureLimit, origin_of
+from flowguard.identity.failures import BURST, REFILL_S, FailureLimit, origin_of
 from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.lines import read
 from flowguard.network_settings import NetworkSettings
@@ -80,7 +80,7 @@ class IdentityChecks:
         self._passwords = RememberedPasswords(key)
         self._tokens = RememberedTokens(key)
         self._failures = FailureLimit()
-        self.limit_log = LimitLog("address limited after wrong passwords")
+        self.limit_log = BoundedLog("address limited after wrong passwords")
         self._questions: deque[_Question] = deque()
         self._asked = trio.Event()
         self._door = Door()
@@ -241,8 +241,13 @@ class IdentityChecks:
         question.answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, why)
 
     def _failed(self, address: str, now_s: float) -> None:
-        if self._failures.failed(address, now_s):
-            self.limit_log(address)
+        if self._failures.failed(address, now_s) and self.limit_log.may_show("addresses"):
+            self.limit_log.show(
+                address=address or LOCAL,
+                effect="its passwords are rejected without a check, except one per "
+                f"{REFILL_S:.0f} s; passwords that were right before still connect",
+                ends=f"{BURST * REFILL_S:.0f} s after its last wrong password",
+            )
 
     def _count(self, outcome: CheckOutcome) -> None:
         self._door.checks[outcome] += 1

@@ -13,9 +13,8 @@ import trio
 from flowguard.broker.layers.layer import ByteStream
 from flowguard.broker.logs.levels import is_logged, kind_log
 from flowguard.broker.logs.overload_log import INTERVAL_S
-from flowguard.broker.sockets.link import LOCAL, Link, peer_of
+from flowguard.broker.sockets.link import Link, peer_of
 from flowguard.flow import Reason
-from flowguard.identity.failures import BURST, REFILL_S
 from flowguard.node.connect.accept_state import LayerFault
 from flowguard.node.connect.rejections import WILL_REFUSED
 from flowguard.session.connection import ServerConnection
@@ -42,6 +41,7 @@ GATE_TEXTS: Final[dict[str, str]] = {
 log = structlog.get_logger()
 
 
+@final
 class BoundedLog:
     """Shows the first few entries of each sort per interval; `run` logs the number of others."""
 
@@ -80,6 +80,11 @@ class BoundedLog:
     def _say(self, event: str, fields: Mapping[str, Any]) -> None:
         getattr(kind_log if self._kind else log, self._level)(event, **fields)
 
+    def raised(self, error: BaseException) -> None:
+        """Show an error of a hook or of flowguard itself, with its traceback."""
+        if self.may_show(type(error).__name__):
+            self.show(exc_info=error)
+
     def flush(self) -> None:
         """End the interval: log the number of suppressed entries, and show new ones again."""
         if self._suppressed:
@@ -98,27 +103,16 @@ class BoundedLog:
 
 
 @final
-class ErrorLog(BoundedLog):
-    """Errors of hooks and of flowguard itself, with their tracebacks."""
-
-    def __init__(self, event: str) -> None:
-        super().__init__(event, "error")
-
-    def __call__(self, error: BaseException) -> None:
-        if self.may_show(type(error).__name__):
-            self.show(exc_info=error)
-
-
-@final
-class PeerLog(BoundedLog):
-    """Rejected clients, with their address, names and the reason.
+class PeerLog:
+    """Rejected clients, with their address, names and the reason; `logs` are to be run.
 
     Clients that are rejected because of their identity have an event of their own.
     """
 
-    def __init__(self, event: str, failures: BoundedLog) -> None:
-        super().__init__(event)
-        self._failures = failures
+    def __init__(self) -> None:
+        self._rejected = BoundedLog("peer rejected")
+        self._failures = BoundedLog("authentication failed", kind="authentication")
+        self.logs: Final = (self._rejected, self._failures)
 
     def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
         """`why`: details beyond the reason code, or ""."""
@@ -140,7 +134,7 @@ class PeerLog(BoundedLog):
         """`names`: the client id and the user name."""
         gate_text = GATE_TEXTS.get(why)
         is_identity = not is_client and reason in AUTHENTICATION and why != WILL_REFUSED
-        shown = self._failures if is_identity else self
+        shown = self._failures if is_identity else self._rejected
         if not shown.may_show(why if gate_text else reason.name.lower()):
             return
         fields = zip(("client_id", "user_name"), names, strict=True)
@@ -154,39 +148,20 @@ class PeerLog(BoundedLog):
         )
 
 
-@final
-class RequestLog(BoundedLog):
-    """Rejected PUBLISH packets, or filters of SUBSCRIBE: client, user, topic and reason."""
-
-    def __call__(self, client_id: str, user: str, topic: str, reason: Reason | ReasonCode) -> None:
-        if self.may_show(reason.name.lower()):
-            text = _code_text(reason) if isinstance(reason, ReasonCode) else str(reason)
-            named = {"user_name": printable(user)} if user else {}
-            self.show(client_id=printable(client_id), **named, topic=printable(topic), reason=text)
-
-
-@final
-class FaultLog(BoundedLog):
-    """Connections that failed in TLS, WebSocket or the PROXY header; called by `AcceptState`."""
-
-    def __call__(self, fault: LayerFault, stream: object, why: str) -> None:
-        if self.may_show(fault):
-            self.show(address=peer_of(cast(ByteStream, stream)), reason=str(fault), why=why)
+def show_rejection(
+    lines: BoundedLog, client_id: str, user: str, topic: str, reason: Reason | ReasonCode
+) -> None:
+    """Show a rejected PUBLISH, or a filter of a SUBSCRIBE: client, user, topic and reason."""
+    if lines.may_show(reason.name.lower()):
+        text = _code_text(reason) if isinstance(reason, ReasonCode) else str(reason)
+        named = {"user_name": printable(user)} if user else {}
+        lines.show(client_id=printable(client_id), **named, topic=printable(topic), reason=text)
 
 
-@final
-class LimitLog(BoundedLog):
-    """Addresses whose passwords are no longer checked, after too many wrong ones."""
-
-    def __call__(self, address: str) -> None:
-        """`address`: "" if the clients use a Unix socket."""
-        if self.may_show("addresses"):
-            self.show(
-                address=address or LOCAL,
-                effect="its passwords are rejected without a check, except one per "
-                f"{REFILL_S:.0f} s; passwords that were right before still connect",
-                ends=f"{BURST * REFILL_S:.0f} s after its last wrong password",
-            )
+def show_fault(lines: BoundedLog, fault: LayerFault, stream: object, why: str) -> None:
+    """Show a connection that failed in TLS, WebSocket or the PROXY header (`OnFault`)."""
+    if lines.may_show(fault):
+        lines.show(address=peer_of(cast(ByteStream, stream)), reason=str(fault), why=why)
 
 
 def address_of(connection: ServerConnection) -> str:

@@ -33,7 +33,7 @@ from typing import Final, final
 
 import trio
 
-from flowguard.broker.logs.error_log import BoundedLog, ErrorLog, printable
+from flowguard.broker.logs.error_log import BoundedLog, printable
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.broker.sockets.listeners import OUT_OF_DESCRIPTORS
@@ -192,8 +192,8 @@ async def serve_site(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; starts with the address. The caller closes the listener."""
-    errors = ErrorLog("http request failed")
-    sampler = Sampler(site.view, errors)
+    errors = BoundedLog("http request failed", "error")
+    sampler = Sampler(site.view, errors.raised)
     lists = ListAnswers(site.listings, site.turns)
     changes: dict[str, Change] = {
         **site.more_changes,
@@ -212,7 +212,7 @@ async def serve_site(
         nursery.start_soon(errors.run)
         nursery.start_soon(sampler.run)
         task_status.started(listener.getsockname()[:2])
-        await accept_all(listener, HttpServer(answers.respond, errors))
+        await accept_all(listener, HttpServer(answers.respond, errors.raised))
 
 
 async def accept_all(listener: socket, server: "HttpServer") -> None:
