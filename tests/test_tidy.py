@@ -48,7 +48,7 @@ CIRCLE_FILES = {
 # An object has parts instead of bases. The numbers only ever go down: members of the largest class
 # with what it inherits, classes with more than 40, classes that inherit from one of the project,
 # and of these, classes whose base is no interface, no error and no layout (`is_part`).
-MEMBERS = {"members": 61, "large": 22, "heirs": 114, "heirs_of_parts": 31}
+MEMBERS = {"members": 61, "large": 22, "heirs": 110, "heirs_of_parts": 31}
 
 CONSTRUCTOR_PARAMETERS_MAX = 7
 # Records that a store encodes have a parameter for each field; the numbers only ever go down.

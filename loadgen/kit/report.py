@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self, final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flowguard.errors import ConfigError
 from loadgen.storm.tally import Result
@@ -26,12 +26,8 @@ class Survival(StrEnum):
     """The experiment allows no verdict about the broker; its sentence explains why."""
 
 
-class _Words(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 @final
-class KitFigure(_Words):
+class KitFigure(BaseModel, frozen=True, extra="forbid"):
     """The figure of an experiment; its value is None if there is no result."""
 
     name: str
@@ -47,7 +43,7 @@ class KitFigure(_Words):
 
 
 @final
-class MemoryUse(_Words):
+class MemoryUse(BaseModel, frozen=True, extra="forbid"):
     """Resident memory of the broker's processes around one experiment, MiB."""
 
     before_mib: float
@@ -60,7 +56,7 @@ class MemoryUse(_Words):
 
 
 @final
-class Finding(_Words):
+class Finding(BaseModel, frozen=True, extra="forbid"):
     """The result of one experiment."""
 
     experiment: str
@@ -77,7 +73,7 @@ class Finding(_Words):
 
 
 @final
-class KitReport(_Words):
+class KitReport(BaseModel, frozen=True, extra="forbid"):
     """All findings about one broker."""
 
     format: int = FORMAT
