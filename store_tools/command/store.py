@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from flowguard.app.workers.data_folder import stored_count
-from flowguard.cli.console import plain
+from flowguard.cli.console import command_group, plain
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.errors import LockedError, StoreError
@@ -61,10 +61,8 @@ StoresAsJson = Annotated[
 
 DEFAULT: Final = Path("flowguard-data")
 
-store = typer.Typer(
-    help="Inspect, check, copy and merge stores.", no_args_is_help=True, add_completion=False
-)
-log = typer.Typer(help="Inspect the durable log; begin or drop generations.", no_args_is_help=True)
+store = command_group("Inspect, check, copy and merge stores.")
+log = command_group("Inspect the durable log; begin or drop generations.")
 store.add_typer(log, name="log")
 store.command()(workers)
 

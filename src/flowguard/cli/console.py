@@ -9,6 +9,13 @@ from rich.console import Console
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def command_group(help: str) -> typer.Typer:
+    """Return a group of commands, which is one also with a single command."""
+    group = typer.Typer(help=help, no_args_is_help=True, add_completion=False)
+    group.callback()(lambda: None)
+    return group
+
+
 def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=soft_wrap)
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flowguard.app.extras import needs_extra
+from flowguard.cli.console import command_group
 from flowguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from flowguard.identity.passwords import PasswordFile
 
-passwd = typer.Typer(
-    help="Manage users and their passwords.", no_args_is_help=True, add_completion=False
-)
+passwd = command_group("Manage users and their passwords.")
 
 User = Annotated[str, typer.Argument(help="Name of the user.")]
 File = Annotated[Path, typer.Option("--file", help="File of users and hashes.")]

@@ -10,24 +10,19 @@ from typing import Annotated
 import typer
 
 from flowguard.app.reloadable_files import rules_of
-from flowguard.cli.console import AsJson, refused, shown
+from flowguard.cli.console import AsJson, command_group, refused, shown
 from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.lists.pages import asked
 from flowguard.cli.settings import load
 from flowguard.errors import ConfigError
 from flowguard.ops.web.ask.acl import ACL_TEST, AclAnswer, AclQuestion, verdict_of
 
-acl = typer.Typer(help="Test the rules for topics.", no_args_is_help=True, add_completion=False)
+acl = command_group("Test the rules for topics.")
 
 
 class Action(StrEnum):
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
-
-
-@acl.callback()
-def _group() -> None:
-    """Test the rules for topics."""
 
 
 @acl.command("test")

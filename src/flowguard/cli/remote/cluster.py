@@ -13,7 +13,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flowguard.app.workers.cluster_status import ClusterStatus, ShardLoad, sentences_of
-from flowguard.cli.console import AsJson, plain, refused
+from flowguard.cli.console import AsJson, command_group, plain, refused
 from flowguard.cli.remote.answers import turned_down, understood
 from flowguard.cli.remote.ask import DEFAULT_URL, ask, needs_answer
 
@@ -21,16 +21,7 @@ LOADS: Final = ("clients", "sessions", "window", "pressure", "waiting")
 
 POLL_S: Final = 0.5
 Url = Annotated[str, typer.Option(help="The HTTP port of any node.")]
-cluster = typer.Typer(
-    help="Show the nodes of a cluster, and move its shards.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-
-
-@cluster.callback()
-def _group() -> None:
-    """Show the nodes of a cluster, and move its shards."""
+cluster = command_group("Show the nodes of a cluster, and move its shards.")
 
 
 @cluster.command()

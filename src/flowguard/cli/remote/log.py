@@ -5,16 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flowguard.cli.console import AsJson, plain, refused
+from flowguard.cli.console import AsJson, command_group, plain, refused
 from flowguard.cli.remote.answers import turned_down
 from flowguard.cli.remote.ask import DEFAULT_URL, Url, ask, needs_answer
 
-log = typer.Typer(
-    help="Show or change the levels of a running broker's log.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-)
+log = command_group("Show or change the levels of a running broker's log.")
 
 
 @log.command()

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.console import shown
+from flowguard.cli.console import command_group, shown
 from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.explain import explain
 from flowguard.cli.remote.lists.pages import AsJson, Limit, asked, show_list
@@ -34,11 +34,7 @@ FLAPPING_COLUMNS: Final = (
     ("address", "address"),
 )
 
-clients = typer.Typer(
-    help="List, disconnect and remove clients and their sessions.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+clients = command_group("List, disconnect and remove clients and their sessions.")
 Name = Annotated[str, typer.Argument(metavar="CLIENT_ID", help="Client identifier.")]
 
 

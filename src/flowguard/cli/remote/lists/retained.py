@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.console import shown
+from flowguard.cli.console import command_group, shown
 from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.lists.pages import AsJson, Limit, asked, show_list
 from flowguard.lines import count
@@ -18,9 +18,7 @@ COLUMNS: Final = (
     ("expires_in_s", "expires in s"),
 )
 
-retained = typer.Typer(
-    help="List and delete retained messages.", no_args_is_help=True, add_completion=False
-)
+retained = command_group("List and delete retained messages.")
 
 
 @retained.command("list")

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from flowguard.cli.console import command_group
 from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.lists.pages import AsJson, Limit, show_list
 from flowguard.ops.web.ask.lists import SUBSCRIPTIONS, SubscriptionPage
@@ -17,14 +18,7 @@ COLUMNS: Final = (
     ("identifier", "identifier"),
 )
 
-subscriptions = typer.Typer(
-    help="List the filters of clients.", no_args_is_help=True, add_completion=False
-)
-
-
-@subscriptions.callback()
-def _group() -> None:
-    """List the filters of clients."""
+subscriptions = command_group("List the filters of clients.")
 
 
 @subscriptions.command("list")

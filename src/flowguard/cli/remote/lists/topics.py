@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flowguard.cli.console import refused
+from flowguard.cli.console import command_group, refused
 from flowguard.cli.remote.ask import DEFAULT_URL, Url
 from flowguard.cli.remote.lists.pages import AsJson, Limit, show_list
 from flowguard.ops.web.ask.lists import WHO_GETS, ReceiverPage
@@ -19,14 +19,7 @@ COLUMNS: Final = (
     ("may_receive", "allowed"),
 )
 
-topics = typer.Typer(
-    help="Show the clients that get a topic.", no_args_is_help=True, add_completion=False
-)
-
-
-@topics.callback()
-def _group() -> None:
-    """Show the clients that get a topic."""
+topics = command_group("Show the clients that get a topic.")
 
 
 @topics.command("who-gets")
