@@ -76,9 +76,14 @@ class IdPattern:
 
 def limit_of(query: Mapping[str, str]) -> int:
     """Return the maximum number of rows of a page. Raises ValueError."""
-    text = query.get("limit", str(PAGE_MAX))
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= PAGE_MAX):
-        raise ValueError(f"limit: 1 to {PAGE_MAX}")
+    return number_of(query, "limit", PAGE_MAX, 1, PAGE_MAX)
+
+
+def number_of(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """Return the number that a parameter has. Raises ValueError with its limits."""
+    text = query.get(name, str(default))
+    if not (_is_number(text) and least <= int(text) <= most):
+        raise ValueError(f"{name}: {least} to {most}")
     return int(text)
 
 

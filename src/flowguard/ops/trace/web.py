@@ -5,13 +5,14 @@ log event `audit`. It ends by itself after `for_s`, or if the reader is too slow
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, final
 
 import trio
 
 from flowguard.lines import count
 from flowguard.node.node import Node
+from flowguard.ops.lists.pages import number_of
 from flowguard.ops.trace.heads import HEAD_MAX
 from flowguard.ops.trace.lines import TraceLines
 from flowguard.ops.trace.tracing import Tracing
@@ -100,12 +101,5 @@ def trace_of(request: Request) -> tuple[TraceLines, float]:
     pattern = query.get("client", "")
     if not 1 <= len(pattern) <= PATTERN_MAX:
         raise ValueError(f"client: an id or a pattern, 1 to {PATTERN_MAX} characters")
-    payload_max = _number(query, "payload", 0, 0, PAYLOAD_MAX)
-    return TraceLines(pattern, payload_max), _number(query, "for_s", FOR_MAX_S, 1, FOR_MAX_S)
-
-
-def _number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = query.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-        raise ValueError(f"{name}: {least} to {most}")
-    return int(text)
+    payload_max = number_of(query, "payload", 0, 0, PAYLOAD_MAX)
+    return TraceLines(pattern, payload_max), number_of(query, "for_s", FOR_MAX_S, 1, FOR_MAX_S)

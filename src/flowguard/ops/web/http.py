@@ -349,55 +349,46 @@ Prepare = Callable[[Request], Awaitable[Response | None]]
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class _Answers:
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        keys: Keys,
-        changes: Mapping[str, Change],
-        streams: Mapping[str, Stream],
-        lists: ListAnswers,
-        turns: AnswerTurns,
-        prepare: Prepare | None,
-    ) -> None:
-        self._endpoints = endpoints
-        self._keys = keys
-        self._streams = streams
-        self._lists = lists
-        self._turns = turns
-        self._prepare = prepare
-        self._changes = changes
+    endpoints: Endpoints
+    keys: Keys
+    changes: Mapping[str, Change]
+    streams: Mapping[str, Stream]
+    lists: ListAnswers
+    turns: AnswerTurns
+    prepare: Prepare | None
 
     async def respond(
         self, request: Request, connection: HttpConnection, server: HttpServer
     ) -> Response | None:
-        refusal = self._keys.refusal_of(request)
+        refusal = self.keys.refusal_of(request)
         if refusal is not None:
             return refusal
-        stream = self._streams.get(request.path)
+        stream = self.streams.get(request.path)
         if stream is not None and request.method == "GET":
             # The readers of streams have their own slots.
             return await stream(request, connection, lambda: server.leave_out(connection))
         if request.path in PROBES and request.method in READS:
-            return self._endpoints.probe(request)
-        change = self._changes.get(request.path)
+            return self.endpoints.probe(request)
+        change = self.changes.get(request.path)
         if change is not None and request.method == "POST":
-            refusal = self._keys.refusal_of_change(request)
+            refusal = self.keys.refusal_of_change(request)
             return refusal or await change(request, connection)
         connection.is_served = True
-        if self._lists.has(request.path) and request.method in READS:
-            response = await self._lists.answer(request)
+        if self.lists.has(request.path) and request.method in READS:
+            response = await self.lists.answer(request)
         else:
             response = await self._made(request)
         connection.is_served = False
         return response
 
     async def _made(self, request: Request) -> Response:
-        if self._prepare is not None and request.method in READS:
-            refusal = await self._prepare(request)
+        if self.prepare is not None and request.method in READS:
+            refusal = await self.prepare(request)
             if refusal is not None:
                 return refusal
-        return await self._turns.take(lambda: self._endpoints.answer(request))
+        return await self.turns.take(lambda: self.endpoints.answer(request))
 
 
 async def _reloaded(reload: Reload, request: Request, connection: HttpConnection) -> Response:
