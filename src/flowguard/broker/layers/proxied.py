@@ -7,10 +7,10 @@ asks for it, so that the layers above find their own first byte.
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import MSG_DONTWAIT
-from typing import Final, NoReturn, Self, final
+from typing import Any, Final, NoReturn, Self, final
 
 from flowguard.broker.layers.layer import ByteStream, OnSocket
 from flowguard.node.connect.accept_state import LayerFault, OnFault
@@ -75,18 +75,17 @@ class ProxiedStream(OnSocket):
         """The name in the certificate that the proxy has checked, if it is to be taken."""
 
     @classmethod
-    def handed_over(
-        cls, sock: ByteStream, peer: tuple[str, int] | None, identity: str | None
-    ) -> Self:
-        """Return the stream of a client whose address and identity another worker has learned."""
+    def handed_over(cls, sock: ByteStream) -> Self:
+        """Return the stream of a client that another worker has accepted, or may serve."""
         stream = cls(sock, (), _no_fault)
         stream.established = True
-        stream.introduce(peer, identity)
         return stream
 
-    def introduce(self, peer: tuple[str, int] | None, identity: str | None) -> None:
-        """Take the address and identity of the client from another worker."""
-        self._peer, self.identity = peer, identity
+    def introduce(self, peer: Sequence[Any] | None, identity: str | None) -> None:
+        """Take the address and identity of the client from another worker. Raises LookupError,
+        TypeError or ValueError if the address is none."""
+        self._peer = None if peer is None else (str(peer[0]), int(peer[1]))
+        self.identity = identity
 
     @property
     def begun(self) -> bool:

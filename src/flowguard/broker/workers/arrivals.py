@@ -43,9 +43,8 @@ class IncompleteArrival:
 
     def introduce(self, head: Mapping[str, Any]) -> Layer:
         """Return the layer of the client. Raises as `Take`."""
-        name, identity = head.get("peer"), head.get("identity")
-        peer = None if name is None else (str(name[0]), int(name[1]))
-        self.known.introduce(peer, identity)
+        identity = head.get("identity")
+        self.known.introduce(head.get("peer"), identity)
         if self.stream.layer is None:
             return self.known
         self.stream.layer.identity = identity  # Not that of the node.
@@ -76,7 +75,7 @@ class Arrivals:
         if len(self._incomplete) >= ARRIVALS_MAX:
             oldest = next(iter(self._incomplete.values()))
             self._reject(oldest, "too many connections without a client")
-        known = ProxiedStream.handed_over(sock, None, None)
+        known = ProxiedStream.handed_over(sock)
         stream = self._ports.accepted(sock, known)
         arrival = IncompleteArrival(known, stream, self._clock())
         self._others.watch(sock.fileno(), EPOLLIN, partial(self._receive, arrival))

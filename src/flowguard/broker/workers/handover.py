@@ -316,7 +316,7 @@ class Handover:
         if worker is None:
             link.sock.close()
         else:
-            stream = link.layer or ProxiedStream.handed_over(link.sock, None, None)
+            stream = link.layer or ProxiedStream.handed_over(link.sock)
             self._pipes.add(stream, worker, first)
 
     # --- from other workers ----------------------------------------------------------------------
@@ -345,7 +345,10 @@ class Handover:
             self._node.counters.drop(Reason.DESCRIPTORS)
             return
         sock, head = socket(fileno=frame.fd), frame.head
-        layer = _known_client(sock, head) if "peer" in head else None
+        layer = None
+        if "peer" in head:
+            layer = ProxiedStream.handed_over(sock)
+            layer.introduce(head["peer"], head["identity"])
         doorway = self._doorways[head["listener"]]
         waited_s = monotonic() - head["since_s"]
         self._reactor.take_over(sock, doorway, layer, waited_s, head["version"], frame.data)
@@ -390,10 +393,3 @@ def _known_of(link: ServerLink, *, is_remote: bool) -> dict[str, Any]:
         name = None
     peer = name[:2] if isinstance(name, tuple) else None
     return {"peer": peer, "identity": None if link.layer is None else link.layer.identity}
-
-
-def _known_client(sock: socket, head: Mapping[str, Any]) -> ProxiedStream:
-    """Return the stream of a client whose address and identity another worker has learned."""
-    name = head["peer"]
-    peer = None if name is None else (str(name[0]), int(name[1]))
-    return ProxiedStream.handed_over(sock, peer, head["identity"])
