@@ -73,9 +73,9 @@ class _Tick:
         self.parts: Sequence[Callable[[float], None]] = (
             self._observe,
             FullStoreLog(node).tick,
-            self._judge,
+            lambda now_s: node.tick(now_s, reactor.heard_s(now_s)),
             overload_log.tick,
-            self._sweep,
+            lambda _: reactor.sweep(),
             self._tell,
             self._go_on,
         )
@@ -112,12 +112,6 @@ class _Tick:
             share = (seen[1] - ran_s) / busy_s
             self._node.guard.observer.running_share = min(1.0, max(RUNNING_SHARE_MIN, share))
             self._seen = seen
-
-    def _judge(self, now_s: float) -> None:
-        self._node.tick(now_s, self._reactor.heard_s(now_s))
-
-    def _sweep(self, _: float) -> None:
-        self._reactor.sweep()
 
     def _tell(self, now_s: float) -> None:
         if now_s >= self._sys_due_s:

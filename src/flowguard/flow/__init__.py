@@ -18,7 +18,7 @@ in the broker, in the proxy and in the simulator.
                     the ones to compare it with (`baselines`) by name
 - `shadow`          a second policy that gets the samples of the first one and decides nothing
 - `budget`          bounds on bytes that clients share fairly; `holders`: the largest holders
-- `verdict`         the words of all decisions; `histogram` counts durations, `smoothed` forgets
+- `verdict`         the words of all decisions; `histogram` counts durations
 """
 
 from flowguard.flow.adaptive import Tell, tell_nobody

@@ -9,7 +9,6 @@ from math import exp, inf
 from typing import Final, final
 
 from flowguard.flow.load.signals import TICK_S
-from flowguard.flow.load.smoothed import Smoothed
 
 RATE_MEMORY_S: Final = 1.0
 """Time constant of the completion rate, seconds."""
@@ -31,6 +30,23 @@ JITTER_MIN: Final = 0.5
 LEFT_MIN: Final = 0.2
 """Minimum share of the loop that counts as left by messages, so that rejections stay possible."""
 LEFT_MEMORY_S: Final = 0.5
+
+
+@final
+class Smoothed:
+    """A value that follows what is observed: the weight of an observation falls to 1/e within
+    `memory_s` seconds."""
+
+    __slots__ = ("_memory_s", "value")
+
+    def __init__(self, value: float, memory_s: float) -> None:
+        assert memory_s > 0
+        self._memory_s: Final = memory_s
+        self.value = value
+
+    def observe(self, value: float, elapsed_s: float) -> None:
+        """It was `value` for the last `elapsed_s` seconds."""
+        self.value += (value - self.value) * (1.0 - exp(-elapsed_s / self._memory_s))
 
 
 @final
