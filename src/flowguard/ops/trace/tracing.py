@@ -1,6 +1,7 @@
 """Tracing: chooses the connections of all traces of a node, and adds what is decided about them."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, ParamSpec, final
 
 from flowguard.broker.logs.error_log import address_of
@@ -36,14 +37,23 @@ class Tracing:
         self._taps: dict[ServerConnection, Tap] = {}
         self._release: Callable[[], None] = lambda: None
 
-    def begin(self, trace: TraceLines) -> "SessionsSearch":
-        """Trace clients that connect from now on, and those that the search finds."""
+    def begin(self, trace: TraceLines) -> Callable[[], bool]:
+        """Trace clients that connect from now on. Return a function that finds those that are
+        connected, a slice of the sessions at a time; it returns True while slices are left."""
         if not self.traces:
             self._release = self._listen()
         self.traces.append(trace)
         sessions = self._node.registry.sessions
-        ids = [trace.pattern] if trace.is_exact else list(sessions)
-        return SessionsSearch(self, trace, ids)
+        ids = iter([trace.pattern] if trace.is_exact else list(sessions))
+
+        def step() -> bool:
+            part = list(islice(ids, SLICE))
+            for client_id in part:
+                if trace.is_for(client_id):
+                    self._add(trace, client_id)
+            return len(part) == SLICE
+
+        return step
 
     def end(self, trace: TraceLines) -> None:
         self.traces.remove(trace)
@@ -71,7 +81,7 @@ class Tracing:
             tap.remove()
             del self._taps[tap.connection]
 
-    def add(self, trace: TraceLines, client_id: str) -> None:
+    def _add(self, trace: TraceLines, client_id: str) -> None:
         """Trace the connection of a client, if it has one."""
         session = self._node.registry.sessions.get(client_id)
         if session is None or session.outbound is None:
@@ -176,26 +186,6 @@ class Tracing:
         for trace in self.traces:
             if trace.is_for(client_id) and trace.has_room():
                 trace.put(self._clock(), event, client_id, present)
-
-
-@final
-class SessionsSearch:
-    """Finds the connected clients of a new trace, a slice of the sessions at a time."""
-
-    def __init__(self, tracing: Tracing, trace: TraceLines, ids: list[str]) -> None:
-        self._tracing = tracing
-        self._trace = trace
-        self._ids = ids
-        self._done = 0
-
-    def step(self) -> bool:
-        """Compare the next slice; return True if the search goes on."""
-        stop = self._done + SLICE
-        for client_id in self._ids[self._done : stop]:
-            if self._trace.is_for(client_id):
-                self._tracing.add(self._trace, client_id)
-        self._done = stop
-        return stop < len(self._ids)
 
 
 def _text(reason: Reason | ReasonCode) -> str:

@@ -53,9 +53,9 @@ class Traces:
         if len(self._tracing.traces) >= TRACES_MAX:
             why = f"{count(TRACES_MAX, 'trace')} run already"
             return json_response({"error": why}, 503, retry_after="10")
-        search = self._tracing.begin(trace)
+        find_some = self._tracing.begin(trace)
         try:
-            refusal = await self._turns.take_all(search.step)
+            refusal = await self._turns.take_all(find_some)
             if refusal is not None:
                 return refusal
             what = {"client": trace.pattern, "payload": trace.payload_max, "for_s": for_s}

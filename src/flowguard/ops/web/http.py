@@ -54,7 +54,7 @@ from flowguard.ops.web.ask.changes import (
     change_client,
     end_client,
 )
-from flowguard.ops.web.ask.collected import Collected
+from flowguard.ops.web.ask.collected import prepare
 from flowguard.ops.web.ask.lists import ListAnswers, MakeListing, listings_of
 from flowguard.ops.web.backup import Backup, Backups
 from flowguard.ops.web.callers import (
@@ -158,7 +158,7 @@ async def serve_http(
             token,
             origins,
             turns,
-            Collected(view, queued, turns).prepare,
+            partial(prepare, view, queued, turns),
         )
         await serve_site(site, listener, task_status=task_status)
 
