@@ -21,11 +21,14 @@ from benchmarks.conditions import Conditions
 from benchmarks.overload.plot import Panel, Series, svg
 from benchmarks.peers import BUILT
 from benchmarks.redis.servers import redis_server
+from flowguard.config import FlowSettings, PolicyName
 from loadgen.storm.tally import LatencyHistogram
 
 from . import busy_store
-from .devices import CONNACK_S, IN_TIME_S, Fleet, Second
+from .devices import CONNACK_S, IN_TIME_S, RETRY, Fleet, Second
 from .running import Node, NodePlan, running
+from .simulated import COLUMNS as SIMULATED_COLUMNS
+from .simulated import Plan, Simulated, simulated
 
 KEY = "nodes-cascade"
 NODES, SHARDS, SHARDS_MAX, DEVICES = 3, 6, 4, 3_000
@@ -36,7 +39,7 @@ WINDOW_FLOOR = 0.1
 CONNECT_OBJECTIVE_S = 1.0
 """A commit of the slowed store may take longer than the default."""
 CALM_S, AFTER_S, SETTLED_S = 20.0, 60.0, 30.0
-POLICIES = ("flowguard", "unlimited")
+POLICIES: tuple[PolicyName, ...] = ("flowguard", "unlimited")
 P99_RATIO_MAX = 2.0
 LOST = "worker ended; it starts again"
 
@@ -132,6 +135,7 @@ def seconds_of(value: float) -> str:
 class Cascade:
     runs: tuple[Run, ...]
     """That of flowguard, then the control."""
+    simulated: tuple[Simulated, ...] = ()
 
     def checks(self) -> Iterator[Check]:
         run, control = self.runs
@@ -161,7 +165,7 @@ class Cascade:
             f"flow.connect_objective_s {CONNECT_OBJECTIVE_S:g} s, because the store is slow; "
             f"flow.connect_patience_s is that of the devices, {CONNACK_S:g} s.",
             tuple(self.checks()),
-            (Grid.of(COLUMNS, self.runs),),
+            (Grid.of(COLUMNS, self.runs), Grid.of(SIMULATED_COLUMNS, self.simulated)),
             (
                 "All processes of the node are killed at the dashed line, and it stays down. Two "
                 "shards go to the other nodes. Devices try the next node after 0.5 to 1.5 s, as "
@@ -169,6 +173,9 @@ class Cascade:
                 "Residents are devices that have kept their connection. In time: acknowledged "
                 f"within {IN_TIME_S:g} s of the instant at which a message was due, also if its "
                 f"device was not connected. A node beyond {MEMORY_MIB} MiB is killed.",
+                "The second table is the same load in the simulator, with the same law, gate, and "
+                "assignment of shards. There a device connects to the node of its shard, so the "
+                "kill ends a third of the connections, not more than half of them.",
             ),
             svg(self.panels(), title, run.kill_s),
         )
@@ -204,15 +211,17 @@ def p99_ms(second: Second) -> float | None:
     return None if p99_s is None else 1e3 * p99_s
 
 
+FLOW = {
+    "window_floor": WINDOW_FLOOR,
+    "connect_objective_s": CONNECT_OBJECTIVE_S,
+    "connect_patience_s": CONNACK_S,
+}
+
+
 def settings_of(policy: str, lane: Path) -> dict[str, str]:
-    return {
-        busy_store.LANE: str(lane),
-        "FLOWGUARD_FLOW__POLICY": policy,
-        "FLOWGUARD_FLOW__WINDOW_FLOOR": f"{WINDOW_FLOOR}",
-        "FLOWGUARD_FLOW__CONNECT_OBJECTIVE_S": f"{CONNECT_OBJECTIVE_S}",
-        "FLOWGUARD_FLOW__CONNECT_PATIENCE_S": f"{CONNACK_S}",
-        "FLOWGUARD_FLOW__MEMORY_MAX_BYTES": str(MEMORY_MIB * 2**20),
-    }
+    flow = FLOW | {"policy": policy, "memory_max_bytes": MEMORY_MIB * 2**20}
+    variables = {f"FLOWGUARD_FLOW__{key.upper()}": f"{value}" for key, value in flow.items()}
+    return {busy_store.LANE: str(lane)} | variables
 
 
 def look(nodes: list[Node], began_s: float) -> Look:
@@ -289,4 +298,22 @@ def measure(conditions: Conditions) -> Cascade:
     if conditions.cores is not None:  # Else there is one core.
         os.sched_setaffinity(0, {conditions.cores.broker, conditions.cores.generator})
     after_s = conditions.scaled(AFTER_S, 45.0)
-    return Cascade(tuple(measure_one(policy, after_s) for policy in POLICIES))
+    plan = plan_of(after_s)
+    return Cascade(
+        tuple(measure_one(policy, after_s) for policy in POLICIES),
+        tuple(simulated(plan, policy) for policy in POLICIES),
+    )
+
+
+def plan_of(after_s: float) -> Plan:
+    return Plan(
+        nodes=NODES,
+        shards=SHARDS,
+        devices=DEVICES,
+        rate_per_s=RATE_PER_S,
+        flow=FlowSettings.model_validate(FLOW),
+        memory_mib=MEMORY_MIB,
+        retry_s=RETRY.first_s,
+        settled_s=SETTLED_S,
+        after_s=after_s,
+    )

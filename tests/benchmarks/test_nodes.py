@@ -8,10 +8,11 @@ from subprocess import Popen
 import pytest
 
 from benchmarks.nodes import slowed
-from benchmarks.nodes.cascade import Cascade, Look, Run
+from benchmarks.nodes.cascade import Cascade, Look, Run, plan_of
 from benchmarks.nodes.costs import SHARDS, WAYS, TwoNodes, Way
 from benchmarks.nodes.devices import Second
 from benchmarks.nodes.line import Lane
+from benchmarks.nodes.simulated import simulated
 from benchmarks.nodes.starved import KEY, PROCESSOR, Starving
 from flowguard.cluster.members import owner_among
 
@@ -96,6 +97,12 @@ def test_a_cascade_needs_a_calm_run_and_a_control_that_falls() -> None:
     assert not Cascade((run(slow_s=0.03), fallen)).report().passed
     assert not Cascade((run(deaths=1), fallen)).report().passed
     assert not Cascade((run(back_after=None), fallen)).report().passed
+
+
+def test_the_simulated_cascade_has_the_same_end() -> None:
+    plan = plan_of(40.0)
+    assert simulated(plan, "flowguard").back_s < 30
+    assert simulated(plan, "unlimited").in_time < 10
 
 
 def test_the_picture_of_a_cascade_has_both_policies() -> None:

@@ -6,6 +6,7 @@ time for the CONNECTs. If the broker dies before an end is stored, the session e
 its connection counts as ended by the next start.
 """
 
+from collections import OrderedDict
 from typing import Final, final
 
 from flowguard.node.journal import Journal
@@ -26,8 +27,8 @@ class Ends:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._since_s: dict[Session, float] = {}
-        """When each connection ended, in this order."""
+        self._since_s: OrderedDict[Session, float] = OrderedDict()
+        """When each connection ended, in this order. The first of a dict is found in O(removed)."""
 
     def __len__(self) -> int:
         return len(self._since_s)
