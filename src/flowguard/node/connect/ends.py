@@ -2,8 +2,8 @@
 
 The end of a connection changes one thing in the store: when the session expires. A crowd that has
 lost its connections comes back, so none of its ends has to be stored, and the store has all its
-time for the CONNECTs. If the broker dies before an end is stored, the session expires later: then
-its connection counts as ended by the next start.
+time for the CONNECTs. If the broker dies before an end is stored, the session expires later,
+because its connection counts as ended by the next start.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ ENDS_PER_TICK: Final = 10
 
 @final
 class Ends:
-    """One per node; every call costs O(1), but `store_all`."""
+    """One per node, for at most as many sessions as it keeps; only `store_all` is not O(1)."""
 
     __slots__ = ("_journal", "_since_s")
 
