@@ -28,7 +28,7 @@ from . import busy_store
 from .devices import CONNACK_S, IN_TIME_S, RETRY, Fleet, Second
 from .running import Node, NodePlan, running
 from .simulated import COLUMNS as SIMULATED_COLUMNS
-from .simulated import Plan, Simulated, simulated
+from .simulated import COMMIT_S, Plan, Simulated, seconds_of, simulated
 
 KEY = "nodes-cascade"
 NODES, SHARDS, SHARDS_MAX, DEVICES = 3, 6, 4, 3_000
@@ -127,10 +127,6 @@ COLUMNS: Columns[Run] = {
 }
 
 
-def seconds_of(value: float) -> str:
-    return "never" if isinf(value) else f"{value:.0f} s"
-
-
 @dataclass(frozen=True)
 class Cascade:
     runs: tuple[Run, ...]
@@ -175,7 +171,8 @@ class Cascade:
                 f"device was not connected. A node beyond {MEMORY_MIB} MiB is killed.",
                 "The second table is the same load in the simulator, with the same law, gate, and "
                 "assignment of shards. There a device connects to the node of its shard, so the "
-                "kill ends a third of the connections, not more than half of them.",
+                "kill ends a third of the connections, not more than half of them. A commit takes "
+                f"{COMMIT_S * 1e3:g} ms and the time of its messages and sessions there.",
             ),
             svg(self.panels(), title, run.kill_s),
         )

@@ -6,7 +6,7 @@ nodes it also ends those of devices whose shard is at another node.
 """
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isinf
 from unittest import mock
 
 from benchmarks.checks import Columns
@@ -67,10 +67,14 @@ class Simulated:
         return 100 * (counts[-1] - counts[0]) / due
 
 
+def seconds_of(value: float) -> str:
+    return "never" if isinf(value) else f"{value:.0f} s"
+
+
 COLUMNS: Columns[Simulated] = {
     "policy, simulated": lambda run: run.summary.policy,
     "nodes that died, too": lambda run: f"{run.summary.deaths_count}",
-    "all connected after": lambda run: "never" if run.back_s == inf else f"{run.back_s:.0f} s",
+    "all connected after": lambda run: seconds_of(run.back_s),
     "messages in time from 30 s on": lambda run: f"{run.in_time:.1f} %",
 }
 
